@@ -1,0 +1,56 @@
+/* Structs <-> Lua tables. Strict both ways: a field that the other side does not know is an error that names it.
+ * All of these run in bodies of fk_lua_call. */
+#ifndef FK_GEN_BIND_H
+#define FK_GEN_BIND_H
+
+#include "problem.h"
+#include "problem_mask.h"
+
+#include <stdbool.h>
+
+/** Runs and reads the mask file at `path`. */
+void fk_bind_read_mask(lua_State *L, const char *path, fk_mask_file *out);
+
+/** One candidate of an arch file. */
+typedef struct fk_tile {
+    int block_m, block_n, warps, stages, q_in_regs, ctas;
+} fk_tile;
+
+#define FK_MAX_TILES 64
+
+/** templates/arch/NAME.lua after inheritance; what C needs of it. */
+typedef struct fk_arch {
+    int sm; /* of its row in the registry; at most the device's */
+    char name[16], family[16];
+    int mma_k;
+    bool async_copy, bf16;
+    fk_tile tile[FK_MAX_TILES];
+    int num_tiles;
+} fk_arch;
+/** Pushes the arch table of the registry's row for `device_sm` and reads it. */
+void fk_bind_read_arch(lua_State *L, int device_sm, fk_arch *out);
+
+/** gen/layout.lua's answer; what C needs of it. */
+typedef struct fk_smem_layout {
+    int bytes, d_pad, dv_pad;
+} fk_smem_layout;
+/** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
+void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out);
+
+/** The printed forms of a mask; made outside of bodies, which could not free them. */
+typedef struct fk_mask_texts {
+    char *keep, *residual, *residual_keep;
+    char *upper[FK_EXPR_MAX_BOUNDS], *lower[FK_EXPR_MAX_BOUNDS];       /* intervals */
+    char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query */
+} fk_mask_texts;
+fk_status fk_mask_texts_create(const fk_problem_mask *mask, fk_mask_texts *out, fk_error *err);
+void fk_mask_texts_free(fk_mask_texts *texts);
+
+/* The names that a template sees (docs/templates.md). Each pushes one table. */
+void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
+/** `summary`: lines of text. */
+void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary);
+void fk_bind_push_mask(lua_State *L, const fk_problem_mask *mask, const fk_mask_texts *texts, int q_order);
+void fk_bind_push_params(lua_State *L);
+
+#endif

@@ -1,0 +1,98 @@
+/* The mask / score expression language (docs/expressions.md): one parse, many uses.
+ *
+ *   C syntax: ints and floats, true, false, + - * / % & ^ | ~ << >>, comparisons, && || !, ?:, calls of min max abs exp
+ *   log tanh popcount float, variables, reads of declared arrays a[i] and a[i][j].
+ *   Types: int (32 bit on the device, 64 on the CPU), float, bool. Ints widen to float where they meet one.
+ *   Integer / and % truncate toward zero, as in C.
+ *
+ * Expressions are immutable and live in an arena: one fk_expr_pool is freed as a whole. */
+#ifndef FK_GEN_EXPR_H
+#define FK_GEN_EXPR_H
+
+#include "error.h"
+
+#include <stdbool.h>
+
+typedef struct fk_expr fk_expr;
+typedef struct fk_expr_pool fk_expr_pool;
+
+typedef enum fk_expr_type { FK_EXPR_INT, FK_EXPR_FLOAT, FK_EXPR_BOOL } fk_expr_type;
+
+/** A name that expressions may read. rank 0: a scalar; 1, 2: an array (indexed by ints). */
+typedef struct fk_expr_symbol {
+    char name[32];
+    fk_expr_type type;
+    int rank;
+} fk_expr_symbol;
+
+fk_expr_pool *fk_expr_pool_create(void); /* NULL: no memory */
+void fk_expr_pool_destroy(fk_expr_pool *pool);
+/** FK_OK, or the first failure of this pool. It stays: after a NULL from fk_expr_and or fk_expr_substitute, every later
+ *  call on the pool that returns a status fails too, so a lost term is never taken for "no term". */
+fk_status fk_expr_pool_check(const fk_expr_pool *pool, fk_error *err);
+
+/** Parses and type-checks. On failure the message shows the text with a caret under the column, and says what was
+ *  expected: unknown name (lists the known ones), wrong type, unbalanced parenthesis, trailing text, too deep (limit).
+ */
+fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
+                        const fk_expr **out, fk_error *err);
+
+fk_expr_type fk_expr_type_of(const fk_expr *e);
+bool fk_expr_uses(const fk_expr *e, const char *name);
+/** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure: fk_expr_pool_check.
+ */
+const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
+/** e with every read of scalar `name` replaced by an expression of its type; simplified. NULL on failure. */
+const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr *by);
+/** d e / d name for float expressions (piecewise: |x|, min, max, ?: take the branch taken); simplified. */
+fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
+                                fk_error *err);
+
+/** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
+ *  names; calls fminf, __popc, ..., name_at(i) or name_at(i, j) for
+ *  arrays, and div_or_0, mod_or_0, shl_or_0, shr_or_0 of interval.cu where the right side is no safe constant.
+ * INTERVAL: nested calls of the iv_ functions of templates/piece/interval.cu, in which every scalar `x` is printed as
+ * the Interval variable `x_iv`; a bool is an Interval within [0, 1]. The text is malloc'ed. */
+typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
+fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
+
+/** Values for evaluation on the CPU. Arrays are read through `read` (may be NULL if no arrays are declared). */
+typedef struct fk_expr_env {
+    const char *const *names;
+    const double *values; /* ints up to 2^53 are exact */
+    size_t count;
+    double (*read)(void *user, const char *array, const int64_t *index, int rank);
+    void *user;
+} fk_expr_env;
+/** A bool is 0 or 1. Defined for every input: x / 0, x % 0 and shifts by a count outside 0..31 are 0; popcount counts
+ * the low 32 bits; a name that `env` lacks is 0. Floats are doubles here. */
+double fk_expr_eval(const fk_expr *e, const fk_expr_env *env);
+
+typedef struct fk_interval {
+    double lo, hi;
+} fk_interval;
+typedef struct fk_interval_env {
+    const char *const *names;
+    const fk_interval *values;
+    size_t count;
+} fk_interval_env;
+/** Bounds that contain every value of `e` over the box; not always the tightest. Unbounded (+-INFINITY): floats, array
+ *  reads, names that `env` lacks, and ints that may leave 32 bits. A bool is within [0, 1]. Exact where all names are
+ *  single ints and nothing is divided by zero. Same rules as templates/piece/interval.cu. */
+fk_interval fk_expr_bounds(const fk_expr *e, const fk_interval_env *env);
+
+/* A predicate over keys as closed-form bounds: keep(q, k) == for all i: k <= upper[i](q), for all j: k >= lower[j](q),
+ * and residual(q, k). Terms of the conjunction that are linear in k with coefficient +-1 become bounds; the rest stays.
+ */
+#define FK_EXPR_MAX_BOUNDS 8
+typedef struct fk_expr_split {
+    const fk_expr *upper[FK_EXPR_MAX_BOUNDS]; /* free of k */
+    int num_upper;
+    const fk_expr *lower[FK_EXPR_MAX_BOUNDS];
+    int num_lower;
+    const fk_expr *residual; /* NULL when nothing is left */
+} fk_expr_split;
+fk_status fk_expr_split_bounds(fk_expr_pool *pool, const fk_expr *keep, const char *k, fk_expr_split *out,
+                               fk_error *err);
+
+#endif

@@ -1,0 +1,92 @@
+/* d e / d name by the rules of calculus, one case an operator. Ints are steps: their derivative is zero. */
+#include "expr_node.h"
+
+#include <string.h>
+
+static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const char *name);
+
+static const fk_expr *unary(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a) {
+    return fk_expr_build(pool, op, a, NULL, NULL);
+}
+
+static const fk_expr *binary(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b) {
+    return fk_expr_build(pool, op, a, b, NULL);
+}
+
+/* (a / b)' = (a' - (a / b) b') / b: one division fewer than the schoolbook's, and nothing is squared. */
+static const fk_expr *derive_quotient(fk_expr_pool *pool, const fk_expr *e, const fk_expr *da, const fk_expr *db) {
+    const fk_expr *change = binary(pool, OP_SUB, da, binary(pool, OP_MUL, e, db));
+    return binary(pool, OP_DIV, change, e->arg[1]);
+}
+
+static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const char *name) {
+    const fk_expr *a = e->arg[0], *b = e->arg[1];
+    const fk_expr *da = derive(pool, a, name), *db = derive(pool, b, name);
+    switch (e->op) {
+    case OP_MUL:
+        return binary(pool, OP_ADD, binary(pool, OP_MUL, da, b), binary(pool, OP_MUL, a, db));
+    case OP_DIV:
+        return derive_quotient(pool, e, da, db);
+    case OP_MIN:
+        return fk_expr_build(pool, OP_SELECT, binary(pool, OP_LE, a, b), da, db);
+    case OP_MAX:
+        return fk_expr_build(pool, OP_SELECT, binary(pool, OP_GE, a, b), da, db);
+    default: /* OP_ADD, OP_SUB */
+        return binary(pool, e->op, da, db);
+    }
+}
+
+static const fk_expr *derive_unary(fk_expr_pool *pool, const fk_expr *e, const char *name) {
+    const fk_expr *a = e->arg[0], *da = derive(pool, a, name);
+    switch (e->op) {
+    case OP_NEG:
+        return unary(pool, OP_NEG, da);
+    case OP_ABS:
+        return fk_expr_build(pool, OP_SELECT, binary(pool, OP_LT, a, fk_expr_float(pool, 0)), unary(pool, OP_NEG, da),
+                             da);
+    case OP_EXP:
+        return binary(pool, OP_MUL, e, da);
+    case OP_LOG:
+        return binary(pool, OP_DIV, da, a);
+    default: /* OP_TANH */
+        return binary(pool, OP_MUL, binary(pool, OP_SUB, fk_expr_float(pool, 1), binary(pool, OP_MUL, e, e)), da);
+    }
+}
+
+static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const char *name) {
+    switch (e->op) {
+    case OP_SCALAR:
+        return fk_expr_float(pool, strcmp(e->name, name) == 0);
+    case OP_FLOAT:
+    case OP_READ:
+    case OP_WIDEN:
+        return fk_expr_float(pool, 0);
+    case OP_SELECT:
+        return fk_expr_build(pool, OP_SELECT, e->arg[0], derive(pool, e->arg[1], name), derive(pool, e->arg[2], name));
+    default:
+        return e->arg[1] ? derive_binary(pool, e, name) : derive_unary(pool, e, name);
+    }
+}
+
+static bool reads_as_float(const fk_expr *e, const char *name) {
+    if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return e->type == FK_EXPR_FLOAT;
+    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+        if (!reads_as_float(e->arg[i], name)) return false;
+    }
+    return true;
+}
+
+fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
+                                fk_error *err) {
+    if (fk_expr_pool_check(pool, err) != FK_OK) return fk_expr_pool_check(pool, NULL);
+    if (e->type != FK_EXPR_FLOAT)
+        return fk_fail(err, FK_BAD_PROBLEM, "expression: only a float expression has a derivative; this one is %s",
+                       e->type == FK_EXPR_INT ? "int" : "bool");
+    if (!reads_as_float(e, name))
+        return fk_fail(err, FK_BAD_PROBLEM, "expression: no derivative with respect to '%s', which is not a float",
+                       name);
+    const fk_expr *d = derive(pool, e, name);
+    if (!d) return fk_expr_pool_check(pool, err);
+    *out = d;
+    return FK_OK;
+}

@@ -1,0 +1,165 @@
+/* Trees to text. Parentheses are the fewest that parse back to the same tree. A widening is written only where no float
+ * neighbour implies it, so `x * 2` comes back as it was written and `float(i) / 2` does not become integer division. */
+#include "expr_node.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The shortest digits that read back as `value` (as a float where `single`), with a point or an exponent. The locale
+ * may write the point in its own way, so whatever is no digit, sign or exponent becomes '.'. */
+static void print_float(FILE *out, double value, bool single) {
+    char text[64];
+    int digits = 1; /* enough for the integer part, so that 1500 is not 1.5e+03 */
+    for (double rest = value; fabs(rest) >= 10 && digits < 9; rest /= 10)
+        ++digits;
+    for (; digits <= 17; ++digits) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value) break;
+    }
+    bool plain = true;
+    for (const char *c = text; *c;) {
+        const size_t same = strspn(c, "0123456789+-e");
+        if (strcspn(c, "e") < same) plain = false;
+        fwrite(c, 1, same, out);
+        c += same;
+        if (!*c) break;
+        fputc('.', out);
+        plain = false;
+        c += strcspn(c, "0123456789+-e");
+    }
+    if (plain) fputs(".0", out);
+    if (single) fputc('f', out);
+}
+
+/* Is `parent`'s operand i, a widening, implied by what stands around it? */
+static bool is_implied(const fk_expr *parent, int i) {
+    const fk_expr_op_info *info = &fk_expr_op_table[parent->op];
+    if (info->takes == TAKES_FLOATS) return true;
+    if (info->takes == TAKES_SELECT) return i == 2 || parent->arg[2]->op != OP_WIDEN;
+    return info->arity == 2 && (i == 1 || parent->arg[1]->op != OP_WIDEN);
+}
+
+static const fk_expr *operand(const fk_expr *e, int i) {
+    const fk_expr *arg = e->arg[i];
+    return arg->op == OP_WIDEN && is_implied(e, i) ? arg->arg[0] : arg;
+}
+
+static void print(FILE *out, const fk_expr *e, bool cuda, int precedence);
+
+static void print_call(FILE *out, const char *name, const fk_expr *e, bool cuda) {
+    fprintf(out, "%s(", name);
+    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+        if (i) fputs(", ", out);
+        print(out, operand(e, i), cuda, PREC_SELECT);
+    }
+    fputc(')', out);
+}
+
+static void print_read(FILE *out, const fk_expr *e, bool cuda) {
+    fprintf(out, cuda ? "%s_at(" : "%s[", e->name);
+    print(out, e->arg[0], cuda, PREC_SELECT);
+    if (e->arg[1]) {
+        fputs(cuda ? ", " : "][", out);
+        print(out, e->arg[1], cuda, PREC_SELECT);
+    }
+    fputc(cuda ? ')' : ']', out);
+}
+
+/* C leaves x / 0, x % 0 and wide shifts open. A constant on the right shows that they do not happen. */
+static bool needs_guard(const fk_expr *e) {
+    if (e->type != FK_EXPR_INT || e->op < OP_MUL || e->op > OP_LOR || !fk_expr_op_table[e->op].cuda_int) return false;
+    const fk_expr *b = e->arg[1];
+    if (b->op != OP_INT) return true;
+    return e->op == OP_DIV || e->op == OP_MOD ? b->i == 0 : b->i < 0 || b->i > 31;
+}
+
+static void print_unary(FILE *out, const fk_expr *e, bool cuda) {
+    const fk_expr *a = e->arg[0];
+    const bool negative = (a->op == OP_INT && a->i < 0) || (a->op == OP_FLOAT && a->f < 0);
+    const bool decrement = e->op == OP_NEG && (a->op == OP_NEG || negative); /* --x is another operator in C */
+    fputs(fk_expr_op_table[e->op].text, out);
+    print(out, a, cuda, decrement ? PREC_PRIMARY + 1 : PREC_UNARY);
+}
+
+static void print_operator(FILE *out, const fk_expr *e, bool cuda) {
+    const fk_expr_op_info *info = &fk_expr_op_table[e->op];
+    if (info->arity == 1) {
+        print_unary(out, e, cuda);
+    } else if (e->op == OP_SELECT) {
+        print(out, e->arg[0], cuda, PREC_LOR);
+        fputs(" ? ", out);
+        print(out, operand(e, 1), cuda, PREC_LOR);
+        fputs(" : ", out);
+        print(out, operand(e, 2), cuda, PREC_SELECT);
+    } else {
+        print(out, operand(e, 0), cuda, info->precedence);
+        fprintf(out, " %s ", info->text);
+        print(out, operand(e, 1), cuda, info->precedence + 1);
+    }
+}
+
+static void print(FILE *out, const fk_expr *e, bool cuda, int precedence) {
+    const fk_expr_op_info *info = &fk_expr_op_table[e->op];
+    const bool guard = cuda && needs_guard(e),
+               negative = (e->op == OP_INT && e->i < 0) || (e->op == OP_FLOAT && e->f < 0);
+    const int own = guard ? PREC_PRIMARY : negative ? PREC_UNARY : info->precedence;
+    if (own < precedence) fputc('(', out);
+    if (e->op == OP_INT) {
+        fprintf(out, "%lld", (long long)e->i);
+    } else if (e->op == OP_FLOAT) {
+        print_float(out, e->f, cuda);
+    } else if (e->op == OP_BOOL) {
+        fputs(e->i ? "true" : "false", out);
+    } else if (e->op == OP_SCALAR) {
+        fputs(e->name, out);
+    } else if (e->op == OP_READ) {
+        print_read(out, e, cuda);
+    } else if (guard) {
+        print_call(out, info->cuda_int, e, cuda);
+    } else if (info->precedence == PREC_PRIMARY) {
+        print_call(out, !cuda ? info->text : e->type == FK_EXPR_FLOAT ? info->cuda_float : info->cuda_int, e, cuda);
+    } else {
+        print_operator(out, e, cuda);
+    }
+    if (own < precedence) fputc(')', out);
+}
+
+static void print_interval(FILE *out, const fk_expr *e) {
+    const bool floats = e->arg[0] && e->arg[0]->type == FK_EXPR_FLOAT;
+    if (e->type == FK_EXPR_FLOAT || (e->type == FK_EXPR_INT && e->op == OP_READ)) {
+        fputs("iv_all()", out);
+    } else if (e->type == FK_EXPR_BOOL && (e->op == OP_READ || floats)) {
+        fputs("iv_maybe()", out);
+    } else if (e->op == OP_SCALAR) {
+        fprintf(out, "%s_iv", e->name);
+    } else if (fk_expr_is_constant(e)) {
+        fprintf(out, "iv(%lld)", (long long)e->i);
+    } else {
+        fprintf(out, "%s(", fk_expr_op_table[e->op].interval);
+        for (int i = 0; i < 3 && e->arg[i]; ++i) {
+            if (i) fputs(", ", out);
+            print_interval(out, e->arg[i]);
+        }
+        fputc(')', out);
+    }
+}
+
+fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream) return fk_fail(err, FK_NO_MEMORY, "expression: out of memory while printing");
+    if (form == FK_EXPR_INTERVAL)
+        print_interval(stream, e);
+    else
+        print(stream, e, form == FK_EXPR_CUDA, PREC_SELECT);
+    const bool failed = ferror(stream) != 0;
+    if (fclose(stream) != 0 || failed) {
+        free(text);
+        return fk_fail(err, FK_NO_MEMORY, "expression: out of memory while printing");
+    }
+    *out = text;
+    return FK_OK;
+}

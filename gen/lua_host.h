@@ -1,0 +1,46 @@
+/* A sandboxed Lua state: what templates, masks and arch files run in.
+ *
+ * Everything that touches the state is a body run by fk_lua_call, so that every Lua error, the memory limit and the
+ * instruction limit come back as a status. A body is left by longjmp when it fails: what it allocates, Lua must own. */
+#ifndef FK_GEN_LUA_HOST_H
+#define FK_GEN_LUA_HOST_H
+
+#include "error.h"
+
+#include <lua.h>
+
+typedef struct fk_lua fk_lua;
+
+typedef struct fk_lua_limits {
+    size_t memory;        /* bytes of all Lua objects */
+    int64_t instructions; /* of all calls */
+    int64_t fail_at;      /* tests: allocations from this one on fail; 0 = never */
+} fk_lua_limits;
+
+/** `template_dir` (may be null) stands before the embedded templates/ and must outlive the state.
+ *  `limits`: null = the defaults. */
+fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_lua **out, fk_error *err);
+void fk_lua_close(fk_lua *lua);
+
+typedef void (*fk_lua_body)(lua_State *L, void *arg);
+/** Runs body(L, arg) and restores the stack. @return the body's failure: FK_TEMPLATE_ERROR, FK_NO_MEMORY, FK_IO, or
+ *  what it raised */
+fk_status fk_lua_call(fk_lua *lua, fk_lua_body body, void *arg, fk_error *err);
+
+/* In bodies only. */
+
+/** Ends the body with a status of its own. */
+_Noreturn void fk_lua_raise(lua_State *L, fk_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Runs a file ("templates/mask/causal.lua") and pushes the one value it returns. */
+void fk_lua_run(lua_State *L, const char *path);
+/** Whether such a file exists, in template_dir or embedded. */
+int fk_lua_has_file(lua_State *L, const char *path);
+/** read_file(path) -> text, as a Lua function. */
+int fk_lua_read_file(lua_State *L);
+/** Lets the table on top fall back on the globals of Lua files. */
+void fk_lua_extend_globals(lua_State *L);
+/** Makes reads of fields that the table on top lacks errors that name them, except `optional` (null-terminated). */
+void fk_lua_seal(lua_State *L, const char *name, const char *const *optional);
+
+#endif

@@ -1,0 +1,139 @@
+/* The cost model: a plan's time is that of its busiest unit, plus what the resident warps cannot hide.
+ *
+ * For one visit of a key tile by a query tile, in clocks of an SM:
+ *     tensor   2 block_m block_n (d_pad + dv_pad) / mma_flops
+ *     exp      block_m block_n / exp_rate
+ *     issue    lanes of softmax, mask code, mma, ldmatrix and copies / issue_rate
+ *     smem     operand bytes read (every warp reads all of K and V) and tile bytes written / smem_rate
+ * A warp alone does its GEMMs and then its softmax:
+ *     serial = max(tensor, smem, issue of the GEMMs) + max(exp, issue of the softmax) + barriers
+ * With w warps on each scheduler, one warp's softmax runs under the others' GEMMs:
+ *     visit  = floor + (serial - floor) / w,      floor = max(tensor, exp, issue, smem)
+ * The problem takes the visits of all CTAs over all SMs, the part of the last wave in which SMs are idle, at least the
+ * longest CTA, and at least its HBM bytes / bandwidth. */
+#include "plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Instructions (lanes) of one score: multiply-add, max, ex2, sum, half a conversion, and the row's share. */
+static const double SOFTMAX_LANES = 5.0;
+/* Of one score in a partial tile: indices, comparison, select. */
+static const double MASK_LANES = 4.0;
+/* Instructions around one 16-byte copy: address and copy; without asynchronous copies also load, store and wait. */
+static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
+/* Clocks of a CTA that no other work of its own hides: start, Q, the first tile's latency, the epilogue. */
+static const double CTA_CLOCKS = 2500.0;
+/* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
+static const double BARRIER_CLOCKS = 200.0;
+/* Share of L2 that K and V can hold against Q, O and what is just passing through. */
+static const double L2_SHARE = 0.5;
+
+int fk_model_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+    const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
+    const int acc_o = rows * layout->dv_pad / 32;                         /* fp32 accumulator of O */
+    const int acc_s = rows * tile->block_n / 32;                          /* fp32 scores, which become P in place */
+    const int q = tile->q_in_regs ? rows * layout->d_pad / 64 : rows / 4; /* Q fragments: all, or one step's */
+    const int operand = 4;                                                /* one ldmatrix of K or V */
+    const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
+    const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
+    const int staged = arch->async_copy ? 0 : (tile->block_n * widest * 2 + threads * 4 - 1) / (threads * 4);
+    const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
+    return acc_o + acc_s + q + operand + stats + staged + fixed;
+}
+
+typedef struct visit_cost {
+    double tensor, exp, issue, smem, serial;
+} visit_cost;
+
+static visit_cost visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+                        const fk_plan_info *plan, double partial_share) {
+    const double scores = (double)plan->block_m * plan->block_n;
+    const double columns = layout->d_pad + layout->dv_pad;
+    const double q_bytes = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad;
+    const double read_bytes = plan->warps * 2.0 * plan->block_n * columns + q_bytes;
+    const double tile_bytes = 2.0 * plan->block_n * columns;
+    const double mma_lanes = scores * columns / (16.0 * 8.0 * arch->mma_k) * 32.0;
+    const double ldmatrix_lanes = read_bytes / 512.0 * 32.0;
+    const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
+    const double softmax_issue = scores * (SOFTMAX_LANES + MASK_LANES * partial_share) / device->issue_rate;
+    const double gemm_issue = (mma_lanes + ldmatrix_lanes + copy_lanes) / device->issue_rate;
+    visit_cost cost = {
+        .tensor = 2.0 * scores * columns / device->mma_flops,
+        .exp = scores / device->exp_rate,
+        .issue = softmax_issue + gemm_issue,
+        .smem = (read_bytes + tile_bytes) / device->smem_rate,
+    };
+    cost.serial = fmax(fmax(cost.tensor, cost.smem), gemm_issue) + fmax(cost.exp, softmax_issue) +
+                  BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
+    return cost;
+}
+
+static double visit_clocks(const visit_cost *cost, double warps_per_scheduler) {
+    const double lowest = fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem));
+    const double w = fmax(1.0, warps_per_scheduler);
+    return lowest + fmax(0.0, cost->serial - lowest) / w;
+}
+
+/* Clocks from the first CTA's start to the last one's end. CTAs start longest first, so what fills the last wave are
+ * the shortest. */
+static double makespan(const fk_device_info *device, const fk_plan_info *plan, const visit_cost *cost,
+                       const fk_tile_totals *tiles, double num_ctas) {
+    const double sms = device->num_sms;
+    const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas / sms));
+    const double clocks = visit_clocks(cost, resident * plan->warps / 4.0);
+    const double cta = CTA_CLOCKS / resident; /* the other residents work meanwhile */
+    const double waves = num_ctas / (sms * resident);
+    const double busy = num_ctas / sms * (tiles->mean_visited * clocks + cta);
+    const double idle = (ceil(waves) - waves) * resident * (tiles->min_visited * clocks + cta);
+    const double longest = tiles->max_visited * visit_clocks(cost, plan->warps / 4.0) + CTA_CLOCKS;
+    return fmax(busy + idle, longest);
+}
+
+/* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them,
+ * and never more than once for each visit. */
+static double hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
+                        const fk_plan_info *plan, const fk_tile_totals *tiles) {
+    const double heads = (double)shape->batch * (double)shape->num_heads_q;
+    const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
+    const double width = 2.0 * (p->head_dim + p->head_dim_v);
+    const double once = heads * (double)shape->seqlen_q * (width + 4.0);
+    const double kv_head = (double)shape->seqlen_k * width;
+    const double slots = (double)device->num_sms * plan->ctas_per_sm;
+    const double heads_at_a_time = fmin(kv_heads, ceil(slots / ((double)tiles->num_m * (heads / kv_heads))));
+    const double visited = heads * (double)tiles->num_m * tiles->mean_visited * plan->block_n * width;
+    const double waves = ceil(heads * (double)tiles->num_m / slots);
+    double kv = kv_heads * kv_head;
+    if (heads_at_a_time * kv_head > L2_SHARE * (double)device->l2_bytes)
+        kv = fmax(kv, waves * heads_at_a_time * kv_head);
+    return once + fmin(kv, visited);
+}
+
+static void name_bound(fk_plan_info *plan) {
+    static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm"};
+    const double floors[] = {plan->tensor_us, plan->exp_us, plan->issue_us, plan->smem_us, plan->hbm_us};
+    int worst = 0;
+    for (int i = 1; i < 5; ++i) {
+        if (floors[i] > floors[worst]) worst = i;
+    }
+    snprintf(plan->bound, sizeof plan->bound, "%s", names[worst]);
+}
+
+void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                    const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
+                    fk_plan_info *plan) {
+    const double visits = tiles->partial + tiles->full;
+    const visit_cost cost = visit(device, arch, layout, plan, visits > 0 ? tiles->partial / visits : 0);
+    const double heads = (double)shape->batch * (double)shape->num_heads_q;
+    const double us_per_clock = 1e-3 / device->clock_ghz;
+    const double all = visits * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
+    plan->tensor_us = all * cost.tensor;
+    plan->exp_us = all * cost.exp;
+    plan->issue_us = all * cost.issue;
+    plan->smem_us = all * cost.smem;
+    plan->hbm_bytes = hbm_bytes(p, device, shape, plan, tiles);
+    plan->hbm_us = plan->hbm_bytes / device->hbm_gbps * 1e-3;
+    const double clocks = makespan(device, plan, &cost, tiles, heads * (double)tiles->num_m);
+    plan->model_us = fmax(clocks * us_per_clock, plan->hbm_us);
+    name_bound(plan);
+}

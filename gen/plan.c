@@ -1,0 +1,286 @@
+/* Candidates come from the arch file, limits from the device, bytes from gen/layout.lua. A plan that cannot launch is
+ * never offered: it stays in the list, last, with the limit that it breaks. */
+#include "plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shape ---- */
+
+static fk_status check_size(const char *field, int64_t value, int64_t limit, fk_error *err) {
+    if (value >= 1 && value <= limit) return FK_OK;
+    return fk_fail(err, FK_BAD_ARGUMENT, "shape.%s is %lld: must be from 1 to %lld", field, (long long)value,
+                   (long long)limit);
+}
+
+/* The nominal problem: 16,384 tokens as rows of 4,096, and 2,048 hidden; one kv head serves 8 query heads of gqa. */
+fk_status fk_shape_fill(const fk_problem *p, const fk_shape *in, fk_shape *out, fk_error *err) {
+    fk_shape s = *in;
+    if (!s.seqlen_q) s.seqlen_q = s.seqlen_k ? s.seqlen_k : 4096;
+    if (!s.seqlen_k) s.seqlen_k = s.seqlen_q;
+    if (!s.batch) s.batch = s.seqlen_q > 0 && s.seqlen_q < 16384 ? 16384 / s.seqlen_q : 1;
+    if (!s.num_heads_q) {
+        s.num_heads_q = 2048 / p->head_dim;
+        if (s.num_heads_kv > 0) s.num_heads_q = p->gqa ? s.num_heads_kv * 8 : s.num_heads_kv;
+    }
+    if (!s.num_heads_kv) s.num_heads_kv = !p->gqa ? s.num_heads_q : s.num_heads_q % 8 == 0 ? s.num_heads_q / 8 : 1;
+    fk_status status = check_size("batch", s.batch, FK_MAX_SEQLEN, err);
+    if (status == FK_OK) status = check_size("num_heads_q", s.num_heads_q, FK_MAX_SEQLEN, err);
+    if (status == FK_OK) status = check_size("num_heads_kv", s.num_heads_kv, FK_MAX_SEQLEN, err);
+    if (status == FK_OK) status = check_size("seqlen_q", s.seqlen_q, FK_MAX_SEQLEN, err);
+    if (status == FK_OK) status = check_size("seqlen_k", s.seqlen_k, FK_MAX_SEQLEN, err);
+    if (status != FK_OK) return status;
+    if (p->gqa ? s.num_heads_q % s.num_heads_kv != 0 : s.num_heads_q != s.num_heads_kv) {
+        return fk_fail(err, FK_BAD_ARGUMENT, "shape.num_heads_q is %lld: must be %s num_heads_kv, %lld%s",
+                       (long long)s.num_heads_q, p->gqa ? "a multiple of" : "equal to", (long long)s.num_heads_kv,
+                       p->gqa ? "" : " (without gqa)");
+    }
+    *out = s;
+    return FK_OK;
+}
+
+fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err) {
+    if (options->struct_size != sizeof *options) {
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "fk_plan_options.struct_size is %zu: must be %zu, as FK_PLAN_OPTIONS_INIT sets it",
+                       options->struct_size, sizeof *options);
+    }
+    if (options->rule != FK_RULE_MODEL && options->rule != FK_RULE_PAPER) {
+        return fk_fail(err, FK_BAD_ARGUMENT, "rule is %d: must be 0 (model) or 1 (paper)", options->rule);
+    }
+    return FK_OK;
+}
+
+/* ---- planner ---- */
+
+static void open_body(lua_State *L, void *arg) {
+    fk_planner *planner = arg;
+    fk_bind_read_arch(L, planner->device->sm, &planner->arch);
+    lua_setfield(L, LUA_REGISTRYINDEX, "fk.arch");
+}
+
+void fk_planner_push_arch(lua_State *L) {
+    lua_getfield(L, LUA_REGISTRYINDEX, "fk.arch");
+}
+
+fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
+                          const char *template_dir, fk_planner *out, fk_error *err) {
+    memset(out, 0, sizeof *out);
+    out->p = p;
+    out->device = device;
+    fk_status status = fk_shape_fill(p, shape, &out->shape, err);
+    if (status == FK_OK) status = fk_lua_open(template_dir, NULL, &out->lua, err);
+    if (status == FK_OK) status = fk_lua_call(out->lua, open_body, out, err);
+    if (status == FK_OK) {
+        out->pool = fk_expr_pool_create();
+        if (!out->pool) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+    }
+    if (status == FK_OK) status = fk_problem_mask_load(out->pool, p, template_dir, &out->mask, err);
+    if (status != FK_OK) fk_planner_close(out);
+    return status;
+}
+
+void fk_planner_close(fk_planner *planner) {
+    fk_expr_pool_destroy(planner->pool);
+    fk_lua_close(planner->lua);
+    planner->pool = NULL;
+    planner->lua = NULL;
+}
+
+fk_tile fk_plan_tile(const fk_plan_info *plan) {
+    return (fk_tile){plan->block_m, plan->block_n, plan->warps, plan->stages, plan->q_in_regs, plan->ctas_per_sm};
+}
+
+/* ---- legality ---- */
+
+static void reject(fk_plan_info *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void reject(fk_plan_info *plan, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(plan->reason, sizeof plan->reason, format, args);
+    va_end(args);
+    plan->legal = 0;
+}
+
+/* What the tile itself must satisfy; false: no layout can be asked for. */
+static bool check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_arch *arch = &planner->arch;
+    if (planner->p->dtype == FK_BF16 && !arch->bf16) {
+        reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
+    } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
+        reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
+               tile->stages, tile->ctas);
+    } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * tile->warps)) {
+        reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m, tile->warps);
+    } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
+        reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
+    }
+    return plan->legal;
+}
+
+static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_plan_info *plan) {
+    const int threads = tile->warps * 32, ctas = tile->ctas;
+    const int64_t smem_all = (int64_t)ctas * (plan->smem_bytes + device->smem_reserved);
+    int cap = device->registers_per_sm / (threads * ctas) / 8 * 8; /* the hardware gives registers in eights */
+    if (cap > 255) cap = 255;
+    if (plan->smem_bytes > device->smem_per_block) {
+        reject(plan, "shared memory: %d bytes > %d of a block", plan->smem_bytes, device->smem_per_block);
+    } else if (smem_all > device->smem_per_sm) {
+        reject(plan, "shared memory: %d CTAs of %d + %d bytes > %d of an SM", ctas, plan->smem_bytes,
+               device->smem_reserved, device->smem_per_sm);
+    } else if (ctas * threads > device->threads_per_sm || ctas > device->blocks_per_sm) {
+        reject(plan, "%d CTAs of %d threads > %d threads or %d CTAs of an SM", ctas, threads, device->threads_per_sm,
+               device->blocks_per_sm);
+    } else if (plan->registers > 255) {
+        reject(plan, "registers: about %d > 255 of a thread", plan->registers);
+    } else if (plan->registers > cap) {
+        reject(plan, "registers: about %d > %d that %d CTAs of %d threads leave each", plan->registers, cap, ctas,
+               threads);
+    }
+}
+
+typedef struct layout_call {
+    const fk_problem *p;
+    const fk_tile *tile;
+    fk_smem_layout *out;
+} layout_call;
+
+static void layout_body(lua_State *L, void *arg) {
+    const layout_call *call = arg;
+    fk_planner_push_arch(L);
+    fk_bind_read_layout(L, call->p, call->tile, lua_gettop(L), call->out);
+}
+
+fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,
+                        fk_error *err) {
+    memset(out, 0, sizeof *out);
+    memcpy(out->family, planner->arch.family, sizeof out->family);
+    out->sm = planner->arch.sm;
+    out->block_m = tile->block_m;
+    out->block_n = tile->block_n;
+    out->warps = tile->warps;
+    out->stages = tile->stages;
+    out->q_in_regs = tile->q_in_regs;
+    out->ctas_per_sm = tile->ctas;
+    out->legal = 1;
+    if (!check_tile(planner, tile, out)) return FK_OK;
+    layout_call call = {planner->p, tile, layout};
+    const fk_status status = fk_lua_call(planner->lua, layout_body, &call, err);
+    if (status != FK_OK) return status;
+    out->smem_bytes = layout->bytes;
+    out->registers = fk_model_registers(tile, layout, &planner->arch);
+    check_limits(planner->device, tile, out);
+    return FK_OK;
+}
+
+/* ---- candidates ---- */
+
+/* Counting is exact while it is cheap, and sampled where a long sequence would make planning slow. */
+void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+    enum { MAX_TILES = 1 << 15 };
+    const int64_t num_n = planner->shape.seqlen_k / plan->block_n + 1;
+    const int64_t rows = planner->mask.split.residual ? MAX_TILES / num_n : MAX_TILES;
+    fk_tile_totals tiles;
+    fk_tiles_count(planner->p, &planner->mask, &planner->shape, plan->block_m, plan->block_n, rows < 16 ? 16 : rows,
+                   &tiles);
+    fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, plan);
+}
+
+static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
+    if (a->legal != b->legal) return a->legal;
+    if (!a->legal) return false;
+    if (a->model_us < b->model_us || a->model_us > b->model_us) return a->model_us < b->model_us;
+    return a->smem_bytes < b->smem_bytes;
+}
+
+static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_t *count, fk_error *err) {
+    for (int i = 0; i < planner->arch.num_tiles; ++i) {
+        fk_plan_info plan;
+        fk_smem_layout layout;
+        const fk_status status = fk_plan_judge(planner, &planner->arch.tile[i], &plan, &layout, err);
+        if (status != FK_OK) return status;
+        if (plan.legal) fk_plan_model(planner, &layout, &plan);
+        size_t at = (size_t)i; /* stable insertion: equal plans keep the arch file's order */
+        for (; at > 0 && is_better(&plan, &plans[at - 1]); --at)
+            plans[at] = plans[at - 1];
+        plans[at] = plan;
+    }
+    *count = (size_t)planner->arch.num_tiles;
+    return FK_OK;
+}
+
+/* Algorithm 1, line 1 of FlashAttention (Dao et al. 2022): M elements of SRAM hold a block each of Q, K, V and O. The
+ * formula knows neither registers nor atoms of 16, so it is rounded down to what is legal. */
+static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t *count, fk_error *err) {
+    const int d = planner->p->head_dim, elements = planner->device->smem_per_block / 2;
+    const int b_c = (elements + 4 * d - 1) / (4 * d), b_r = b_c < d ? b_c : d;
+    fk_tile tile = {.warps = 8, .stages = 1, .ctas = 1};
+    while (tile.warps > 1 && tile.warps * 16 > b_r)
+        tile.warps /= 2;
+    tile.block_m = b_r < 16 ? 16 : b_r / (16 * tile.warps) * (16 * tile.warps);
+    tile.block_n = b_c < 16 ? 16 : b_c > 4096 ? 4096 : b_c / 16 * 16;
+    fk_smem_layout layout;
+    fk_status status = fk_plan_judge(planner, &tile, plan, &layout, err);
+    while (status == FK_OK && !plan->legal && tile.block_n > 16) {
+        tile.block_n -= 16;
+        status = fk_plan_judge(planner, &tile, plan, &layout, err);
+    }
+    if (status != FK_OK) return status;
+    *count = 1;
+    if (!plan->legal) return FK_OK;
+    fk_plan_model(planner, &layout, plan);
+    snprintf(plan->reason, sizeof plan->reason,
+             "paper: B_c = ceil(%d / (4 * %d)) = %d, B_r = min(%d, %d) = %d; what is legal here: B_c = %d, B_r = %d",
+             elements, d, b_c, b_c, d, b_r, plan->block_n, plan->block_m);
+    return FK_OK;
+}
+
+fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                            fk_plan_info **plans, size_t *count, fk_error *err) {
+    const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
+    if (!options) options = &defaults;
+    fk_problem problem;
+    fk_status status = fk_problem_normalise(p, &problem, err);
+    if (status == FK_OK) status = fk_plan_options_check(options, err);
+    if (status != FK_OK) return status;
+    fk_planner planner;
+    status = fk_planner_open(&problem, device, &options->shape, options->template_dir, &planner, err);
+    if (status != FK_OK) return status;
+    size_t n = 0;
+    fk_plan_info *list = calloc((size_t)planner.arch.num_tiles, sizeof *list);
+    if (!list)
+        status = fk_fail(err, FK_NO_MEMORY, "no memory for %d plans", planner.arch.num_tiles);
+    else if (options->rule == FK_RULE_PAPER)
+        status = enumerate_paper(&planner, list, &n, err);
+    else
+        status = enumerate_model(&planner, list, &n, err);
+    if (status == FK_OK && !list[0].legal) {
+        const fk_plan_info *last = &list[n - 1];
+        status =
+            fk_fail(err, FK_UNSUPPORTED, "no plan for %s (sm_%d): of %zu tilings, the last one (%d x %d, %d warps): %s",
+                    device->key[0] ? device->key : device->name, device->sm, n, last->block_m, last->block_n,
+                    last->warps, last->reason);
+    }
+    fk_planner_close(&planner);
+    if (status != FK_OK) {
+        free(list);
+        return status;
+    }
+    list[0].chosen = 1;
+    *plans = list;
+    *count = n;
+    return FK_OK;
+}
+
+fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                       fk_plan_info *out, fk_error *err) {
+    fk_plan_info *plans;
+    size_t count;
+    const fk_status status = fk_plan_enumerate(p, device, options, &plans, &count, err);
+    if (status != FK_OK) return status;
+    *out = plans[0];
+    free(plans);
+    return FK_OK;
+}

@@ -1,0 +1,115 @@
+/* The generator's public functions: the internal ones, with their failures reported. */
+#include "generate.h"
+
+#include <stdlib.h>
+
+int fk_version(void) {
+    return FK_VERSION_MAJOR * 10000 + FK_VERSION_MINOR * 100 + FK_VERSION_PATCH;
+}
+
+const char *fk_status_name(fk_status status) {
+    switch (status) {
+#define FK_NAME(name)                                                                                                  \
+    case name:                                                                                                         \
+        return #name;
+        FK_NAME(FK_OK)
+        FK_NAME(FK_BAD_ARGUMENT)
+        FK_NAME(FK_BAD_PROBLEM)
+        FK_NAME(FK_UNSUPPORTED)
+        FK_NAME(FK_NO_DEVICE)
+        FK_NAME(FK_NO_COMPILER)
+        FK_NAME(FK_COMPILE_FAILED)
+        FK_NAME(FK_NO_JIT)
+        FK_NAME(FK_NO_MEMORY)
+        FK_NAME(FK_IO)
+        FK_NAME(FK_TEMPLATE_ERROR)
+        FK_NAME(FK_LAUNCH_FAILED)
+        FK_NAME(FK_CHECK_FAILED)
+        FK_NAME(FK_INTERNAL)
+#undef FK_NAME
+    }
+    return "unknown fk_status";
+}
+
+void fk_free(void *memory) {
+    free(memory);
+}
+
+/* Success leaves the thread's last error as it was. */
+static fk_status report(fk_status status, const fk_error *err) {
+    return status == FK_OK ? FK_OK : fk_report(err);
+}
+
+fk_status fk_problem_parse(const char *spelling, fk_problem *out) {
+    fk_error err;
+    return report(fk_problem_read(spelling, out, &err), &err);
+}
+
+fk_status fk_problem_spell(const fk_problem *problem, char *out, size_t size) {
+    fk_error err;
+    return report(fk_problem_write(problem, out, size, &err), &err);
+}
+
+fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out) {
+    fk_error err;
+    return report(fk_problem_normalise(problem, out, &err), &err);
+}
+
+/* A null argument is the caller's slip, found before any work. */
+static fk_status check_not_null(const void *pointer, const char *name) {
+    fk_error err;
+    return pointer ? FK_OK : report(fk_fail(&err, FK_BAD_ARGUMENT, "%s is null", name), &err);
+}
+
+fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options, fk_plan_info **plans,
+                       size_t *count) {
+    fk_error err;
+    fk_device_info device;
+    fk_status status = check_not_null(problem, "problem");
+    if (status == FK_OK) status = check_not_null(plans, "plans");
+    if (status == FK_OK) status = check_not_null(count, "count");
+    if (status == FK_OK) status = fk_device_find(gpu, &device);
+    if (status != FK_OK) return status;
+    return report(fk_plan_enumerate(problem, &device, options, plans, count, &err), &err);
+}
+
+fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
+                        fk_tile_counts *out) {
+    fk_error err;
+    fk_status status = check_not_null(problem, "problem");
+    if (status == FK_OK) status = check_not_null(plan, "plan");
+    if (status == FK_OK) status = check_not_null(out, "out");
+    if (status != FK_OK) return status;
+    return report(fk_plan_count_tiles(problem, plan, options, out, &err), &err);
+}
+
+static fk_status generate(const fk_problem *problem, const fk_device_info *device, const fk_generate_options *options,
+                          fk_source *out, fk_error *err) {
+    if (options->struct_size != sizeof *options) {
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "fk_generate_options.struct_size is %zu: must be %zu, as FK_GENERATE_OPTIONS_INIT sets it",
+                       options->struct_size, sizeof *options);
+    }
+    fk_plan_info plan;
+    if (options->plan) plan = *options->plan;
+    const fk_status status = options->plan ? FK_OK : fk_plan_best(problem, device, &options->planning, &plan, err);
+    if (status != FK_OK) return status;
+    return fk_source_create(problem, device, &plan, options->planning.template_dir, options->standalone != 0, out, err);
+}
+
+fk_status fk_generate(const fk_problem *problem, const char *gpu, const fk_generate_options *options, char **text,
+                      fk_plan_info *chosen) {
+    static const fk_generate_options defaults = FK_GENERATE_OPTIONS_INIT;
+    fk_error err;
+    fk_device_info device;
+    fk_source source;
+    fk_status status = check_not_null(problem, "problem");
+    if (status == FK_OK) status = check_not_null(text, "text");
+    if (status == FK_OK) status = fk_device_find(gpu, &device);
+    if (status != FK_OK) return status;
+    status = generate(problem, &device, options ? options : &defaults, &source, &err);
+    if (status != FK_OK) return fk_report(&err);
+    *text = source.text;
+    if (chosen) *chosen = source.plan;
+    return FK_OK;
+}

@@ -1,0 +1,78 @@
+-- The template engine. A line whose first non-blank is `@` is Lua; `$(expr)` is a hole; the rest is CUDA.
+--
+-- Template line N becomes line N of a Lua chunk, so errors of Lua name template lines without any mapping. The chunk
+-- appends to a list of output lines and writes `#line` only where the sequence of template lines breaks, so that the
+-- CUDA compiler's errors name them too.
+--
+-- render(path, env, read_file, standalone) -> text
+
+-- Splits "a $(x) b" into Lua arguments: "a ", (x), " b".
+local function arguments(line, where)
+  local out, at = {}, 1
+  while true do
+    local open = string.find(line, "$(", at, true)
+    if not open then break end
+    if open > at then out[#out + 1] = string.format("%q", string.sub(line, at, open - 1)) end
+    local body = string.match(line, "^%b()", open + 1)
+    if not body then error(where .. ": $( without its )", 0) end
+    out[#out + 1] = "hole" .. body
+    at = open + 1 + #body
+  end
+  if at <= #line then out[#out + 1] = string.format("%q", string.sub(line, at)) end
+  return table.concat(out, ", ")
+end
+
+-- The chunk's text: one Lua line for each template line.
+local function translate(path, source)
+  local lines, number = {}, 0
+  for line in string.gmatch(source .. "\n", "([^\n]*)\n") do
+    number = number + 1
+    local lua = string.match(line, "^%s*@(.*)$")
+    lines[number] = lua or string.format("emit(%d, %s)", number, line == "" and "''" or arguments(line, path .. ":" .. number))
+  end
+  if lines[number] == "emit(" .. number .. ", '')" then lines[number] = "" end -- the newline that ends the file
+  return table.concat(lines, "\n")
+end
+
+local function hole(...)
+  local value = ...
+  if select("#", ...) ~= 1 or (type(value) ~= "string" and math.type(value) ~= "integer") then
+    error("a hole takes a string or an integer, got " .. (math.type(value) or type(value)), 2)
+  end
+  return value
+end
+
+return function(path, env, read_file, standalone)
+  local out = {}
+  local file, next_line -- where the CUDA compiler believes to be
+
+  local run
+  local function scope(name)
+    local names = { hole = hole, include = function(inner) run("templates/" .. inner) end }
+    function names.emit(number, ...)
+      local text = table.concat({ ... })
+      if not standalone and (file ~= name or next_line ~= number) then
+        out[#out + 1] = string.format("#line %d \"%s\"", number, name)
+      end
+      out[#out + 1] = text
+      file, next_line = name, number + 1
+    end
+    return setmetatable(names, {
+      __index = function(_, key)
+        local value = env[key]
+        if value == nil then error("unknown name '" .. tostring(key) .. "'", 2) end
+        return value
+      end,
+      __newindex = function(_, key) error("assignment to undeclared name '" .. tostring(key) .. "'", 2) end,
+    })
+  end
+
+  function run(name)
+    local chunk, message = load(translate(name, read_file(name)), "@" .. name, "t", scope(name))
+    if not chunk then error(message, 0) end
+    chunk()
+  end
+
+  run(path)
+  return table.concat(out, "\n") .. "\n"
+end

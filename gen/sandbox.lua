@@ -1,0 +1,91 @@
+-- What Lua files may use: pure functions of their arguments. No addresses, no hash order, no clock, no chance, no code
+-- from outside, so the same input gives the same bytes. Runs first, with full base, table, string and math.
+--
+-- returns globals, engine globals (with load), strict
+
+local byte, find, format, gsub = string.byte, string.find, string.format, string.gsub
+local raw_setmetatable = setmetatable
+
+-- By bytes, not by locale.
+local function before(a, b)
+  if type(a) ~= type(b) then return type(a) == "number" end
+  if type(a) == "number" then return a < b end
+  for i = 1, math.min(#a, #b) do
+    if byte(a, i) ~= byte(b, i) then return byte(a, i) < byte(b, i) end
+  end
+  return #a < #b
+end
+
+local function sorted_pairs(t)
+  local keys = {}
+  for key in next, t do
+    if type(key) ~= "string" and type(key) ~= "number" then error("sorted_pairs: a key is a " .. type(key), 2) end
+    keys[#keys + 1] = key
+  end
+  table.sort(keys, before)
+  local i = 0
+  return function()
+    i = i + 1
+    if keys[i] ~= nil then return keys[i], t[keys[i]] end
+  end
+end
+
+-- Tables and functions have no text but their address.
+local function has_text(value)
+  local kind = type(value)
+  return kind == "string" or kind == "number" or kind == "boolean" or kind == "nil"
+end
+
+local function safe_tostring(value)
+  if not has_text(value) then error("a " .. type(value) .. " has no text", 2) end
+  return tostring(value)
+end
+
+string.dump = nil
+function string.format(form, ...)
+  if find(gsub(form, "%%%%", ""), "%%[-%d]*p") then error("string.format: %p is an address", 2) end
+  for i = 1, select("#", ...) do
+    local value = select(i, ...)
+    if not has_text(value) then error("string.format: a " .. type(value) .. " has no text", 2) end
+  end
+  return format(form, ...)
+end
+math.random, math.randomseed = nil, nil
+
+-- A finaliser would run at any time, and where no instruction limit reaches it.
+local function safe_setmetatable(t, meta)
+  if meta and meta.__gc then error("__gc is not available", 2) end
+  return raw_setmetatable(t, meta)
+end
+
+-- Fields that are not there are errors, except the optional ones.
+local function strict(name, t, ...)
+  local optional = {}
+  for i = 1, select("#", ...) do optional[(select(i, ...))] = true end
+  return raw_setmetatable(t, {
+    __index = function(_, key)
+      if not optional[key] then error(name .. " has no field '" .. tostring(key) .. "'", 2) end
+    end,
+    __newindex = function(_, key) error("'" .. tostring(key) .. "' cannot be added to " .. name, 2) end,
+    __metatable = false,
+  })
+end
+
+local allowed = {
+  assert = assert, error = error, ipairs = ipairs, pcall = pcall, select = select, tonumber = tonumber, type = type,
+  tostring = safe_tostring, setmetatable = safe_setmetatable, sorted_pairs = sorted_pairs,
+  table = table, string = string, math = math,
+}
+local engine = { load = function(text, name, _, scope) return load(text, name, "t", scope) end }
+
+-- An empty table in front of `t`, so that assignments find no field to change.
+local function sealed(t, beneath)
+  raw_setmetatable(t, { __index = beneath or function(_, key) error("unknown name '" .. tostring(key) .. "'", 2) end })
+  return raw_setmetatable({}, {
+    __index = t,
+    __newindex = function(_, key) error("assignment to undeclared name '" .. tostring(key) .. "'", 2) end,
+    __metatable = false,
+  })
+end
+local globals = sealed(allowed)
+return globals, sealed(engine, globals), strict

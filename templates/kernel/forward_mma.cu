@@ -1,0 +1,154 @@
+@ include("piece/prelude.cu")
+
+// ---- primitives: everything that is PTX; the emulator brings bodies of its own ----
+#ifndef FK_EMULATOR
+@ include("primitive/shared_memory.cu")
+
+@ include("primitive/global_memory.cu")
+
+@ if arch.async_copy then
+@   include("primitive/async_copy.cu")
+
+@ end
+@ include("primitive/tensor_core.cu")
+
+@ include("primitive/convert.cu")
+#endif
+
+// ---- pieces ----
+@ include("piece/params.cu")
+
+@ if #mask.upper + #mask.lower > 0 or mask.residual then
+@   include("piece/interval.cu")
+
+@ end
+@ include("piece/schedule.cu")
+
+@ include("piece/tile.cu")
+
+@ include("piece/gemm.cu")
+
+@ include("piece/mask.cu")
+
+@ include("piece/softmax.cu")
+
+@ include("piece/epilogue.cu")
+
+@ local q = plan.q_in_regs and "q" or "smem + smem_q"
+@ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
+@ local function kv_step(masked)
+@   if plan.stages == 1 then
+        copy_k.land(tile_k);
+        __syncthreads(); // K(n) is there, and every warp is done with the last V
+@     if masked == "no" then
+        copy_v.template issue<true>(tile_v, block_n);
+@     else
+        copy_v.template issue<false>(tile_v, at.seqlen_k - n * block_n);
+@     end
+        qk_gemm(s, $(q), tile_k);
+        copy_v.land(tile_v);
+        __syncthreads(); // V(n) is there, and every warp is done with K(n)
+        copy_k.move((next - n) * block_n);
+        copy_v.move((next - n) * block_n);
+        if (next >= tiles.begin) copy_k.template issue<true>(tile_k, block_n);
+@   else
+        const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
+        stage = stage_bytes - stage;
+        copy_k.land(tile_k); // and V(n)
+        __syncthreads();     // tile n is there, and every warp is done with the other stage
+        copy_k.move((next - n) * block_n);
+        copy_v.move((next - n) * block_n);
+        if (next >= tiles.begin) {
+            copy_k.template issue<true>(smem + smem_k + stage, block_n);
+            copy_v.template issue<true>(smem + smem_v + stage, block_n);
+        }
+        qk_gemm(s, $(q), tile_k);
+@   end
+@   if masked == "yes" then
+        mask_tile(s, n, p, at);
+@   elseif masked ~= "no" then
+        if ($(masked)) mask_tile(s, n, p, at);
+@   end
+        softmax_step(s, m_i, l_i, o, p.scale_log2);
+        pv_gemm(o, s, tile_v);
+@ end
+extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+    const u32 smem = smem_base();
+    const Where at = this_tile(p);
+    if (at.b < 0) return;
+    const TileRange tiles = tile_range(p, at);
+@ if mask.residual then
+    TileScan scan;
+    int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+@ else
+    int n = tiles.end - 1, next;
+@ end
+
+@ if problem.gqa then
+    const int kv_head = at.h / p.heads_per_kv;
+@ else
+    const int kv_head = at.h;
+@ end
+    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + at.b * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride);
+    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + at.b * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride);
+    copy_k.move(n * block_n);
+    copy_v.move(n * block_n);
+@ if plan.stages == 1 then
+    const u32 tile_k = smem + smem_k, tile_v = smem + smem_v;
+@ else
+    u32 stage = 0;
+@ end
+    if (n >= tiles.begin) { // the last tile alone may reach past seqlen_k
+        TileCopy<block_m, d_pad, head_dim> copy_q(p.q + at.b * p.q_batch_stride + at.h * p.q_head_stride, p.q_row_stride);
+        copy_q.move(at.q_first);
+        copy_q.template issue<false>(smem + smem_q, at.seqlen_q - at.q_first);
+@ if not arch.async_copy then
+        copy_q.land(smem + smem_q);
+@ end
+        copy_k.template issue<false>(smem + smem_k, at.seqlen_k - n * block_n);
+@ if plan.stages == 2 then
+        copy_v.template issue<false>(smem + smem_v, at.seqlen_k - n * block_n);
+@ end
+    }
+@ if plan.q_in_regs then
+    u32 q[m_atoms][d_pad / 16][4];
+@   if arch.async_copy then
+    cp_async_wait<$(plan.stages)>();
+@   end
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int j = 0; j < d_pad / 16; ++j) load_q(q[m][j], smem + smem_q, m, j);
+@ end
+
+    float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4] = {};
+    float m_i[m_atoms][2], l_i[m_atoms][2] = {};
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m) m_i[m][0] = m_i[m][1] = NEG_INF;
+
+    // From the last tile to the first, so that the masked ones come early.
+@ if mask.residual then
+    for (; n >= tiles.begin; n = next) {
+        const bool whole = scan.full >> (n % 32) & 1;
+        next = find_tile(scan, n - 1, tiles, p, at);
+@   kv_step("!whole")
+    }
+@ else
+    for (; n >= tiles.full_end; n = next) {
+        next = n - 1;
+@   kv_step("yes")
+    }
+    for (; n >= tiles.full_begin; n = next) {
+        next = n - 1;
+@   kv_step("no")
+    }
+@   if #mask.lower > 0 then
+    for (; n >= tiles.begin; n = next) {
+        next = n - 1;
+@     kv_step("yes")
+    }
+@   end
+@ end
+    store_output(o, m_i, l_i, smem + smem_o, p, at);
+}

@@ -1,0 +1,104 @@
+// Interval arithmetic over a tile: each function returns an interval that holds every value which its operator can give
+// for operands in the given intervals. A predicate's interval tells what a tile is: hi == 0 empty, lo == 1 full.
+// An interval lies within int; a result that could leave int may have wrapped, so it becomes iv_all().
+struct Interval {
+    i64 lo, hi;
+};
+
+#define IV_FN __device__ __forceinline__ Interval
+
+IV_FN iv(i64 x) { return {x, x}; }
+IV_FN iv_all() { return {-2147483647 - 1, 2147483647}; }
+IV_FN iv_maybe() { return {0, 1}; }
+IV_FN iv_fit(i64 lo, i64 hi) { return lo < -2147483647 - 1 || hi > 2147483647 ? iv_all() : Interval{lo, hi}; }
+
+IV_FN iv_add(Interval a, Interval b) { return iv_fit(a.lo + b.lo, a.hi + b.hi); }
+IV_FN iv_sub(Interval a, Interval b) { return iv_fit(a.lo - b.hi, a.hi - b.lo); }
+IV_FN iv_neg(Interval a) { return iv_fit(-a.hi, -a.lo); }
+IV_FN iv_corners(i64 a, i64 b, i64 c, i64 d) { return iv_fit(min(min(a, b), min(c, d)), max(max(a, b), max(c, d))); }
+IV_FN iv_mul(Interval a, Interval b) { return iv_corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi); }
+
+IV_FN iv_div(Interval a, Interval b) {
+    if (b.lo <= 0 && b.hi >= 0) return iv_all();
+    return iv_corners(a.lo / b.lo, a.lo / b.hi, a.hi / b.lo, a.hi / b.hi);
+}
+
+IV_FN iv_mod(Interval a, Interval b) {
+    if (b.lo <= 0 && b.hi >= 0) return iv_all();
+    if (b.lo == b.hi && a.lo / b.lo == a.hi / b.lo) return {a.lo % b.lo, a.hi % b.lo};  // one period: increasing
+    const i64 most = max(-b.lo, b.hi) - 1;
+    return {a.lo < 0 ? max(a.lo, -most) : 0, a.hi > 0 ? min(a.hi, most) : 0};
+}
+
+IV_FN iv_shl(Interval a, Interval n) {
+    if (n.lo < 0 || n.hi > 31) return iv_all();
+    return iv_fit(a.lo * (i64(1) << (a.lo < 0 ? n.hi : n.lo)), a.hi * (i64(1) << (a.hi < 0 ? n.lo : n.hi)));
+}
+
+IV_FN iv_shr(Interval a, Interval n) {
+    if (n.lo < 0 || n.hi > 31) return iv_all();
+    return {a.lo >> (a.lo < 0 ? n.lo : n.hi), a.hi >> (a.hi < 0 ? n.hi : n.lo)};
+}
+
+IV_FN iv_min(Interval a, Interval b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
+IV_FN iv_max(Interval a, Interval b) { return {max(a.lo, b.lo), max(a.hi, b.hi)}; }
+IV_FN iv_abs(Interval a) { return a.lo >= 0 ? a : iv_fit(a.hi <= 0 ? -a.hi : 0, max(-a.lo, a.hi)); }
+
+// Bits: an interval's numbers share the bits above the highest one in which its ends differ.
+__device__ __forceinline__ unsigned int iv_open(Interval a) {
+    const unsigned int differ = (unsigned int)a.lo ^ (unsigned int)a.hi;
+    return differ ? 0xffffffffu >> __clz((int)differ) : 0;
+}
+__device__ __forceinline__ unsigned int iv_ones(Interval a) { return (unsigned int)a.lo & ~iv_open(a); }
+__device__ __forceinline__ unsigned int iv_bits(Interval a) { return (unsigned int)a.lo | iv_open(a); }
+
+// All numbers with every bit of `ones` and no bit outside `bits`. With an open sign bit, the least has it, the largest not.
+IV_FN iv_from_bits(unsigned int ones, unsigned int bits) {
+    const unsigned int sign = 0x80000000u & bits & ~ones;
+    return {(int)(ones | sign), (int)(bits & ~sign)};
+}
+
+IV_FN iv_and(Interval a, Interval b) {
+    Interval r = iv_from_bits(iv_ones(a) & iv_ones(b), iv_bits(a) & iv_bits(b));
+    if (a.lo >= 0) r.hi = min(r.hi, a.hi);
+    if (b.lo >= 0) r.hi = min(r.hi, b.hi);
+    return r;
+}
+
+IV_FN iv_or(Interval a, Interval b) {
+    Interval r = iv_from_bits(iv_ones(a) | iv_ones(b), iv_bits(a) | iv_bits(b));
+    if (a.lo >= 0 && b.lo >= 0) r.lo = max(r.lo, max(a.lo, b.lo));
+    return r;
+}
+
+IV_FN iv_xor(Interval a, Interval b) {
+    const unsigned int open = iv_open(a) | iv_open(b), ones = (unsigned int)a.lo ^ (unsigned int)b.lo;
+    return iv_from_bits(ones & ~open, ones | open);
+}
+
+IV_FN iv_not(Interval a) { return {-1 - a.hi, -1 - a.lo}; }
+IV_FN iv_popcount(Interval a) { return {__popc(iv_ones(a)), __popc(iv_bits(a))}; }
+
+// Truth: [0, 0] never, [1, 1] always, [0, 1] sometimes.
+IV_FN iv_lt(Interval a, Interval b) { return {a.hi < b.lo, a.lo < b.hi}; }
+IV_FN iv_le(Interval a, Interval b) { return {a.hi <= b.lo, a.lo <= b.hi}; }
+IV_FN iv_gt(Interval a, Interval b) { return iv_lt(b, a); }
+IV_FN iv_ge(Interval a, Interval b) { return iv_le(b, a); }
+IV_FN iv_lnot(Interval a) { return {1 - a.hi, 1 - a.lo}; }
+IV_FN iv_land(Interval a, Interval b) { return {a.lo & b.lo, a.hi & b.hi}; }
+IV_FN iv_lor(Interval a, Interval b) { return {a.lo | b.lo, a.hi | b.hi}; }
+IV_FN iv_eq(Interval a, Interval b) {
+    return {a.lo == a.hi && b.lo == b.hi && a.lo == b.lo, a.lo <= b.hi && b.lo <= a.hi};
+}
+IV_FN iv_ne(Interval a, Interval b) { return iv_lnot(iv_eq(a, b)); }
+IV_FN iv_select(Interval c, Interval a, Interval b) {
+    return c.lo == 1 ? a : c.hi == 0 ? b : Interval{min(a.lo, b.lo), max(a.hi, b.hi)};
+}
+
+#undef IV_FN
+
+// What C leaves open in a predicate on elements: x / 0, x % 0 and shifts outside 0..31 give 0, as on the CPU.
+__device__ __forceinline__ int div_or_0(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)-(unsigned int)a : a / b; }
+__device__ __forceinline__ int mod_or_0(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+__device__ __forceinline__ int shl_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((unsigned int)a << n); }
+__device__ __forceinline__ int shr_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : a >> n; }

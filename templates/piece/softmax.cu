@@ -1,0 +1,61 @@
+// Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
+//
+// m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
+// 2^lag, and the rescaling of o, the dearest part of the step, is skipped while no row of the warp needs it.
+constexpr float lag = 8.0f;
+
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
+    return fmaxf(x, __shfl_xor_sync(full_warp, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(full_warp, x, 1);
+    return x + __shfl_xor_sync(full_warp, x, 2);
+}
+
+// s becomes p; l_i is the lane's own share of the row sum. Each array's second index is the row half: 0 for g, 1 for g + 8.
+__device__ __forceinline__ void softmax_step(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
+                                             float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+    float m_new[m_atoms][2];
+    bool grows = false;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
+#pragma unroll
+            for (int n = 1; n < s_atoms; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+            m_new[m][r] = fmaxf(m_i[m][r], quad_max(row_max));
+            grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
+        }
+    if (__any_sync(full_warp, grows)) {
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
+                const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
+                m_i[m][r] = m_new[m][r];
+                l_i[m][r] *= alpha;
+#pragma unroll
+                for (int n = 0; n < o_atoms; ++n) {
+                    o[m][n][2 * r] *= alpha;
+                    o[m][n][2 * r + 1] *= alpha;
+                }
+            }
+    }
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float m_scaled = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+#pragma unroll
+            for (int n = 0; n < s_atoms; ++n)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -m_scaled));
+                    l_i[m][r] += s[m][n][e];
+                }
+        }
+}

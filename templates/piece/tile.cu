@@ -1,0 +1,81 @@
+// A tile of ROWS x COLS elements in shared memory: panels of 64 columns, then one of 32 and one of 16 where COLS has
+// them. A panel's rows lie one after another; within a row the 16-byte chunks are XOR-ed with the row, so that the
+// eight rows of an 8x8 matrix fall into different banks.
+template <int ROWS, int COLS> __device__ __forceinline__ u32 tile_offset(int row, int chunk) {
+    constexpr int wide = COLS / 64 * 8; // chunks in panels of 64
+    if (chunk < wide) return (chunk / 8) * (ROWS * 128) + row * 128 + (((chunk ^ row) & 7) << 4);
+    if (COLS % 64 >= 32 && chunk < wide + 4)
+        return ROWS * wide * 16 + row * 64 + (((chunk ^ (row >> 1)) & 3) << 4);
+    constexpr int narrow = COLS / 32 * 4; // chunks before the panel of 16
+    return ROWS * narrow * 16 + row * 32 + (((chunk ^ (row >> 2)) & 1) << 4);
+}
+
+// The same for chunk 2 j + half of row row_0 + lane_row, where row_0 (a multiple of 8) and j are known at compile time: what
+// depends on the lane does not depend on row_0, and on j only through an XOR of the address.
+template <int ROWS, int COLS> __device__ __forceinline__ u32 fragment_offset(int row_0, int lane_row, int j, int half) {
+    if (j < COLS / 64 * 4)
+        return j / 4 * (ROWS * 128) + row_0 * 128 + ((lane_row * 128 + (((half ^ lane_row) & 7) << 4)) ^ (j % 4 << 5));
+    if (j < COLS / 32 * 2)
+        return ROWS * (COLS / 64 * 128) + row_0 * 64 + ((lane_row * 64 + (((half ^ (lane_row >> 1)) & 3) << 4)) ^ (j % 2 << 5));
+    return ROWS * (COLS / 32 * 64) + row_0 * 32 + lane_row * 32 + (((half ^ (lane_row >> 2)) & 1) << 4);
+}
+
+__device__ constexpr int lanes_for(int chunks) { return chunks <= 2 ? 2 : chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32; }
+
+// Copies tiles of a matrix in global memory. The threads share a row in groups of the least power of two that covers its
+// 16-byte chunks; each keeps the address of its own first chunk, which moves with the tile.
+template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
+    static constexpr int lanes = lanes_for(COLS / 8);
+    static constexpr int step = threads / lanes; // rows that all threads copy at a time
+    static constexpr int passes = (ROWS + step - 1) / step;
+    const Element *src;
+    i64 row_stride;
+@ if not arch.async_copy then
+    uint4 staged[passes]; // no asynchronous copy here: the tile waits in registers between issue and land
+@ end
+
+    __device__ __forceinline__ TileCopy(const Element *matrix, i64 row_stride_) : row_stride(row_stride_) {
+        src = matrix + threadIdx.x / lanes * row_stride + threadIdx.x % lanes * 8;
+    }
+
+    __device__ __forceinline__ void move(int rows) { src += rows * row_stride; }
+
+    // Starts the copy; rows from num_rows on and padding columns become zero. WHOLE: the caller knows that all rows exist.
+    template <bool WHOLE> __device__ __forceinline__ void issue(u32 tile, int num_rows) {
+        const int chunk = threadIdx.x % lanes, row_0 = threadIdx.x / lanes;
+        const i64 pass_stride = opaque(step * row_stride);
+        const Element *from = src;
+#pragma unroll
+        for (int i = 0; i < passes; ++i) {
+            const int row = row_0 + i * step;
+            const bool valid = (WHOLE || row < num_rows) && (COLS == COLS_IN_MEMORY || chunk * 8 < COLS_IN_MEMORY);
+@ if arch.async_copy then
+            if (inside(row, chunk)) cp_async_16(tile + tile_offset<ROWS, COLS>(row, chunk), from, valid);
+@ else
+            staged[i] = valid && inside(row, chunk) ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
+@ end
+            from += pass_stride;
+        }
+@ if arch.async_copy then
+        cp_async_commit();
+@ end
+    }
+
+    // After land and a barrier the tile is there for every thread. IN_FLIGHT: copies issued later that may still run.
+    template <int IN_FLIGHT = 0> __device__ __forceinline__ void land(u32 tile) {
+@ if arch.async_copy then
+        cp_async_wait<IN_FLIGHT>();
+@ else
+        const int chunk = threadIdx.x % lanes, row_0 = threadIdx.x / lanes;
+#pragma unroll
+        for (int i = 0; i < passes; ++i) {
+            const int row = row_0 + i * step;
+            if (inside(row, chunk)) st_shared_v4(tile + tile_offset<ROWS, COLS>(row, chunk), staged[i]);
+        }
+@ end
+    }
+
+    static __device__ __forceinline__ bool inside(int row, int chunk) {
+        return (lanes * 8 == COLS || chunk * 8 < COLS) && (ROWS % step == 0 || row < ROWS);
+    }
+};

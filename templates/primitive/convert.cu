@@ -1,0 +1,33 @@
+// Two floats rounded to nearest even, lo in the low half.
+@ if problem.dtype == "fp16" then
+__device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
+    u32 r;
+@   if arch.mma_k == 16 then
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+@   else
+    asm("{ .reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }" : "=r"(r) : "f"(lo), "f"(hi));
+@   end
+    return r;
+}
+@ else
+__device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+@ end
+
+// 2^x; 0 at -inf.
+__device__ __forceinline__ float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// x, about which the compiler knows nothing: what follows from it is computed where it is used, and not kept in registers
+// that the accumulators need.
+template <class T> __device__ __forceinline__ T opaque(T x) {
+    if constexpr (sizeof(T) == 8) asm volatile("" : "+l"(x));
+    else asm volatile("" : "+r"(x));
+    return x;
+}

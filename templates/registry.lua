@@ -1,0 +1,7 @@
+-- The arch file of each SM. An SM without a row takes the nearest lower one.
+return {
+  [75] = "sm75",
+  [80] = "sm80",
+  [86] = "sm86",
+  [90] = "sm90",
+}
