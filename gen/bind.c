@@ -3,6 +3,7 @@
 #include "abi.h"
 
 #include <lauxlib.h>
+#include <lua.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -265,7 +266,6 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     set_int(L, "stages", tile->stages);
     set_bool(L, "q_in_regs", tile->q_in_regs);
     set_int(L, "ctas_per_sm", tile->ctas);
-    set_int(L, "qk_unroll", 4);
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");

@@ -32,15 +32,13 @@ void fk_expr_pool_destroy(fk_expr_pool *pool);
 fk_status fk_expr_pool_check(const fk_expr_pool *pool, fk_error *err);
 
 /** Parses and type-checks. On failure the message shows the text with a caret under the column, and says what was
- *  expected: unknown name (lists the known ones), wrong type, unbalanced parenthesis, trailing text, too deep (limit).
- */
+ *  expected: unknown name (lists the known ones), wrong type, unbalanced parenthesis, trailing text, too deep. */
 fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
                         const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
-/** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure: fk_expr_pool_check.
- */
+/** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
 /** e with every read of scalar `name` replaced by an expression of its type; simplified. NULL on failure. */
 const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr *by);
@@ -49,10 +47,10 @@ fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char
                                 fk_error *err);
 
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, ..., name_at(i) or name_at(i, j) for
- *  arrays, and div_or_0, mod_or_0, shl_or_0, shr_or_0 of interval.cu where the right side is no safe constant.
- * INTERVAL: nested calls of the iv_ functions of templates/piece/interval.cu, in which every scalar `x` is printed as
- * the Interval variable `x_iv`; a bool is an Interval within [0, 1]. The text is malloc'ed. */
+ *  names; calls fminf, __popc, ..., name_at(i) or name_at(i, j) for arrays, and div_or_0, mod_or_0, shl_or_0, shr_or_0
+ * of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of the iv_ functions
+ * of the same file, in which every scalar `x` is printed as the Interval variable `x_iv`; a bool is an Interval within
+ *  [0, 1]. The text is malloc'ed. */
 typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 
@@ -65,7 +63,7 @@ typedef struct fk_expr_env {
     void *user;
 } fk_expr_env;
 /** A bool is 0 or 1. Defined for every input: x / 0, x % 0 and shifts by a count outside 0..31 are 0; popcount counts
- * the low 32 bits; a name that `env` lacks is 0. Floats are doubles here. */
+ *  the low 32 bits; a name that `env` lacks is 0. Floats are doubles here. */
 double fk_expr_eval(const fk_expr *e, const fk_expr_env *env);
 
 typedef struct fk_interval {
@@ -82,8 +80,8 @@ typedef struct fk_interval_env {
 fk_interval fk_expr_bounds(const fk_expr *e, const fk_interval_env *env);
 
 /* A predicate over keys as closed-form bounds: keep(q, k) == for all i: k <= upper[i](q), for all j: k >= lower[j](q),
- * and residual(q, k). Terms of the conjunction that are linear in k with coefficient +-1 become bounds; the rest stays.
- */
+ * and residual(q, k). Terms of the conjunction that are linear in k with coefficient +-1 become bounds; the rest
+ * stays. Test the bounds before the residual: in `k < 8 && id[k] == 1` the bound guards the read. */
 #define FK_EXPR_MAX_BOUNDS 8
 typedef struct fk_expr_split {
     const fk_expr *upper[FK_EXPR_MAX_BOUNDS]; /* free of k */

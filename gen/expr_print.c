@@ -156,7 +156,7 @@ fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_erro
     else
         print(stream, e, form == FK_EXPR_CUDA, PREC_SELECT);
     const bool failed = ferror(stream) != 0;
-    if (fclose(stream) != 0 || failed) {
+    if (fclose(stream) != 0 || failed || !text) {
         free(text);
         return fk_fail(err, FK_NO_MEMORY, "expression: out of memory while printing");
     }

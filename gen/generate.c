@@ -5,6 +5,7 @@
 #include "plan.h"
 
 #include <lauxlib.h>
+#include <lua.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "embedded.h"
 
 #include <lauxlib.h>
+#include <lua.h>
 #include <lualib.h>
 
 #include <errno.h>
@@ -186,7 +187,7 @@ void fk_lua_run(lua_State *L, const char *path) {
 void fk_lua_extend_globals(lua_State *L) {
     luaL_checkstack(L, 4, "globals");
     lua_newtable(L);
-    lua_getfield(L, LUA_REGISTRYINDEX, "fk.globals");
+    lua_getfield(L, LUA_REGISTRYINDEX, "fk.library");
     lua_setfield(L, -2, "__index");
     lua_setmetatable(L, -2);
 }
@@ -211,10 +212,11 @@ static void open_sandbox(lua_State *L, void *arg) {
     luaL_requiref(L, LUA_STRLIBNAME, luaopen_string, 1);
     luaL_requiref(L, LUA_MATHLIBNAME, luaopen_math, 1);
     load_file(L, "gen/sandbox.lua", NULL);
-    lua_call(L, 0, 3);
+    lua_call(L, 0, 4);
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.strict");
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.engine");
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.globals");
+    lua_setfield(L, LUA_REGISTRYINDEX, "fk.library");
 }
 
 fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_lua **out, fk_error *err) {

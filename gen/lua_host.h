@@ -7,8 +7,7 @@
 
 #include "error.h"
 
-#include <lua.h>
-
+typedef struct lua_State lua_State; /* lua.h */
 typedef struct fk_lua fk_lua;
 
 typedef struct fk_lua_limits {
@@ -38,7 +37,7 @@ void fk_lua_run(lua_State *L, const char *path);
 int fk_lua_has_file(lua_State *L, const char *path);
 /** read_file(path) -> text, as a Lua function. */
 int fk_lua_read_file(lua_State *L);
-/** Lets the table on top fall back on the globals of Lua files. */
+/** Lets the table on top fall back on the library of Lua files; what is in neither is nil. */
 void fk_lua_extend_globals(lua_State *L);
 /** Makes reads of fields that the table on top lacks errors that name them, except `optional` (null-terminated). */
 void fk_lua_seal(lua_State *L, const char *name, const char *const *optional);

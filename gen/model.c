@@ -29,17 +29,29 @@ static const double BARRIER_CLOCKS = 200.0;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 
+/* 16-byte registers that one thread stages of a tile of K or V: templates/piece/tile.cu. */
+static int staged_chunks(int block_n, int columns, int threads) {
+    int lanes = 2; /* the least power of two that covers a row's chunks */
+    while (lanes * 8 < columns)
+        lanes *= 2;
+    const int rows_at_a_time = threads / lanes;
+    return (block_n + rows_at_a_time - 1) / rows_at_a_time;
+}
+
+/* Every term is what the kernel declares, but the last: what ptxas (CUDA 13.0) keeps besides, fitted between tilings
+ * that just fit 255 registers and tilings that just spill, on sm_75 and sm_80. */
 int fk_model_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
+    const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
     const int acc_o = rows * layout->dv_pad / 32;                         /* fp32 accumulator of O */
     const int acc_s = rows * tile->block_n / 32;                          /* fp32 scores, which become P in place */
     const int q = tile->q_in_regs ? rows * layout->d_pad / 64 : rows / 4; /* Q fragments: all, or one step's */
     const int operand = 4;                                                /* one ldmatrix of K or V */
     const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
-    const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
-    const int staged = arch->async_copy ? 0 : (tile->block_n * widest * 2 + threads * 4 - 1) / (threads * 4);
+    const int staged = arch->async_copy ? 0 : 4 * staged_chunks(tile->block_n, widest, threads);
     const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
-    return acc_o + acc_s + q + operand + stats + staged + fixed;
+    const int ahead = arch->async_copy ? 6 : 56; /* operands and addresses made ahead of their use */
+    return acc_o + acc_s + q + operand + stats + staged + fixed + ahead;
 }
 
 typedef struct visit_cost {

@@ -2,6 +2,9 @@
  * never offered: it stays in the list, last, with the limit that it breaks. */
 #include "plan.h"
 
+#include <lauxlib.h>
+#include <lua.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

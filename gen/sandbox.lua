@@ -1,7 +1,7 @@
 -- What Lua files may use: pure functions of their arguments. No addresses, no hash order, no clock, no chance, no code
 -- from outside, so the same input gives the same bytes. Runs first, with full base, table, string and math.
 --
--- returns globals, engine globals (with load), strict
+-- returns the library, the globals of files, those of the engine (with load), and strict
 
 local byte, find, format, gsub = string.byte, string.find, string.format, string.gsub
 local raw_setmetatable = setmetatable
@@ -43,7 +43,7 @@ end
 
 string.dump = nil
 function string.format(form, ...)
-  if find(gsub(form, "%%%%", ""), "%%[-%d]*p") then error("string.format: %p is an address", 2) end
+  if find(form, "p", 1, true) and find(gsub(form, "%%%%", ""), "%%[-%d]*p") then error("string.format: %p is an address", 2) end
   for i = 1, select("#", ...) do
     local value = select(i, ...)
     if not has_text(value) then error("string.format: a " .. type(value) .. " has no text", 2) end
@@ -78,14 +78,16 @@ local allowed = {
 }
 local engine = { load = function(text, name, _, scope) return load(text, name, "t", scope) end }
 
--- An empty table in front of `t`, so that assignments find no field to change.
-local function sealed(t, beneath)
-  raw_setmetatable(t, { __index = beneath or function(_, key) error("unknown name '" .. tostring(key) .. "'", 2) end })
+-- An empty table in front of `t`: what is not there is an error, and assignments find no field to change.
+local function sealed(t)
   return raw_setmetatable({}, {
-    __index = t,
+    __index = function(_, key)
+      local value = t[key]
+      if value == nil then error("unknown name '" .. tostring(key) .. "'", 2) end
+      return value
+    end,
     __newindex = function(_, key) error("assignment to undeclared name '" .. tostring(key) .. "'", 2) end,
     __metatable = false,
   })
 end
-local globals = sealed(allowed)
-return globals, sealed(engine, globals), strict
+return allowed, sealed(allowed), sealed(raw_setmetatable(engine, { __index = allowed })), strict

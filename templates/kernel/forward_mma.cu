@@ -56,13 +56,13 @@
         stage = stage_bytes - stage;
         copy_k.land(tile_k); // and V(n)
         __syncthreads();     // tile n is there, and every warp is done with the other stage
+        qk_gemm(s, $(q), tile_k);
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
         if (next >= tiles.begin) {
             copy_k.template issue<true>(smem + smem_k + stage, block_n);
             copy_v.template issue<true>(smem + smem_v + stage, block_n);
         }
-        qk_gemm(s, $(q), tile_k);
 @   end
 @   if masked == "yes" then
         mask_tile(s, n, p, at);

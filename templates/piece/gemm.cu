@@ -32,7 +32,8 @@ __device__ __forceinline__ void qk_gemm(float (&s)[m_atoms][s_atoms][4], u32 til
         for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e) s[m][n][e] = 0.0f;
-#pragma unroll $(plan.qk_unroll)
+@ -- By whole panels: the steps differ in constants only, and the compiler does not fetch fragments too far ahead.
+#pragma unroll $(layout.d_pad % 64 == 0 and 4 or layout.d_pad // 16)
     for (int j = 0; j < d_pad / 16; ++j) {
 @ if not plan.q_in_regs then
         u32 a[m_atoms][4];

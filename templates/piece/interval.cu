@@ -52,7 +52,7 @@ __device__ __forceinline__ unsigned int iv_open(Interval a) {
 __device__ __forceinline__ unsigned int iv_ones(Interval a) { return (unsigned int)a.lo & ~iv_open(a); }
 __device__ __forceinline__ unsigned int iv_bits(Interval a) { return (unsigned int)a.lo | iv_open(a); }
 
-// All numbers with every bit of `ones` and no bit outside `bits`. With an open sign bit, the least has it, the largest not.
+// All numbers with every bit of `ones` and none outside `bits`. An open sign bit: the least has it, the largest not.
 IV_FN iv_from_bits(unsigned int ones, unsigned int bits) {
     const unsigned int sign = 0x80000000u & bits & ~ones;
     return {(int)(ones | sign), (int)(bits & ~sign)};

@@ -10,7 +10,12 @@ template <int ROWS, int COLS> __device__ __forceinline__ u32 tile_offset(int row
     return ROWS * narrow * 16 + row * 32 + (((chunk ^ (row >> 2)) & 1) << 4);
 }
 
-// The same for chunk 2 j + half of row row_0 + lane_row, where row_0 (a multiple of 8) and j are known at compile time: what
+// Bytes from a row to the next, in the panel that holds the chunk.
+template <int COLS> __device__ __forceinline__ u32 tile_pitch(int chunk) {
+    return chunk < COLS / 64 * 8 ? 128 : COLS % 64 >= 32 && chunk < COLS / 32 * 4 ? 64 : 32;
+}
+
+// As tile_offset, for chunk 2 j + half of row row_0 + lane_row, where row_0 (a multiple of 8) and j are known at compile time: what
 // depends on the lane does not depend on row_0, and on j only through an XOR of the address.
 template <int ROWS, int COLS> __device__ __forceinline__ u32 fragment_offset(int row_0, int lane_row, int j, int half) {
     if (j < COLS / 64 * 4)
@@ -28,6 +33,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
     static constexpr int lanes = lanes_for(COLS / 8);
     static constexpr int step = threads / lanes; // rows that all threads copy at a time
     static constexpr int passes = (ROWS + step - 1) / step;
+    static constexpr int period = step < 8 ? 8 / step : 1; // passes after which the swizzle repeats
     const Element *src;
     i64 row_stride;
 @ if not arch.async_copy then
@@ -50,7 +56,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
             const int row = row_0 + i * step;
             const bool valid = (WHOLE || row < num_rows) && (COLS == COLS_IN_MEMORY || chunk * 8 < COLS_IN_MEMORY);
 @ if arch.async_copy then
-            if (inside(row, chunk)) cp_async_16(tile + tile_offset<ROWS, COLS>(row, chunk), from, valid);
+            if (inside(row, chunk)) cp_async_16(tile + offset(i), from, valid);
 @ else
             staged[i] = valid && inside(row, chunk) ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
 @ end
@@ -70,9 +76,15 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
 #pragma unroll
         for (int i = 0; i < passes; ++i) {
             const int row = row_0 + i * step;
-            if (inside(row, chunk)) st_shared_v4(tile + tile_offset<ROWS, COLS>(row, chunk), staged[i]);
+            if (inside(row, chunk)) st_shared_v4(tile + offset(i), staged[i]);
         }
 @ end
+    }
+
+    // Where pass i of this thread goes.
+    static __device__ __forceinline__ u32 offset(int i) {
+        const int chunk = threadIdx.x % lanes, row = threadIdx.x / lanes + i % period * step;
+        return tile_offset<ROWS, COLS>(row, chunk) + i / period * (period * step) * tile_pitch<COLS>(chunk);
     }
 
     static __device__ __forceinline__ bool inside(int row, int chunk) {

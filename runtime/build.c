@@ -1,0 +1,171 @@
+/* Plan -> text -> image, for kernels and for fk_build alike, so that both make the same. The key is SHA-256 of what
+ * decides the image: text, flags, target. */
+#include "object.h"
+
+#include "cache/sha256.h"
+#include "compile.h"
+#include "gen/embedded.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PLANS 4 /* the best plan, and three more if its image spills registers */
+
+void fk_built_free(fk_built *built) {
+    fk_source_free(&built->source);
+    fk_entry_free(&built->entry);
+}
+
+/* Parts are separated by their terminating zeros. An emulator image also depends on the headers it is read behind. */
+void fk_build_key(const fk_source *source, const char *target, const fk_emu_options *emulator, char key[65]) {
+    enum { MAX_PARTS = 32 };
+    static const char *const flags[] = {FK_COMPILE_FLAGS};
+    const char *parts[MAX_PARTS] = {target, source->text};
+    size_t sizes[MAX_PARTS], n = 2;
+    if (emulator) {
+        parts[n++] = emulator->sanitize ? "sanitize" : "plain";
+        for (const fk_embedded_file *f = fk_embedded; f->path && n < MAX_PARTS; f++)
+            if (strncmp(f->path, "runtime/emulator/", 17) == 0) parts[n++] = f->text;
+    } else {
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+            parts[n++] = flags[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        sizes[i] = strlen(parts[i]) + 1;
+    fk_sha256_hex((const void *const *)parts, sizes, n, key);
+}
+
+fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator, fk_entry *entry, fk_error *err) {
+    fk_entry e = {.smem_dynamic = source->plan.smem_bytes, .threads = source->threads};
+    fk_status status;
+    memcpy(e.key, entry->key, sizeof e.key);
+    memcpy(e.target, entry->target, sizeof e.target);
+    if (emulator) {
+        size_t size = 0;
+        status = fk_emu_compile(source->text, source->entry, emulator, &e.image, &size, &e.compile_ms, e.compiler, err);
+        e.image_bytes = (int64_t)size;
+    } else {
+        fk_image image;
+        status = fk_compile(source->text, source->entry, e.target, &image, err);
+        if (!status) {
+            e.image = image.bytes;
+            e.image_bytes = (int64_t)image.size;
+            e.registers = image.registers;
+            e.spill_bytes = image.spill_bytes;
+            e.smem_static = image.smem_static;
+            e.compile_ms = image.compile_ms;
+            memcpy(e.compiler, image.compiler, sizeof e.compiler);
+        }
+    }
+    if (status) return status;
+    memcpy(e.spelling, source->spelling, sizeof e.spelling);
+    memcpy(e.entry, source->entry, sizeof e.entry);
+    e.text = strdup(source->text); /* without memory, it is stored without its text */
+    *entry = e;
+    return FK_OK;
+}
+
+void fk_build_describe(const fk_entry *entry, fk_image_info *out) {
+    *out = (fk_image_info){.registers = entry->registers,
+                           .spill_bytes = entry->spill_bytes,
+                           .smem_static = entry->smem_static,
+                           .smem_dynamic = entry->smem_dynamic,
+                           .threads = entry->threads,
+                           .image_bytes = entry->image_bytes,
+                           .compile_ms = entry->compile_ms};
+    memcpy(out->target, entry->target, sizeof out->target);
+    memcpy(out->compiler, entry->compiler, sizeof out->compiler);
+    memcpy(out->key, entry->key, sizeof out->key);
+}
+
+/* ---- choosing ----------------------------------------------------------------------------------------- */
+
+/* The model's register count is an estimate. Where the compiler had to spill, the next plans are tried, and the image
+ * that spills least is taken; its note says so. */
+static void replace_spilling(const fk_build_request *r, fk_built *best) {
+    fk_plan_info *plans = NULL;
+    size_t count = 0;
+    const int32_t first_spills = best->entry.spill_bytes;
+    if (fk_plan_enumerate(r->problem, r->planned, r->planning, &plans, &count, NULL)) return;
+    size_t tried = 1, taken = 1;
+    for (size_t i = 0; i < count && tried < MAX_PLANS && best->entry.spill_bytes > 0; i++) {
+        fk_built next;
+        if (plans[i].chosen || !plans[i].legal || plans[i].smem_bytes > r->runs->smem_per_block) continue;
+        if (r->obtain(r->user, r->problem, &plans[i], &next, NULL)) break; /* the one in hand is right, only slower */
+        tried++;
+        const bool better = next.entry.spill_bytes < best->entry.spill_bytes;
+        fk_built_free(better ? best : &next);
+        if (better) *best = next, taken = tried;
+    }
+    fk_free(plans);
+    const size_t used = strlen(best->note);
+    snprintf(best->note + used, sizeof best->note - used, "; the best plan spills %d bytes: took plan %zu of %zu tried",
+             first_spills, taken, tried);
+}
+
+fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err) {
+    fk_plan_info plan;
+    fk_status status = fk_plan_best(r->problem, r->planned, r->planning, &plan, err);
+    if (!status && plan.smem_bytes > r->runs->smem_per_block)
+        return fk_fail(err, FK_UNSUPPORTED, "the plan for %s needs smem_bytes %d; %s gives a block %d",
+                       r->planned->name, plan.smem_bytes, r->runs->name, r->runs->smem_per_block);
+    if (!status) status = r->obtain(r->user, r->problem, &plan, out, err);
+    if (!status && out->entry.spill_bytes > 0) replace_spilling(r, out);
+    return status;
+}
+
+/* ---- without a context -------------------------------------------------------------------------------- */
+
+typedef struct offline {
+    const fk_device_info *device;
+    const fk_generate_options *options;
+} offline;
+
+static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
+    const offline *o = user;
+    fk_built built;
+    memset(&built, 0, sizeof built);
+    fk_status status = fk_source_create(p, o->device, plan, o->options->planning.template_dir,
+                                        o->options->standalone != 0, &built.source, err);
+    if (!status) {
+        snprintf(built.entry.target, sizeof built.entry.target, "sm_%u", (unsigned)o->device->sm % 1000u);
+        fk_build_key(&built.source, built.entry.target, NULL, built.entry.key);
+        status = fk_build_entry(&built.source, NULL, &built.entry, err);
+    }
+    if (status)
+        fk_built_free(&built);
+    else
+        *out = built;
+    return status;
+}
+
+static fk_status build(const fk_problem *problem, const char *gpu, const fk_generate_options *options, fk_built *out,
+                       fk_error *err) {
+    fk_problem p;
+    fk_device_info device;
+    offline o = {&device, options};
+    fk_status status = fk_problem_normalise(problem, &p, err);
+    if (!status) status = fk_device_named(gpu, &device, err);
+    if (status) return status;
+    if (options->plan) return obtain(&o, &p, options->plan, out, err);
+    const fk_build_request request = {&p, &device, &device, &options->planning, obtain, &o};
+    return fk_build_best(&request, out, err);
+}
+
+fk_status fk_build(const fk_problem *problem, const char *gpu, const fk_generate_options *options, void **image,
+                   fk_image_info *info) {
+    const fk_generate_options defaults = FK_GENERATE_OPTIONS_INIT;
+    fk_error err;
+    fk_built built;
+    if (!problem || !image) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", problem ? "image" : "problem");
+    if (options && options->struct_size != sizeof *options)
+        return fk_refuse(FK_BAD_ARGUMENT, "options->struct_size is %zu; FK_GENERATE_OPTIONS_INIT makes it %zu",
+                         options->struct_size, sizeof *options);
+    if (build(problem, gpu, options ? options : &defaults, &built, &err)) return fk_report(&err);
+    *image = built.entry.image;
+    built.entry.image = NULL; /* the caller's now */
+    if (info) fk_build_describe(&built.entry, info);
+    fk_built_free(&built);
+    return FK_OK;
+}

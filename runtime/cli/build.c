@@ -1,0 +1,264 @@
+/* build: cubins of many problems for many GPUs, on all cores, without a GPU.
+ * Jobs are taken from a shared counter; each writes its own result, and the table is printed in the order asked for. */
+#include "cli.h"
+#include "output.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct job {
+    const char *spelling, *gpu;
+    fk_status status;
+    cli_exit code;
+    fk_image_info image;
+    char message[1024];
+} job;
+
+typedef struct work {
+    const char *out_dir; /* NULL: nothing is written */
+    const fk_generate_options *how;
+    job *jobs;
+    size_t num_jobs;
+    pthread_mutex_t lock; /* guards next and stderr */
+    size_t next;
+} work;
+
+/* "fwd-bf16-d128-causal.a100": letters, digits and dots stay. Spellings that differ elsewhere get the key's head. */
+static void file_stem(const job *j, char *out, size_t size) {
+    size_t n = 0;
+    bool lossy = false;
+    for (const char *c = j->spelling; *c && n < 96; c++) {
+        const bool plain = isalnum((unsigned char)*c) || *c == '.';
+        lossy = lossy || (!plain && *c != ' ' && *c != '-');
+        if (plain)
+            out[n++] = *c;
+        else if (n > 0 && out[n - 1] != '-')
+            out[n++] = '-';
+    }
+    lossy = lossy || strlen(j->spelling) > 96;
+    while (n > 0 && out[n - 1] == '-')
+        n--;
+    snprintf(out + n, size - n, "%s%.8s.%s", lossy ? "-" : "", lossy ? j->image.key : "", j->gpu);
+    for (char *c = out + n; *c; c++)
+        if (*c == ':' || *c == '/') *c = '-';
+}
+
+static void write_files(const work *w, job *j, const void *image, const fk_problem *problem) {
+    char stem[160], path[4096], *text = NULL;
+    file_stem(j, stem, sizeof stem);
+    snprintf(path, sizeof path, "%s/%s.cubin", w->out_dir, stem);
+    j->code = output_write(path, image, (size_t)j->image.image_bytes);
+    if (j->code != CLI_OK) return;
+    j->status = fk_generate(problem, j->gpu, w->how, &text, NULL);
+    if (j->status != FK_OK) return;
+    snprintf(path, sizeof path, "%s/%s.cu", w->out_dir, stem);
+    j->code = output_write(path, text, strlen(text));
+    fk_free(text);
+}
+
+static void run_job(const work *w, job *j) {
+    fk_problem problem = FK_PROBLEM_INIT;
+    void *image = NULL;
+    j->status = fk_problem_parse(j->spelling, &problem);
+    if (j->status == FK_OK) j->status = fk_build(&problem, j->gpu, w->how, &image, &j->image);
+    if (j->status == FK_OK && w->out_dir) write_files(w, j, image, &problem);
+    if (j->status != FK_OK) {
+        snprintf(j->message, sizeof j->message, "%s", fk_last_error());
+        j->code = cli_exit_of(j->status);
+    } else if (j->code == CLI_OK && j->image.spill_bytes > 0) {
+        j->code = CLI_CHECK_FAILED;
+    }
+    fk_free(image);
+}
+
+static void *worker(void *arg) {
+    work *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (w->next < w->num_jobs) {
+        job *j = &w->jobs[w->next++];
+        cli_progress("%zu of %zu  %.60s for %s", w->next, w->num_jobs, j->spelling, j->gpu);
+        pthread_mutex_unlock(&w->lock);
+        run_job(w, j);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void run_all(work *w, int64_t threads) {
+    enum { MAX_THREADS = 64 };
+    pthread_t extra[MAX_THREADS];
+    int started = 0;
+    if (threads > (int64_t)w->num_jobs) threads = (int64_t)w->num_jobs;
+    while (started < MAX_THREADS && started < threads - 1 && pthread_create(&extra[started], NULL, worker, w) == 0)
+        started++;
+    worker(w);
+    while (started > 0)
+        pthread_join(extra[--started], NULL);
+    cli_progress("%s", "");
+}
+
+/* ---- what is asked for ------------------------------------------------------------------------------------ */
+
+/* The words as one spelling, or the file that they name. `*list` is freed with fk_free. */
+static cli_exit read_spellings(char *const *words, int num_words, char ***list, size_t *count, char *spelling) {
+    struct stat st;
+    fk_problem problem = FK_PROBLEM_INIT;
+    const char *suffix = num_words == 1 ? strrchr(words[0], '.') : NULL;
+    const bool named = suffix && (strcmp(suffix, ".lua") == 0 || strcmp(suffix, ".txt") == 0);
+    if (named || (num_words == 1 && stat(words[0], &st) == 0 && S_ISREG(st.st_mode))) {
+        const fk_status status = fk_problem_list(words[0], list, count);
+        return status == FK_OK ? CLI_OK : cli_fail_status(status);
+    }
+    *count = 1;
+    return cli_problem(words, num_words, &problem, spelling);
+}
+
+/* Cuts "t4,a100" in place. Every name is looked up before anything is compiled. */
+static cli_exit split_gpus(char *text, const char **gpus, size_t room, size_t *count) {
+    *count = 0;
+    for (char *save = NULL, *word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        fk_device_info gpu;
+        if (*count == room) return cli_fail(CLI_USAGE, "--gpu: more than %zu GPUs are named", room);
+        const fk_status status = fk_device_find(word, &gpu);
+        if (status != FK_OK) return cli_fail_status(status);
+        gpus[(*count)++] = word;
+    }
+    return *count ? CLI_OK : cli_fail(CLI_USAGE, "--gpu: no GPU is named");
+}
+
+/* ---- what is told ------------------------------------------------------------------------------------- */
+
+static const table_column columns[] = {
+    {"spelling", "spelling", false}, {"gpu", "gpu", false},
+    {"target", "target", false},     {"regs", "registers", true},
+    {"spills", "spill_bytes", true}, {"smem", "smem_dynamic", true},
+    {"compile", "compile_ms", true}, {"cubin", "image_bytes", true},
+    {NULL, "compiler", false},       {NULL, "key", false},
+    {"", "status", false},
+};
+
+static void add_job(table *t, const job *j) {
+    const fk_image_info *i = &j->image;
+    const bool built = j->status == FK_OK;
+    char smem[CLI_QUANTITY], bytes[CLI_QUANTITY];
+    const double numbers[] = {i->registers, i->spill_bytes, i->smem_dynamic, i->compile_ms, (double)i->image_bytes};
+    char shown[5][CLI_QUANTITY];
+    snprintf(shown[0], CLI_QUANTITY, "%d", i->registers);
+    snprintf(shown[1], CLI_QUANTITY, "%d", i->spill_bytes);
+    snprintf(shown[2], CLI_QUANTITY, "%s", cli_bytes(i->smem_dynamic, smem));
+    snprintf(shown[3], CLI_QUANTITY, "%.0f ms", i->compile_ms);
+    snprintf(shown[4], CLI_QUANTITY, "%s", cli_bytes((double)i->image_bytes, bytes));
+    table_text(t, j->spelling);
+    table_text(t, j->gpu);
+    table_text(t, built ? i->target : "-");
+    for (int n = 0; n < 5; n++)
+        table_number(t, built ? numbers[n] : (double)NAN, "%s", built ? shown[n] : "-");
+    table_text(t, i->compiler);
+    table_text(t, i->key);
+    table_text(t, built ? i->spill_bytes ? "SPILLS" : "" : fk_status_name(j->status));
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_summary(const work *w) {
+    double *ms = malloc(w->num_jobs * sizeof *ms);
+    size_t built = 0, spilled = 0;
+    if (!ms) return;
+    for (size_t i = 0; i < w->num_jobs; i++) {
+        if (w->jobs[i].status != FK_OK) continue;
+        ms[built++] = w->jobs[i].image.compile_ms;
+        spilled += w->jobs[i].image.spill_bytes > 0;
+    }
+    qsort(ms, built, sizeof *ms, by_value);
+    printf("\n%zu of %zu built, %zu with spills", built, w->num_jobs, spilled);
+    if (built)
+        printf("; compile median %.0f ms, worst %.0f ms", (ms[(built - 1) / 2] + ms[built / 2]) / 2, ms[built - 1]);
+    printf("%s%s\n", w->out_dir ? "; in " : "", w->out_dir ? w->out_dir : "");
+    free(ms);
+}
+
+/* Prints the table, then each different failure; the exit code is the first failure's in the table's order. */
+static cli_exit report(const work *w, bool json, bool skip_unsupported) {
+    cli_exit code = CLI_OK;
+    table *t = table_create(columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < w->num_jobs; i++)
+        add_job(t, &w->jobs[i]);
+    const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
+    table_destroy(t);
+    if (!good) return cli_fail(CLI_FAILED, "build: the table cannot be printed");
+    if (!json) print_summary(w);
+    const char *last = "";
+    for (size_t i = 0; i < w->num_jobs; i++) {
+        const job *j = &w->jobs[i];
+        if (j->code == CLI_OK || (skip_unsupported && j->status == FK_UNSUPPORTED)) continue;
+        if (code == CLI_OK) code = j->code;
+        if (j->code == CLI_CHECK_FAILED && j->status == FK_OK)
+            cli_fail(j->code, "%s for %s: spill_bytes is %d; 0 is the limit", j->spelling, j->gpu,
+                     j->image.spill_bytes);
+        else if (j->message[0] && strcmp(j->message, last) != 0)
+            cli_fail(j->code, "%s: %s for %s: %s", fk_status_name(j->status), j->spelling, j->gpu, j->message);
+        last = j->message;
+    }
+    return code;
+}
+
+static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
+    enum { MAX_GPUS = 32 };
+    const char *gpu_list = "a100", *gpus[MAX_GPUS];
+    char spelling[FK_MAX_SPELLING], *one = spelling, **list = &one, **owned = NULL, *gpu_text = NULL;
+    size_t count = 0, num_gpus = 0;
+    bool json = false, skip_unsupported = false;
+    int64_t threads = sysconf(_SC_NPROCESSORS_ONLN);
+    cli_planning planning = CLI_PLANNING_INIT;
+    fk_generate_options how = FK_GENERATE_OPTIONS_INIT;
+    work w = {.how = &how, .lock = PTHREAD_MUTEX_INITIALIZER};
+    const option options[] = {
+        option_text("--gpu", "KEY,...", &gpu_list, "build for these keys of `flashkiln devices` (default a100)"),
+        option_text("-o", "DIR", &w.out_dir, "write NAME.cubin and NAME.cu there; DIR is made if need be"),
+        option_int("--jobs", "N", &threads, 1, 64, "compile N at a time (default: one per core)"),
+        option_flag("--skip-unsupported", &skip_unsupported, "a problem that a GPU cannot run is no failure"),
+        cli_shape_option(&planning),
+        cli_rule_option(&planning),
+        cli_template_option(&planning),
+        cli_json_option(&json),
+    };
+    cli_exit code = CLI_OK;
+    if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    how.planning = cli_plan_options(&planning);
+    code = read_spellings(argv, argc, &owned, &count, spelling);
+    if (owned) list = owned;
+    gpu_text = strdup(gpu_list);
+    if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
+    if (code == CLI_OK) code = split_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
+    if (code == CLI_OK && w.out_dir && mkdir(w.out_dir, 0777) != 0 && errno != EEXIST)
+        code = cli_fail(CLI_IO, "%s: %s", w.out_dir, strerror(errno));
+    w.num_jobs = count * num_gpus;
+    if (code == CLI_OK && !(w.jobs = calloc(w.num_jobs, sizeof *w.jobs)))
+        code = cli_fail(CLI_FAILED, "no memory for %zu kernels", w.num_jobs);
+    if (code == CLI_OK) {
+        for (size_t i = 0; i < w.num_jobs; i++)
+            w.jobs[i] = (job){.spelling = list[i / num_gpus], .gpu = gpus[i % num_gpus]};
+        run_all(&w, threads);
+        code = report(&w, json, skip_unsupported);
+    }
+    free(w.jobs);
+    free(gpu_text);
+    fk_free(owned);
+    return code;
+}
+
+const cli_verb verb_build = {"build", "SPELLING|FILE [--gpu KEY,...] [-o DIR]",
+                             "compile cubins for any GPU, without one",
+                             "FILE.txt has one spelling a line, # comments; FILE.lua returns an array of spellings.\n"
+                             "NAME is the spelling and the GPU: fwd-bf16-d128-causal.a100\n",
+                             build_main};

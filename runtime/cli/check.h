@@ -1,0 +1,27 @@
+/* The error of a result against float64, beside the error that an eager framework makes in the same dtype. */
+#ifndef FK_CLI_CHECK_H
+#define FK_CLI_CHECK_H
+
+#include "tensors.h"
+
+#define CHECK_MAX_RATIO 2.0
+
+typedef struct error_pair {
+    double kernel, eager;
+    double floor; /* what counts as no error: half the spacing of the dtype at the largest value */
+} error_pair;
+
+typedef struct check {
+    error_pair max_abs;   /* of O */
+    error_pair frobenius; /* of O: |O - O64| / |O64| */
+    error_pair lse;       /* largest of |lse - lse64| */
+    int64_t wrong;        /* elements that are NaN or infinite where float64 is not, or the reverse */
+    double ratio;         /* the worst of kernel / max(eager, floor); infinite when wrong > 0 */
+} check;
+
+double check_ratio(const error_pair *e);
+/** Runs both references on the CPU, in O(N^2) time. */
+cli_exit check_result(const tensors *t, const fk_problem *problem, check *out);
+void check_print(const check *c);
+
+#endif

@@ -1,0 +1,185 @@
+/* Messages, exit codes, and the options and sentences that several verbs share. */
+#include "cli.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char exit_codes[] = "Exit codes\n"
+                                 "  0  done\n"
+                                 "  1  usage: unknown verb or option, or an option's value out of its range\n"
+                                 "  2  bad input: a spelling, shape or .npy file\n"
+                                 "  3  unavailable: no plan, GPU or compiler for it on this machine\n"
+                                 "  4  a file could not be read or written\n"
+                                 "  5  a check failed: --check, registers spilled, or an invalid cache entry\n"
+                                 "  6  failed: template, compiler, launch, memory, or a bug in this program\n";
+
+bool cli_begin(const cli_verb *verb, const option *options, size_t num_options, int *argc, char **argv,
+               cli_exit *exit_code) {
+    for (int i = 0; i < *argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
+        printf("flashkiln %s %s\n\n%s\n", verb->name, verb->arguments, verb->summary);
+        if (num_options) fputs("\nOptions\n", stdout);
+        options_print(options, num_options);
+        printf("\n%s%s%s", verb->notes, verb->notes[0] ? "\n" : "", exit_codes);
+        *exit_code = CLI_OK;
+        return false;
+    }
+    char message[OPTION_MESSAGE];
+    if (!options_parse(options, num_options, *argc, argv, argv, argc, message)) {
+        *exit_code = cli_fail(CLI_USAGE, "%s: %s", verb->name, message);
+        return false;
+    }
+    return true;
+}
+
+cli_exit cli_fail(cli_exit code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fflush(stdout);
+    cli_progress("%s", "");
+    fputs("flashkiln: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return code;
+}
+
+cli_exit cli_exit_of(fk_status status) {
+    switch (status) {
+    case FK_OK:
+        return CLI_OK;
+    case FK_BAD_ARGUMENT:
+    case FK_BAD_PROBLEM:
+        return CLI_BAD_INPUT;
+    case FK_UNSUPPORTED:
+    case FK_NO_DEVICE:
+    case FK_NO_COMPILER:
+    case FK_NO_JIT:
+        return CLI_UNAVAILABLE;
+    case FK_IO:
+        return CLI_IO;
+    case FK_CHECK_FAILED:
+        return CLI_CHECK_FAILED;
+    case FK_COMPILE_FAILED:
+    case FK_NO_MEMORY:
+    case FK_TEMPLATE_ERROR:
+    case FK_LAUNCH_FAILED:
+    case FK_INTERNAL:
+        break;
+    }
+    return CLI_FAILED;
+}
+
+cli_exit cli_fail_status(fk_status status) {
+    return cli_fail(cli_exit_of(status), "%s: %s", fk_status_name(status), fk_last_error());
+}
+
+void cli_progress(const char *format, ...) {
+    if (!isatty(STDERR_FILENO)) return;
+    va_list args;
+    va_start(args, format);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, format, args);
+    fflush(stderr);
+    va_end(args);
+}
+
+option cli_gpu_option(const char **gpu) {
+    return option_text("--gpu", "KEY", gpu, "plan for that GPU: a key of `flashkiln devices`, or cuda:N");
+}
+
+option cli_json_option(bool *json) {
+    return option_flag("--json", json, "print JSON");
+}
+
+option cli_shape_option(cli_planning *planning) {
+    return option_numbers("--shape", "B,HQ,HKV,SQ,SK", &planning->shape, 1, FK_MAX_SEQLEN,
+                          "plan for these sizes (default: 16,384 tokens, 2,048 hidden)");
+}
+
+option cli_rule_option(cli_planning *planning) {
+    static const char *const rules[] = {"model", "paper", NULL};
+    return option_choice("--rule", "RULE", &planning->rule, rules,
+                         "model: rank legal tilings by the cost model (default);\n"
+                         "paper: B_c = ceil(M / 4d), B_r = min(B_c, d)");
+}
+
+option cli_template_option(cli_planning *planning) {
+    return option_text("--template-dir", "DIR", &planning->template_dir,
+                       "templates that stand before the built-in ones");
+}
+
+fk_plan_options cli_plan_options(const cli_planning *planning) {
+    fk_plan_options out = FK_PLAN_OPTIONS_INIT;
+    out.rule = planning->rule ? FK_RULE_PAPER : FK_RULE_MODEL;
+    out.template_dir = planning->template_dir;
+    if (planning->shape.count) {
+        const int64_t *v = planning->shape.value;
+        out.shape = (fk_shape){v[0], v[1], v[2], v[3], v[4]};
+    }
+    return out;
+}
+
+cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]) {
+    char joined[FK_MAX_SPELLING];
+    if (num_words == 0) return cli_fail(CLI_USAGE, "no spelling given, such as \"fwd bf16 d128 causal\"");
+    if (!options_join_spelling(words, num_words, joined, sizeof joined))
+        return cli_fail(CLI_BAD_INPUT, "the spelling is longer than %d bytes", FK_MAX_SPELLING - 1);
+    fk_status status = fk_problem_parse(joined, problem);
+    if (status == FK_OK) status = fk_problem_canonical(problem, problem);
+    if (status == FK_OK) status = fk_problem_spell(problem, spelling, FK_MAX_SPELLING);
+    return status == FK_OK ? CLI_OK : cli_fail_status(status);
+}
+
+const char *cli_bytes(double bytes, char out[CLI_QUANTITY]) {
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+    int unit = 0;
+    for (; fabs(bytes) >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    const bool whole = bytes == floor(bytes) || bytes >= 100;
+    snprintf(out, CLI_QUANTITY, whole ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+    return out;
+}
+
+const char *cli_time_us(double us, char out[CLI_QUANTITY]) {
+    if (us < 1e3)
+        snprintf(out, CLI_QUANTITY, "%.3g us", us);
+    else if (us < 1e6)
+        snprintf(out, CLI_QUANTITY, "%.2f ms", us / 1e3);
+    else
+        snprintf(out, CLI_QUANTITY, "%.2f s", us / 1e6);
+    return out;
+}
+
+const char *cli_shape_text(const fk_shape *shape, char out[128]) {
+    if (shape->batch == 0)
+        snprintf(out, 128, "16,384 tokens, 2,048 hidden (nominal)");
+    else
+        snprintf(out, 128, "batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld", (long long)shape->batch,
+                 (long long)shape->num_heads_q, (long long)shape->num_heads_kv, (long long)shape->seqlen_q,
+                 (long long)shape->seqlen_k);
+    return out;
+}
+
+/* "Q 32 KB + 2 stages x (K 16 KB + V 16 KB) = 96 KB of 163 KB SRAM per block on A100": the paper's block sizes follow
+ * from what a block may hold. */
+void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan_info *plan,
+                    const fk_device_info *gpu) {
+    char q[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], sum[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
+    const double element = 2;
+    const double q_bytes = element * plan->block_m * problem->head_dim;
+    const double k_bytes = element * plan->block_n * problem->head_dim;
+    const double v_bytes = element * plan->block_n * problem->head_dim_v;
+    const double total = (plan->q_in_regs ? 0 : q_bytes) + plan->stages * (k_bytes + v_bytes);
+    printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
+           plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
+    printf(plan->q_in_regs ? "%sSRAM: Q %s in registers; " : "%sSRAM: Q %s + ", indent, cli_bytes(q_bytes, q));
+    printf("%d stage%s x (K %s + V %s) = %s", plan->stages, plan->stages == 1 ? "" : "s", cli_bytes(k_bytes, k),
+           cli_bytes(v_bytes, v), cli_bytes(total, sum));
+    if (fabs(total - plan->smem_bytes) >= 1) printf("; as laid out %s", cli_bytes(plan->smem_bytes, smem));
+    printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
+    printf("%s%d block%s per SM, about %d registers a thread\n", indent, plan->ctas_per_sm,
+           plan->ctas_per_sm == 1 ? "" : "s", plan->registers);
+}

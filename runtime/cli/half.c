@@ -1,0 +1,46 @@
+#include "half.h"
+
+#include "flashkiln.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint16_t fp16_of(float value) {
+    uint32_t x;
+    memcpy(&x, &value, sizeof x);
+    const uint32_t sign = x >> 16 & 0x8000;
+    x &= 0x7fffffff;
+    if (x > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+    if (x >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* from 65520 on */
+    if (x < 0x38800000)
+        return (uint16_t)(sign | (uint32_t)lrintf(ldexpf(fabsf(value), 24))); /* subnormal below 2^-14 */
+    x -= 112u << 23;
+    x += 0xfff + (x >> 13 & 1);
+    return (uint16_t)(sign | x >> 13);
+}
+
+static uint16_t bf16_of(float value) {
+    uint32_t x;
+    memcpy(&x, &value, sizeof x);
+    if ((x & 0x7fffffff) > 0x7f800000) return (uint16_t)(x >> 16 | 0x40);
+    return (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+uint16_t half_of(float value, int32_t dtype) {
+    return dtype == FK_BF16 ? bf16_of(value) : fp16_of(value);
+}
+
+float half_value(uint16_t bits, int32_t dtype) {
+    float value;
+    if (dtype == FK_BF16) {
+        const uint32_t x = (uint32_t)bits << 16;
+        memcpy(&value, &x, sizeof value);
+        return value;
+    }
+    const int exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+    if (exponent == 31)
+        value = mantissa ? NAN : INFINITY;
+    else
+        value = exponent ? ldexpf((float)(mantissa | 0x400), exponent - 25) : ldexpf((float)mantissa, -24);
+    return bits & 0x8000 ? -value : value;
+}

@@ -1,0 +1,80 @@
+/* plan: every tiling of a problem on a GPU, best first, rejected ones with their reason. */
+#include "cli.h"
+
+static const table_column columns[] = {
+    {"", "chosen", false},        {"family", "family", false},      {"block_m", "block_m", true},
+    {"block_n", "block_n", true}, {"warps", "warps", true},         {"stages", "stages", true},
+    {"Q in", "q_in_regs", false}, {"CTAs/SM", "ctas_per_sm", true}, {"smem", "smem_bytes", true},
+    {"regs", "registers", true},  {"model", "model_us", true},      {"bound", "bound", false},
+    {"HBM", "hbm_bytes", true},   {NULL, "legal", false},           {NULL, "tensor_us", true},
+    {NULL, "exp_us", true},       {NULL, "issue_us", true},         {NULL, "smem_us", true},
+    {NULL, "hbm_us", true},       {"why not", "reason", false},
+};
+
+static void add_plan(table *t, const fk_plan_info *p) {
+    char text[CLI_QUANTITY];
+    table_bool(t, p->chosen, p->chosen ? "*" : p->legal ? "" : "x");
+    table_text(t, p->family);
+    table_number(t, p->block_m, "%d", p->block_m);
+    table_number(t, p->block_n, "%d", p->block_n);
+    table_number(t, p->warps, "%d", p->warps);
+    table_number(t, p->stages, "%d", p->stages);
+    table_bool(t, p->q_in_regs, p->q_in_regs ? "regs" : "smem");
+    table_number(t, p->ctas_per_sm, "%d", p->ctas_per_sm);
+    table_number(t, p->smem_bytes, "%s", cli_bytes(p->smem_bytes, text));
+    table_number(t, p->registers, "%d", p->registers);
+    table_number(t, p->model_us, "%s", p->legal ? cli_time_us(p->model_us, text) : "-");
+    table_text(t, p->legal ? p->bound : "-");
+    table_number(t, p->hbm_bytes, "%s", p->legal ? cli_bytes(p->hbm_bytes, text) : "-");
+    table_bool(t, p->legal, "");
+    table_number(t, p->tensor_us, "%s", "");
+    table_number(t, p->exp_us, "%s", "");
+    table_number(t, p->issue_us, "%s", "");
+    table_number(t, p->smem_us, "%s", "");
+    table_number(t, p->hbm_us, "%s", "");
+    table_text(t, p->reason);
+}
+
+static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
+    const char *gpu_name = "a100";
+    cli_planning planning = CLI_PLANNING_INIT;
+    bool json = false;
+    const option options[] = {cli_gpu_option(&gpu_name), cli_shape_option(&planning), cli_rule_option(&planning),
+                              cli_template_option(&planning), cli_json_option(&json)};
+    fk_problem problem = FK_PROBLEM_INIT;
+    char spelling[FK_MAX_SPELLING], shape[128];
+    cli_exit code = CLI_OK;
+    if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    code = cli_problem(argv, argc, &problem, spelling);
+    if (code != CLI_OK) return code;
+
+    const fk_plan_options how = cli_plan_options(&planning);
+    fk_device_info gpu;
+    fk_plan_info *plans = NULL;
+    size_t count = 0;
+    fk_status status = fk_device_find(gpu_name, &gpu);
+    if (status == FK_OK) status = fk_plan_list(&problem, gpu_name, &how, &plans, &count);
+    if (status != FK_OK) return cli_fail_status(status);
+    table *t = table_create(columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < count; i++)
+        add_plan(t, &plans[i]);
+    if (!json) printf("%s on %s, planned for %s\n\n", spelling, gpu.name, cli_shape_text(&how.shape, shape));
+    const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
+    for (size_t i = 0; i < count && !json; i++) {
+        if (!plans[i].chosen) continue;
+        printf("\n* chosen%s:\n", planning.rule ? ", by the paper's rule" : "");
+        cli_print_plan("  ", &problem, &plans[i], &gpu);
+    }
+    table_destroy(t);
+    fk_free(plans);
+    return good ? CLI_OK : cli_fail(CLI_FAILED, "plan: the table cannot be printed");
+}
+
+const cli_verb verb_plan = {"plan", "SPELLING [--gpu KEY]",
+                            "candidate tilings, their modelled cost, and why one is chosen",
+                            "Columns\n"
+                            "  smem, regs  shared memory of a block and estimated registers of a thread\n"
+                            "  model       modelled time of the whole problem, and the unit that bounds it\n"
+                            "  HBM         predicted traffic to device memory\n"
+                            "  * is chosen, x cannot be launched. Without --gpu: a100.\n",
+                            plan_main};

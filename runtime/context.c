@@ -1,0 +1,180 @@
+/* A context is a device, the device planned for, a store and a table of kernels. */
+#include "object.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fk_status fk_refuse(fk_status status, const char *format, ...) {
+    fk_error err = {.status = status};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err.text, sizeof err.text, format, args);
+    va_end(args);
+    return fk_report(&err);
+}
+
+/* "cuda:N" -> N; -1: another kind of name; -2: "cuda:" and no number. */
+static int cuda_ordinal(const char *name) {
+    if (strncmp(name, "cuda", 4) != 0) return -1;
+    char *end;
+    const long n = name[4] == ':' ? strtol(name + 5, &end, 10) : -1;
+    return name[4] == ':' && end != name + 5 && *end == 0 && n >= 0 && n < 4096 ? (int)n : -2;
+}
+
+fk_status fk_device_named(const char *name, fk_device_info *out, fk_error *err) {
+    if (!name) return fk_fail(err, FK_BAD_ARGUMENT, "gpu is null; give a key such as \"a100\", or \"cuda:0\"");
+    const int ordinal = cuda_ordinal(name);
+    if (ordinal == -2) return fk_fail(err, FK_NO_DEVICE, "device \"%.40s\": write cuda:N, such as cuda:0", name);
+    if (ordinal == -1) return fk_device_lookup(name, out, err);
+    const fk_driver *driver;
+    fk_status status = fk_driver_open(&driver, err);
+    return status ? status : fk_driver_device(driver, ordinal, out, err);
+}
+
+fk_status fk_device_find(const char *name, fk_device_info *out) {
+    fk_error err;
+    if (!out) return fk_refuse(FK_BAD_ARGUMENT, "out is null");
+    return fk_device_named(name, out, &err) ? fk_report(&err) : FK_OK;
+}
+
+int fk_device_present_count(void) {
+    const fk_driver *driver;
+    int count = 0;
+    return fk_driver_open(&driver, NULL) == FK_OK && driver->device_count(&count) == 0 ? count : 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+static bool env_flag(const char *name) {
+    const char *value = getenv(name);
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+static void open_emulator(fk_context *context) {
+    const char *seed = getenv("FLASHKILN_EMU_SEED");
+    const bool fast = env_flag("FLASHKILN_EMU_FAST");
+    context->emulator = (fk_emu_options){.seed = seed ? strtoull(seed, NULL, 0) : 0,
+                                         .late_copies = env_flag("FLASHKILN_EMU_LATE"),
+                                         .poison = !fast,
+                                         .check_races = !fast,
+                                         .sanitize = env_flag("FLASHKILN_EMU_SANITIZE")};
+    snprintf(context->target, sizeof context->target, "emu");
+}
+
+static fk_status open_cuda(fk_context *context, int ordinal, fk_error *err) {
+    const fk_driver *driver;
+    fk_status status = fk_driver_open(&driver, err);
+    if (!status) status = fk_driver_device(driver, ordinal, &context->runs, err);
+    if (status) return status;
+    int result = driver->device_get(&context->device, ordinal);
+    if (!result) result = driver->primary_retain(&context->primary, context->device);
+    status = fk_driver_check(driver, result, FK_NO_DEVICE, "opening the primary CUDA context", err);
+    if (!status) context->driver = driver;
+    return status;
+}
+
+static fk_status open_device(fk_context *context, const char *name, fk_error *err) {
+    int ordinal = 0;
+    if (!name) name = "cuda:0";
+    if (strcmp(name, "emu") == 0 || (strcmp(name, "auto") == 0 && fk_device_present_count() == 0)) {
+        open_emulator(context);
+        return FK_OK;
+    }
+    if (strcmp(name, "auto") != 0) ordinal = cuda_ordinal(name);
+    if (ordinal < 0) return fk_fail(err, FK_NO_DEVICE, "device \"%.40s\" is none of cuda:N, emu and auto", name);
+    return open_cuda(context, ordinal, err);
+}
+
+static void name_target(fk_context *context, const char *prefix, int sm) {
+    snprintf(context->target, sizeof context->target, "%s%u", prefix, (unsigned)sm % 1000u);
+}
+
+/* An image for the running GPU is a cubin. One planned for another architecture is that architecture's PTX, which the
+ * driver compiles for the GPU at hand: same primitives, same tiles, same limits. */
+static fk_status choose_target(fk_context *context, const char *plan_for, fk_error *err) {
+    const bool emulated = context->driver == NULL;
+    fk_device_info *planned = &context->planned, *runs = &context->runs;
+    if (plan_for || emulated) {
+        fk_status status = fk_device_named(plan_for ? plan_for : "a100", planned, err);
+        if (status) return status;
+    } else {
+        *planned = *runs;
+    }
+    if (emulated) {
+        *runs = *planned;
+        runs->ordinal = -1;
+        snprintf(runs->name, sizeof runs->name, "emulator");
+    } else if (planned->sm == runs->sm) {
+        name_target(context, "sm_", runs->sm);
+    } else if (planned->sm < runs->sm) {
+        name_target(context, "compute_", planned->sm);
+    } else {
+        return fk_fail(err, FK_UNSUPPORTED, "plan_for %s needs sm_%d; %s runs PTX of sm_%d and lower", plan_for,
+                       planned->sm, runs->name, runs->sm);
+    }
+    return FK_OK;
+}
+
+static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
+    context->cache_mode = options->cache_mode;
+    context->planning = options->planning;
+    if (options->planning.template_dir) {
+        context->planning.template_dir = context->template_dir = strdup(options->planning.template_dir);
+        if (!context->template_dir) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
+    }
+    fk_status status = fk_store_open(options->cache_dir, options->cache_mode, &context->store, err);
+    if (!status) status = open_device(context, options->device, err);
+    if (!status) status = choose_target(context, options->plan_for, err);
+    return status;
+}
+
+fk_status fk_context_create(const fk_context_options *options, fk_context **out) {
+    fk_error err;
+    fk_context_options defaults = FK_CONTEXT_OPTIONS_INIT;
+    if (!out) return fk_refuse(FK_BAD_ARGUMENT, "out is null");
+    if (options && options->struct_size != sizeof *options)
+        return fk_refuse(FK_BAD_ARGUMENT, "options->struct_size is %zu, not %zu: FK_CONTEXT_OPTIONS_INIT",
+                         options->struct_size, sizeof *options);
+    fk_context *context = calloc(1, sizeof *context);
+    if (!context) return fk_refuse(FK_NO_MEMORY, "no memory for a context");
+    context->users = 1;
+    fk_table_init(&context->table);
+    if (open_all(context, options ? options : &defaults, &err)) {
+        fk_context_release(context);
+        return fk_report(&err);
+    }
+    *out = context;
+    return FK_OK;
+}
+
+/* ---- life and answers --------------------------------------------------------------------------------- */
+
+void fk_context_retain(fk_context *context) {
+    __atomic_add_fetch(&context->users, 1, __ATOMIC_RELAXED);
+}
+
+void fk_context_release(fk_context *context) {
+    if (__atomic_sub_fetch(&context->users, 1, __ATOMIC_ACQ_REL) > 0) return;
+    fk_table_clear(&context->table, fk_kernel_free);
+    if (context->driver) context->driver->primary_release(context->device);
+    fk_store_close(context->store);
+    free(context->template_dir);
+    free(context);
+}
+
+void fk_context_destroy(fk_context *context) {
+    if (context) fk_context_release(context);
+}
+
+fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned) {
+    if (!context) return fk_refuse(FK_BAD_ARGUMENT, "context is null");
+    if (runs) *runs = context->runs;
+    if (planned) *planned = context->planned;
+    return FK_OK;
+}
+
+int fk_context_is_emulator(const fk_context *context) {
+    return context && !context->driver;
+}

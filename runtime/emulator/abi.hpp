@@ -1,0 +1,71 @@
+/* What a compiled kernel and the engine share, read by the C compiler of the library and by the host C++ compiler of
+ * the kernel. A kernel image carries a hash of this file and of device.hpp; no image with another one is loaded. */
+#ifndef FK_EMULATOR_ABI_HPP
+#define FK_EMULATOR_ABI_HPP
+
+typedef struct fk_emu_dim {
+    unsigned int x, y, z;
+} fk_emu_dim;
+
+/* A thread as it sees itself. */
+typedef struct fk_emu_thread {
+    fk_emu_dim thread_idx, block_idx, block_dim, grid_dim;
+} fk_emu_thread;
+
+/* Acts of a warp: every lane of the mask arrives, the last one to arrive does the work of all.
+ * X(enumerator, name as kernels call it) */
+#define FK_EMU_WARP_OPS(X)                                                                                             \
+    X(FK_EMU_SYNCWARP, "__syncwarp")                                                                                   \
+    X(FK_EMU_SHFL, "__shfl_sync")                                                                                      \
+    X(FK_EMU_SHFL_UP, "__shfl_up_sync")                                                                                \
+    X(FK_EMU_SHFL_DOWN, "__shfl_down_sync")                                                                            \
+    X(FK_EMU_SHFL_XOR, "__shfl_xor_sync")                                                                              \
+    X(FK_EMU_BALLOT, "__ballot_sync")                                                                                  \
+    X(FK_EMU_ANY, "__any_sync")                                                                                        \
+    X(FK_EMU_ALL, "__all_sync")                                                                                        \
+    X(FK_EMU_LDMATRIX_X4, "ldmatrix_x4")                                                                               \
+    X(FK_EMU_LDMATRIX_X4_TRANS, "ldmatrix_x4_trans")                                                                   \
+    X(FK_EMU_MMA_M16N8K16_FP16, "mma_m16n8k16_fp16")                                                                   \
+    X(FK_EMU_MMA_M16N8K16_BF16, "mma_m16n8k16_bf16")                                                                   \
+    X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")
+
+typedef enum fk_emu_op {
+#define FK_EMU_ENUMERATOR(op, name) op,
+    FK_EMU_WARP_OPS(FK_EMU_ENUMERATOR)
+#undef FK_EMU_ENUMERATOR
+} fk_emu_op;
+
+/* The engine, as a kernel calls it. Data of 16 bytes is passed by address. */
+typedef struct fk_emu_table {
+    const fk_emu_thread *(*self)(void);
+    void (*syncthreads)(void);
+    /* Votes and shuffles: `lane` is the source lane, delta or lane mask; width splits the warp into segments. */
+    unsigned int (*warp)(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int lane, unsigned int width);
+    void (*ldmatrix)(fk_emu_op op, unsigned int *r, unsigned int addr);
+    void (*mma)(fk_emu_op op, float *c, const unsigned int *a, unsigned int b0, unsigned int b1);
+    unsigned int (*smem_base)(void);
+    unsigned int (*ld_shared_u32)(unsigned int addr);
+    void (*st_shared_u32)(unsigned int addr, unsigned int value);
+    void (*ld_shared_v4)(void *value, unsigned int addr);
+    void (*st_shared_v4)(unsigned int addr, const void *value);
+    void (*ld_global_v4)(void *value, const void *p);
+    void (*st_global_v4)(void *p, const void *value);
+    void (*cp_async_16)(unsigned int dst, const void *src, int valid);
+    void (*cp_async_commit)(void);
+    void (*cp_async_wait)(int groups_left);
+    unsigned int (*pack_fp16)(float lo, float hi);
+    unsigned int (*pack_bf16)(float lo, float hi);
+} fk_emu_table;
+
+/* What a kernel image exports under the name fk_emu_kernel. */
+typedef struct fk_emu_exports {
+    unsigned long long param_bytes;
+    void (*bind)(const fk_emu_table *engine);
+    void (*entry)(const void *params); /* one thread of the kernel */
+    const char *compiler;
+} fk_emu_exports;
+
+/* Stands before the compiler's version in the image, so that it is found without loading the image. */
+#define FK_EMU_COMPILER_MARK "fk_emu_compiler="
+
+#endif

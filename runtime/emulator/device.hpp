@@ -1,0 +1,308 @@
+/* CUDA as an emitted kernel sees it, for the host C++ compiler: read before the kernel's text. Everything here is thin,
+ * since it is compiled with every kernel; the work is done by the engine, through a table of functions.
+ * The primitives at the end are the second body of templates/primitive/ (same names, same signatures). */
+#include "abi.hpp"
+
+#define __global__
+#define __device__
+#define __host__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __align__(n) alignas(n)
+
+static const fk_emu_table *fk_emu_engine;
+
+/* The same answer for the whole life of a thread, hence const: the compiler asks once per function. */
+__attribute__((const, noinline)) static const fk_emu_thread *fk_emu_self() {
+    return fk_emu_engine->self();
+}
+#define threadIdx (fk_emu_self()->thread_idx)
+#define blockIdx (fk_emu_self()->block_idx)
+#define blockDim (fk_emu_self()->block_dim)
+#define gridDim (fk_emu_self()->grid_dim)
+constexpr int warpSize = 32;
+
+/* ---- vector types ------------------------------------------------------------------------------------- */
+
+struct alignas(8) uint2 {
+    unsigned int x, y;
+};
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) uint4 {
+    unsigned int x, y, z, w;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline uint2 make_uint2(unsigned int x, unsigned int y) {
+    return {x, y};
+}
+inline int2 make_int2(int x, int y) {
+    return {x, y};
+}
+inline float2 make_float2(float x, float y) {
+    return {x, y};
+}
+inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) {
+    return {x, y, z, w};
+}
+inline int4 make_int4(int x, int y, int z, int w) {
+    return {x, y, z, w};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
+/* ---- bits and integers -------------------------------------------------------------------------------- */
+
+template <class To, class From> inline To fk_emu_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To to;
+    __builtin_memcpy(&to, &from, sizeof to);
+    return to;
+}
+inline float __int_as_float(int x) {
+    return fk_emu_bits<float>(x);
+}
+inline float __uint_as_float(unsigned int x) {
+    return fk_emu_bits<float>(x);
+}
+inline int __float_as_int(float x) {
+    return fk_emu_bits<int>(x);
+}
+inline unsigned int __float_as_uint(float x) {
+    return fk_emu_bits<unsigned int>(x);
+}
+
+inline int __popc(unsigned int x) {
+    return __builtin_popcount(x);
+}
+inline int __popcll(unsigned long long x) {
+    return __builtin_popcountll(x);
+}
+inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+inline int __ffsll(long long x) {
+    return __builtin_ffsll(x);
+}
+inline int __clz(int x) {
+    return x ? __builtin_clz((unsigned int)x) : 32;
+}
+inline int __clzll(long long x) {
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+inline unsigned int __brev(unsigned int x) {
+    x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
+    x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
+    x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
+    return __builtin_bswap32(x);
+}
+inline unsigned int __umulhi(unsigned int a, unsigned int b) {
+    return (unsigned int)((unsigned long long)a * b >> 32);
+}
+
+/* fminf and fmaxf return the other operand when one is a NaN. */
+inline float fminf(float a, float b) {
+    return a <= b || b != b ? a : b;
+}
+inline float fmaxf(float a, float b) {
+    return a >= b || b != b ? a : b;
+}
+inline float fabsf(float x) {
+    return __builtin_fabsf(x);
+}
+
+#define FK_EMU_MIN_MAX(type)                                                                                           \
+    inline type min(type a, type b) {                                                                                  \
+        return a < b ? a : b;                                                                                          \
+    }                                                                                                                  \
+    inline type max(type a, type b) {                                                                                  \
+        return a > b ? a : b;                                                                                          \
+    }
+FK_EMU_MIN_MAX(int)
+FK_EMU_MIN_MAX(unsigned int)
+FK_EMU_MIN_MAX(long)
+FK_EMU_MIN_MAX(unsigned long)
+FK_EMU_MIN_MAX(long long)
+FK_EMU_MIN_MAX(unsigned long long)
+#undef FK_EMU_MIN_MAX
+inline float min(float a, float b) {
+    return fminf(a, b);
+}
+inline float max(float a, float b) {
+    return fmaxf(a, b);
+}
+/* Wraps at the most negative value, as the device's does; the host's built-in would be undefined there. */
+inline int fk_emu_abs(int x) {
+    return x < 0 ? (int)(0u - (unsigned int)x) : x;
+}
+inline long long fk_emu_abs(long long x) {
+    return x < 0 ? (long long)(0ull - (unsigned long long)x) : x;
+}
+inline long fk_emu_abs(long x) {
+    return (long)fk_emu_abs((long long)x);
+}
+inline float fk_emu_abs(float x) {
+    return __builtin_fabsf(x);
+}
+#define abs fk_emu_abs
+
+extern "C" {
+float expf(float) noexcept;
+float exp2f(float) noexcept;
+float logf(float) noexcept;
+float log2f(float) noexcept;
+float tanhf(float) noexcept;
+float sqrtf(float) noexcept;
+float fmaf(float, float, float) noexcept;
+float floorf(float) noexcept;
+float ceilf(float) noexcept;
+}
+inline float rsqrtf(float x) {
+    return 1.0f / sqrtf(x);
+}
+
+/* ---- warp and block ----------------------------------------------------------------------------------- */
+
+inline void __syncthreads() {
+    fk_emu_engine->syncthreads();
+}
+inline void __syncwarp(unsigned int mask = 0xffffffffu) {
+    fk_emu_engine->warp(FK_EMU_SYNCWARP, mask, 0, 0, 32);
+}
+inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
+    return fk_emu_engine->warp(FK_EMU_BALLOT, mask, predicate != 0, 0, 32);
+}
+inline int __any_sync(unsigned int mask, int predicate) {
+    return (int)fk_emu_engine->warp(FK_EMU_ANY, mask, predicate != 0, 0, 32);
+}
+inline int __all_sync(unsigned int mask, int predicate) {
+    return (int)fk_emu_engine->warp(FK_EMU_ALL, mask, predicate != 0, 0, 32);
+}
+/* int, unsigned int and float. */
+template <class T> inline T fk_emu_shuffle(fk_emu_op op, unsigned int mask, T value, unsigned int lane, int width) {
+    return fk_emu_bits<T>(fk_emu_engine->warp(op, mask, fk_emu_bits<unsigned int>(value), lane, (unsigned int)width));
+}
+template <class T> inline T __shfl_sync(unsigned int mask, T value, int lane, int width = 32) {
+    return fk_emu_shuffle(FK_EMU_SHFL, mask, value, (unsigned int)lane, width);
+}
+template <class T> inline T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {
+    return fk_emu_shuffle(FK_EMU_SHFL_UP, mask, value, delta, width);
+}
+template <class T> inline T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {
+    return fk_emu_shuffle(FK_EMU_SHFL_DOWN, mask, value, delta, width);
+}
+template <class T> inline T __shfl_xor_sync(unsigned int mask, T value, int lane_mask, int width = 32) {
+    return fk_emu_shuffle(FK_EMU_SHFL_XOR, mask, value, (unsigned int)lane_mask, width);
+}
+
+/* ---- primitives --------------------------------------------------------------------------------------- */
+
+inline unsigned int smem_base() {
+    return fk_emu_engine->smem_base();
+}
+inline void st_shared_u32(unsigned int addr, unsigned int v) {
+    fk_emu_engine->st_shared_u32(addr, v);
+}
+inline void st_shared_v4(unsigned int addr, uint4 v) {
+    fk_emu_engine->st_shared_v4(addr, &v);
+}
+inline unsigned int ld_shared_u32(unsigned int addr) {
+    return fk_emu_engine->ld_shared_u32(addr);
+}
+inline uint4 ld_shared_v4(unsigned int addr) {
+    uint4 v;
+    fk_emu_engine->ld_shared_v4(&v, addr);
+    return v;
+}
+inline uint4 ld_global_v4(const void *p) {
+    uint4 v;
+    fk_emu_engine->ld_global_v4(&v, p);
+    return v;
+}
+inline void st_global_v4(void *p, uint4 v) {
+    fk_emu_engine->st_global_v4(p, &v);
+}
+
+inline void ldmatrix_x4(unsigned int (&r)[4], unsigned int addr) {
+    fk_emu_engine->ldmatrix(FK_EMU_LDMATRIX_X4, r, addr);
+}
+inline void ldmatrix_x4_trans(unsigned int (&r)[4], unsigned int addr) {
+    fk_emu_engine->ldmatrix(FK_EMU_LDMATRIX_X4_TRANS, r, addr);
+}
+
+inline void cp_async_16(unsigned int dst, const void *src, bool valid) {
+    fk_emu_engine->cp_async_16(dst, src, valid);
+}
+inline void cp_async_commit() {
+    fk_emu_engine->cp_async_commit();
+}
+template <int N> inline void cp_async_wait() {
+    fk_emu_engine->cp_async_wait(N);
+}
+
+inline void mma_m16n8k16_fp16(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    fk_emu_engine->mma(FK_EMU_MMA_M16N8K16_FP16, c, a, b0, b1);
+}
+inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    fk_emu_engine->mma(FK_EMU_MMA_M16N8K16_BF16, c, a, b0, b1);
+}
+inline void mma_m16n8k8_fp16(float (&c)[4], unsigned int a0, unsigned int a1, unsigned int b0) {
+    const unsigned int a[2] = {a0, a1};
+    fk_emu_engine->mma(FK_EMU_MMA_M16N8K8_FP16, c, a, b0, 0);
+}
+
+inline unsigned int pack_fp16(float lo, float hi) {
+    return fk_emu_engine->pack_fp16(lo, hi);
+}
+inline unsigned int pack_bf16(float lo, float hi) {
+    return fk_emu_engine->pack_bf16(lo, hi);
+}
+
+/* ex2.approx.ftz: subnormal operands and results are zero. */
+inline float ex2(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
+/* Hides x from the optimiser of the device's compiler; here that would gain nothing. */
+template <class T> inline T opaque(T x) {
+    return x;
+}
+
+inline float lg2(float x) {
+    return log2f(fabsf(x) < 0x1p-126f ? 0.0f * x : x);
+}
+
+/* ---- what the image exports: the text appended to the kernel's calls this with its entry --------------- */
+
+template <class Params> constexpr unsigned long long fk_emu_param_bytes(void (*)(Params)) {
+    return sizeof(Params);
+}
+template <class Params> inline void fk_emu_call(void (*entry)(Params), const void *params) {
+    entry(*(const Params *)params);
+}
+#ifdef __clang__
+#define FK_EMU_COMPILER __VERSION__
+#else
+#define FK_EMU_COMPILER "GCC " __VERSION__
+#endif
+#define FK_EMU_EXPORT(ENTRY)                                                                                           \
+    static void fk_emu_bind(const fk_emu_table *engine) {                                                              \
+        fk_emu_engine = engine;                                                                                        \
+    }                                                                                                                  \
+    static void fk_emu_entry(const void *params) {                                                                     \
+        fk_emu_call(ENTRY, params);                                                                                    \
+    }                                                                                                                  \
+    extern "C" __attribute__((visibility("default"))) const fk_emu_exports fk_emu_kernel = {                           \
+        fk_emu_param_bytes(ENTRY), fk_emu_bind, fk_emu_entry, FK_EMU_COMPILER_MARK FK_EMU_COMPILER};

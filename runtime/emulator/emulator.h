@@ -1,0 +1,69 @@
+/* The emulator: emitted CUDA text, compiled by the host C++ compiler and run on the CPU (docs/emulator.md).
+ * It is a device of its own for programs, and the checker of every kernel for the tests. */
+#ifndef FK_RUNTIME_EMULATOR_H
+#define FK_RUNTIME_EMULATOR_H
+
+#include "gen/error.h"
+
+#include <stdbool.h>
+
+typedef struct fk_emu_image fk_emu_image;
+
+/** How a launch is driven and what it checks; a null pointer stands for all zero. Bounds, alignment, deadlocks and
+ *  mismatched warp operations are always checked. */
+typedef struct fk_emu_options {
+    uint64_t seed;    /**< order of blocks, warps and lanes; 0: ascending */
+    bool late_copies; /**< cp.async lands at its thread's wait, not at issue */
+    bool poison;      /**< shared memory starts as 0xff bytes (NaN) in each block, not as zeros */
+    bool check_races; /**< report unordered accesses to shared memory, and reads of copies in flight */
+    bool sanitize;    /**< fk_emu_compile: with -fsanitize=address,undefined; needs a library built with ASan */
+} fk_emu_options;
+
+/** Sums over all blocks of a launch. */
+typedef struct fk_emu_stats {
+    uint64_t mma;                /**< tensor-core instructions, of a warp */
+    uint64_t global_load_bytes;  /**< by ld_global_v4 and cp_async_16; plain pointer reads are not seen */
+    uint64_t global_store_bytes; /**< by st_global_v4 */
+    uint64_t smem_wavefronts;    /**< passes through the banks that ldmatrix, ld, st and cp.async take */
+    uint64_t smem_conflicts;     /**< of these, beyond what an access without bank conflicts takes */
+} fk_emu_stats;
+
+/** Compiles `text`, whose kernel is `entry`, to the bytes of a host shared object.
+ *  The compiler is $FLASHKILN_CXX, else the first of c++, g++ and clang++ in PATH.
+ *  @param image    malloc'ed; the caller's
+ *  @param compiler receives its name and version
+ *  @return FK_NO_COMPILER; FK_COMPILE_FAILED with the compiler's log; FK_IO; FK_UNSUPPORTED (sanitize) */
+fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_options *options, void **image, size_t *size,
+                         double *compile_ms, char compiler[96], fk_error *err);
+
+/** Loads the bytes (a memfd, dlopened). @return FK_CHECK_FAILED: not an image of this library's
+ *  version, so compile again; FK_IO */
+fk_status fk_emu_load(const void *image, size_t size, fk_emu_image **out, fk_error *err);
+void fk_emu_unload(fk_emu_image *image);
+
+typedef struct fk_emu_grid {
+    uint32_t x, y, z; /**< CUDA's limits: x below 2^31, y and z at most 65,535; fewer than 2^32 blocks in all */
+} fk_emu_grid;
+
+/** Runs a grid of blocks of `threads` (a multiple of 32, at most 1024) and returns when all are done. Blocks run on
+ *  $FLASHKILN_EMU_THREADS OS threads (default: one per core, at most 16); results do not depend on their number. Any
+ *  thread may launch. A fault ends the launch; memory then holds what was written so far.
+ *  @param params      the kernel's parameter, `param_bytes` of it
+ *  @param smem_bytes  dynamic shared memory, at most 1 MiB
+ *  @param options     null = all zero
+ *  @param stats       receives counts; may be null (counting costs about a third more time)
+ *  @return FK_BAD_ARGUMENT; FK_LAUNCH_FAILED: the kernel faulted, and one sentence says which block and thread did what
+ */
+fk_status fk_emu_launch_grid(const fk_emu_image *image, const void *params, size_t param_bytes, fk_emu_grid grid,
+                             uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_emu_stats *stats,
+                             fk_error *err);
+/** fk_emu_launch_grid of {grid_x, 1, 1} without stats. */
+fk_status fk_emu_launch(const fk_emu_image *image, const void *params, size_t param_bytes, uint32_t grid_x,
+                        uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_error *err);
+
+/** Memory for kernels: filled with 0xff (NaN), 16-byte aligned, with a guard page directly behind its end (rounded up
+ *  to 16 bytes), so that a kernel that overruns it faults and the message names it. */
+fk_status fk_emu_malloc(size_t bytes, void **out, fk_error *err);
+void fk_emu_free(void *memory);
+
+#endif

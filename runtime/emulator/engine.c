@@ -1,0 +1,89 @@
+/* The table through which kernels call the engine, and the primitives that are one access each. */
+#include "engine.h"
+#include "half.h"
+
+#include <string.h>
+
+static const fk_emu_thread *self(void) {
+    return &fk_block_current()->current->view;
+}
+
+static unsigned int smem_base(void) {
+    return FK_SMEM_BASE;
+}
+
+/* An access by the running lane alone. */
+static const unsigned char *read_shared(unsigned int addr, unsigned int bytes, const char *what) {
+    fk_block *block = fk_block_current();
+    if (block->counting) fk_banks_note(block->current, addr, bytes);
+    return fk_smem_read(block->current, addr, bytes, what);
+}
+
+static unsigned char *write_shared(unsigned int addr, unsigned int bytes, const char *what) {
+    fk_block *block = fk_block_current();
+    if (block->counting) fk_banks_note(block->current, addr, bytes);
+    return fk_smem_write(block->current, addr, bytes, what);
+}
+
+static unsigned int ld_shared_u32(unsigned int addr) {
+    uint32_t value;
+    memcpy(&value, read_shared(addr, 4, "ld_shared_u32"), 4);
+    return value;
+}
+
+static void st_shared_u32(unsigned int addr, unsigned int value) {
+    memcpy(write_shared(addr, 4, "st_shared_u32"), &value, 4);
+}
+
+static void ld_shared_v4(void *value, unsigned int addr) {
+    memcpy(value, read_shared(addr, 16, "ld_shared_v4"), 16);
+}
+
+static void st_shared_v4(unsigned int addr, const void *value) {
+    memcpy(write_shared(addr, 16, "st_shared_v4"), value, 16);
+}
+
+static fk_block *check_global(const void *p, const char *what) {
+    fk_block *block = fk_block_current();
+    if ((uintptr_t)p % 16u != 0)
+        fk_block_fault(block, "%s: global address %p is not 16-byte aligned", what, (void *)(uintptr_t)p);
+    return block;
+}
+
+static void ld_global_v4(void *value, const void *p) {
+    check_global(p, "ld_global_v4")->stats.global_load_bytes += 16;
+    memcpy(value, p, 16);
+}
+
+static void st_global_v4(void *p, const void *value) {
+    check_global(p, "st_global_v4")->stats.global_store_bytes += 16;
+    memcpy(p, value, 16);
+}
+
+static unsigned int pack_fp16(float lo, float hi) {
+    return fk_fp16_from_float(lo) | (unsigned int)fk_fp16_from_float(hi) << 16;
+}
+
+static unsigned int pack_bf16(float lo, float hi) {
+    return fk_bf16_from_float(lo) | (unsigned int)fk_bf16_from_float(hi) << 16;
+}
+
+const fk_emu_table fk_emu_engine_table = {
+    .self = self,
+    .syncthreads = fk_emu_syncthreads,
+    .warp = fk_emu_warp,
+    .ldmatrix = fk_emu_ldmatrix,
+    .mma = fk_emu_mma,
+    .smem_base = smem_base,
+    .ld_shared_u32 = ld_shared_u32,
+    .st_shared_u32 = st_shared_u32,
+    .ld_shared_v4 = ld_shared_v4,
+    .st_shared_v4 = st_shared_v4,
+    .ld_global_v4 = ld_global_v4,
+    .st_global_v4 = st_global_v4,
+    .cp_async_16 = fk_cp_async_16,
+    .cp_async_commit = fk_cp_async_commit,
+    .cp_async_wait = fk_cp_async_wait,
+    .pack_fp16 = pack_fp16,
+    .pack_bf16 = pack_bf16,
+};

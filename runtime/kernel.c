@@ -1,0 +1,233 @@
+/* problem -> plan -> text -> image -> loaded kernel. The CUDA text is the waist: what lies behind it does not look
+ * at the problem again. */
+#include "object.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- images ------------------------------------------------------------------------------------------- */
+
+/* From the store, else compiled under the store's lock, so that processes that ask at once compile once. */
+static fk_status obtain_image(fk_context *context, fk_built *c, fk_error *err) {
+    const fk_emu_options *emulator = context->driver ? NULL : &context->emulator;
+    char key[65], note[160];
+    fk_build_key(&c->source, context->target, emulator, key);
+    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, c->note, sizeof c->note);
+    if (c->from_store) return FK_OK;
+    if (context->cache_mode == FK_CACHE_NO_JIT)
+        return fk_fail(err, FK_NO_JIT,
+                       "the cache mode forbids compiling, and the store has no kernel for \"%s\" on %s: %s",
+                       c->source.spelling, context->target, c->note);
+
+    fk_store_lock(context->store, key);
+    fk_status status = FK_OK;
+    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, note, sizeof note);
+    if (c->from_store) {
+        snprintf(c->note, sizeof c->note, "%s", note);
+    } else {
+        memset(&c->entry, 0, sizeof c->entry);
+        memcpy(c->entry.key, key, sizeof key);
+        snprintf(c->entry.target, sizeof c->entry.target, "%s", context->target);
+        status = fk_build_entry(&c->source, emulator, &c->entry, err);
+        if (!status) fk_store_put(context->store, &c->entry, note, sizeof note);
+    }
+    fk_store_unlock(context->store, key);
+    return status;
+}
+
+static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
+    fk_context *context = user;
+    fk_built built;
+    memset(&built, 0, sizeof built);
+    fk_status status =
+        fk_source_create(p, &context->planned, plan, context->planning.template_dir, false, &built.source, err);
+    if (!status) status = obtain_image(context, &built, err);
+    if (status)
+        fk_built_free(&built);
+    else
+        *out = built;
+    return status;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------ */
+
+/* Errors that say something of the image; others (a faulted context, no memory) say nothing of it. */
+static bool is_rejection(int result) {
+    static const int rejections[] = {FK_CU_INVALID_IMAGE,   FK_CU_NO_BINARY_FOR_GPU,    FK_CU_INVALID_PTX,
+                                     FK_CU_UNSUPPORTED_PTX, FK_CU_JIT_COMPILER_MISSING, FK_CU_INVALID_SOURCE,
+                                     FK_CU_NOT_FOUND};
+    for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
+        if (result == rejections[i]) return true;
+    return false;
+}
+
+static int load_function(fk_kernel *kernel, const fk_entry *entry, char *log, size_t log_size) {
+    const fk_driver *d = kernel->context->driver;
+    fk_image_info *info = &kernel->info.image;
+    int options[] = {FK_CU_JIT_ERROR_LOG, FK_CU_JIT_ERROR_LOG_BYTES};
+    void *values[] = {log, (void *)(log_size - 1)}, *handle = NULL;
+    int result = d->library_load(&kernel->library, entry->image, options, values, 2, NULL, NULL, 0);
+    if (!result) result = d->library_kernel(&handle, kernel->library, entry->entry);
+    if (!result) result = d->kernel_function(&kernel->function, handle);
+    if (!result) result = d->function_set(kernel->function, FK_CU_FUNC_MAX_DYNAMIC_SMEM, entry->smem_dynamic);
+    if (result || entry->registers >= 0) return result;
+    /* PTX: say what the driver's compiler made of it; local memory is mostly spills. */
+    result = d->function_get(&info->registers, FK_CU_FUNC_REGISTERS, kernel->function);
+    if (!result) result = d->function_get(&info->smem_static, FK_CU_FUNC_STATIC_SMEM, kernel->function);
+    return result ? result : d->function_get(&info->spill_bytes, FK_CU_FUNC_LOCAL_BYTES, kernel->function);
+}
+
+/* Loads now, not at the first launch: a lazy load would take the context's lock and wait for the GPU to drain.
+ * FK_CHECK_FAILED: the image is to blame. */
+static fk_status load_cuda(fk_kernel *kernel, const fk_entry *entry, fk_error *err) {
+    const fk_driver *d = kernel->context->driver;
+    char log[1200] = "", what[1500];
+    int pushed;
+    int result = fk_driver_enter(d, kernel->context->primary, &pushed);
+    if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "entering the primary CUDA context", err);
+    result = load_function(kernel, entry, log, sizeof log);
+    fk_driver_leave(d, pushed);
+    snprintf(what, sizeof what, "the driver refuses the %s image of \"%.200s\"%s%s", entry->target, entry->spelling,
+             *log ? ": " : "", log);
+    return fk_driver_check(d, result, is_rejection(result) ? FK_CHECK_FAILED : FK_LAUNCH_FAILED, what, err);
+}
+
+static void unload(fk_kernel *kernel) {
+    const fk_driver *d = kernel->context->driver;
+    int pushed;
+    if (kernel->library && fk_driver_enter(d, kernel->context->primary, &pushed) == 0) {
+        d->library_unload(kernel->library);
+        fk_driver_leave(d, pushed);
+    }
+    if (kernel->image) fk_emu_unload(kernel->image);
+    kernel->library = kernel->function = NULL;
+    kernel->image = NULL;
+}
+
+static fk_status load(fk_kernel *kernel, const fk_entry *e, fk_error *err) {
+    const double begin = now_ms();
+    fk_build_describe(e, &kernel->info.image);
+    fk_status status = kernel->context->driver ? load_cuda(kernel, e, err)
+                                               : fk_emu_load(e->image, (size_t)e->image_bytes, &kernel->image, err);
+    if (status) unload(kernel);
+    kernel->info.load_ms = now_ms() - begin;
+    return status;
+}
+
+/* A freshly compiled image has nobody else to blame. */
+static fk_status load_fresh(fk_kernel *kernel, const fk_entry *entry, fk_error *err) {
+    const fk_status status = load(kernel, entry, err);
+    if (status != FK_CHECK_FAILED) return status;
+    if (err) err->status = FK_LAUNCH_FAILED;
+    return FK_LAUNCH_FAILED;
+}
+
+/* A stored image that is refused is a miss: it is compiled again, once, and replaced. */
+static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
+    fk_context *context = kernel->context;
+    fk_error rejection;
+    char note[160], path[sizeof kernel->info.store_path];
+    if (!c->from_store) return load_fresh(kernel, &c->entry, err);
+    fk_status status = load(kernel, &c->entry, &rejection);
+    if (status != FK_CHECK_FAILED || context->cache_mode == FK_CACHE_NO_JIT) {
+        if (status && err) *err = rejection;
+        return status;
+    }
+    fk_built fresh = *c;
+    fresh.entry.image = fresh.entry.text = NULL;
+    status = fk_build_entry(&c->source, context->driver ? NULL : &context->emulator, &fresh.entry, err);
+    if (status) return status;
+    fk_entry_free(&c->entry);
+    *c = fresh;
+    c->from_store = false;
+    snprintf(c->note, sizeof c->note, "rejected: %.140s", rejection.text);
+    status = load_fresh(kernel, &c->entry, err);
+    fk_store_entry_path(context->store, c->entry.key, c->entry.target, path, sizeof path);
+    if (!status && *path && context->cache_mode == FK_CACHE_NORMAL && unlink(path) == 0)
+        fk_store_put(context->store, &c->entry, note, sizeof note);
+    return status;
+}
+
+/* ---- building ----------------------------------------------------------------------------------------- */
+
+static void describe(fk_kernel *kernel, const fk_built *c) {
+    const fk_source *source = &c->source;
+    kernel->info.plan = source->plan;
+    kernel->info.from_store = c->from_store;
+    memcpy(kernel->info.store_note, c->note, sizeof kernel->info.store_note);
+    fk_store_entry_path(kernel->context->store, c->entry.key, c->entry.target, kernel->info.store_path,
+                        sizeof kernel->info.store_path);
+    for (int32_t i = 0; i < source->num_params; i++)
+        kernel->mask_value[i] = source->param[i].value;
+}
+
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    fk_built c;
+    const double begin = now_ms();
+    fk_kernel *kernel = calloc(1, sizeof *kernel);
+    if (!kernel) return fk_fail(err, FK_NO_MEMORY, "no memory for a kernel");
+    kernel->context = context;
+    kernel->problem = *canonical;
+    kernel->l2_bytes = context->runs.l2_bytes;
+    const fk_build_request request = {canonical, &context->planned, &context->runs, &context->planning, obtain,
+                                      context};
+    fk_status status = fk_build_best(&request, &c, err);
+    if (!status) {
+        kernel->info.lookup_ms = now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
+        status = load_or_recompile(kernel, &c, err);
+        describe(kernel, &c);
+        fk_built_free(&c);
+    }
+    if (status)
+        free(kernel);
+    else
+        *out = kernel;
+    return status;
+}
+
+void fk_kernel_free(fk_kernel *kernel) {
+    unload(kernel);
+    free(kernel);
+}
+
+/* ---- public ------------------------------------------------------------------------------------------- */
+
+static fk_status build(void *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    return fk_kernel_build(context, canonical, out, err);
+}
+
+fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out) {
+    fk_error err;
+    if (!context || !problem || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !context ? "context" : !problem ? "problem" : "out");
+    fk_kernel *kernel;
+    if (fk_table_find(&context->table, problem, build, context, &kernel, &err)) return fk_report(&err);
+    fk_context_retain(context);
+    *out = kernel;
+    return FK_OK;
+}
+
+void fk_kernel_destroy(fk_kernel *kernel) {
+    if (kernel) fk_context_release(kernel->context);
+}
+
+fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out) {
+    if (!kernel || !out) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", kernel ? "out" : "kernel");
+    *out = kernel->info;
+    return FK_OK;
+}
+
+size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
+    (void)kernel;
+    (void)args;
+    return 0; /* the forward kernels keep everything on chip */
+}

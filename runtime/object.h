@@ -1,0 +1,132 @@
+/* The public objects from inside, and what the runtime's files offer each other.
+ *
+ * Life: a context owns every kernel made in it, so a kernel stays loaded (and a captured graph valid) until the context
+ * goes. `users` counts the context's handle and all kernel handles; whoever drops the last one frees everything, so no
+ * order of destruction is wrong. */
+#ifndef FK_RUNTIME_OBJECT_H
+#define FK_RUNTIME_OBJECT_H
+
+#include "cache/store.h"
+#include "driver.h"
+#include "emulator/emulator.h"
+#include "gen/abi.h"
+#include "gen/generate.h"
+
+#include <pthread.h>
+
+/* ---- table of kernels (table.c) ----------------------------------------------------------------------- */
+
+/* One canonical problem of a context: being built, or built. */
+typedef struct fk_slot {
+    fk_kernel *kernel; /* null while it is being built */
+    bool failed;       /* then `error` says how; the slot is no longer in the table */
+    int waiting;       /* threads that wait for the build, the builder excepted */
+    fk_error error;
+} fk_slot;
+
+#define FK_TABLE_BUCKETS 512 /* a power of two; some thousand kernels still have short chains */
+
+typedef struct fk_table {
+    pthread_mutex_t lock;
+    pthread_cond_t built;
+    struct fk_node *bucket[FK_TABLE_BUCKETS];
+    size_t num_aliases;
+} fk_table;
+
+void fk_table_init(fk_table *table);
+/** Frees the nodes; the kernels are the caller's, one call of `release` each. */
+void fk_table_clear(fk_table *table, void (*release)(fk_kernel *));
+
+/** Finds the kernel of `problem`, or builds it by `build(user, canonical problem)`; other threads that ask for the same
+ *  one meanwhile wait for that build. A failed build is forgotten once its waiters have its error. */
+fk_status fk_table_find(fk_table *table, const fk_problem *problem,
+                        fk_status (*build)(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err),
+                        void *user, fk_kernel **out, fk_error *err);
+
+/* ---- context ------------------------------------------------------------------------------------------ */
+
+struct fk_context {
+    int users; /* atomic */
+    fk_device_info runs, planned;
+    char target[16];         /* of images: "sm_80", "compute_75" or "emu" */
+    const fk_driver *driver; /* null on the emulator */
+    void *primary;           /* CUcontext */
+    int device;              /* CUdevice */
+    fk_emu_options emulator;
+    fk_plan_options planning;
+    char *template_dir; /* what planning.template_dir points to */
+    int cache_mode;
+    fk_store *store;
+    fk_table table;
+};
+
+void fk_context_retain(fk_context *context);
+void fk_context_release(fk_context *context);
+
+/** "a100" from the table or "cuda:N" from this machine. */
+fk_status fk_device_named(const char *name, fk_device_info *out, fk_error *err);
+
+/* ---- images (build.c) --------------------------------------------------------------------------------- */
+
+/** A plan's text with its image. */
+typedef struct fk_built {
+    fk_source source;
+    fk_entry entry;
+    bool from_store;
+    char note[160];
+} fk_built;
+
+void fk_built_free(fk_built *built);
+
+typedef struct fk_build_request {
+    const fk_problem *problem; /* canonical */
+    const fk_device_info *planned, *runs;
+    const fk_plan_options *planning;
+    /* Makes text and image of one plan: compiles, or asks the store first. */
+    fk_status (*obtain)(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err);
+    void *user;
+} fk_build_request;
+/** The image to use: the best plan's, or if that one spills registers, the least spilling among it and the next three.
+ */
+fk_status fk_build_best(const fk_build_request *request, fk_built *out, fk_error *err);
+
+/** SHA-256 of all that decides the image. `emulator`: null for NVRTC. */
+void fk_build_key(const fk_source *source, const char *target, const fk_emu_options *emulator, char key[65]);
+/** Compiles `source` into `entry`, whose key and target are set; everything else is overwritten. */
+fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator, fk_entry *entry, fk_error *err);
+void fk_build_describe(const fk_entry *entry, fk_image_info *out);
+
+/* ---- kernel ------------------------------------------------------------------------------------------- */
+
+/* Immutable once it is in the table. */
+struct fk_kernel {
+    fk_context *context;
+    fk_problem problem; /* canonical */
+    fk_kernel_info info;
+    void *library, *function; /* CUlibrary; CUfunction in the primary context */
+    fk_emu_image *image;      /* the emulator's */
+    int64_t l2_bytes;         /* of the device that runs */
+    int32_t mask_value[FK_MAX_MASK_SLOTS];
+};
+
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
+void fk_kernel_free(fk_kernel *kernel);
+
+/** Fails a public function: `return fk_refuse(FK_BAD_ARGUMENT, "out is null");` */
+fk_status fk_refuse(fk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- arguments (attention.c) -------------------------------------------------------------------------- */
+
+/** Checks sizes, strides, pointers and the scale of `args`. `device`: also what the kernel's 16-byte copies need, and o
+ *  and lse, which the reference does not touch. */
+fk_status fk_args_check(const fk_problem *canonical, const fk_args *args, bool device, fk_error *err);
+/** The scale to use: args' own, or 1 / sqrt(head_dim). */
+double fk_args_scale(const fk_problem *canonical, const fk_args *args);
+typedef struct fk_grid {
+    uint32_t x, y, z;
+} fk_grid;
+/** Checks `args` for this kernel and writes its parameter block and grid; both may be written to on failure. */
+fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, fk_forward_params *out, fk_grid *grid,
+                             fk_error *err);
+
+#endif

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Runs `flashkiln run` on the emulator: numbers against the definition, and every tensor that it must refuse.
+
+Usage: cli_run_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import json
+import math
+import os
+import random
+import struct
+
+import cli_case
+from cli_case import BAD_INPUT, CHECK_FAILED, IO, USAGE, Case, npy, read_npy
+
+
+def bf16_bits(x):
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def bf16_value(bits):
+    return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
+
+
+def attention(q, k, v, sizes, visible):
+    """o[b][s][h][d] flat and lse[b][h][s] flat, by the definition in float64, of bshd tensors."""
+    batch, heads, kv_heads, seqlen_q, seqlen_k, dim = sizes
+    row = lambda x, b, s, h, n_s, n_h: x[((b * n_s + s) * n_h + h) * dim:][:dim]
+    out = [0.0] * (batch * seqlen_q * heads * dim)
+    lse = [0.0] * (batch * heads * seqlen_q)
+    for b in range(batch):
+        for h in range(heads):
+            g = h // (heads // kv_heads)
+            for i in range(seqlen_q):
+                seen = [j for j in range(seqlen_k) if visible(i, j)]
+                q_row = row(q, b, i, h, seqlen_q, heads)
+                scores = [sum(x * y for x, y in zip(q_row, row(k, b, j, g, seqlen_k, kv_heads))) / math.sqrt(dim)
+                          for j in seen]
+                total = sum(math.exp(s) for s in scores)
+                lse[(b * heads + h) * seqlen_q + i] = math.log(total) if seen else -math.inf
+                for j, s in zip(seen, scores):
+                    p = math.exp(s) / total
+                    for d, value in enumerate(row(v, b, j, g, seqlen_k, kv_heads)):
+                        out[((b * seqlen_q + i) * heads + h) * dim + d] += p * value
+    return out, lse
+
+
+class Tensors(Case):
+    """.npy files and shapes that run must refuse, before it opens a device."""
+
+    def run_bad(self, code, parts, q=None, k=None, v=None, spelling="fwd fp16 d8 gqa", extra=()):
+        good = npy("<f2", (1, 2, 1, 8), bytes(32))
+        names = [self.path(f"{n}.npy", data if data is not None else good) for n, data in zip("qkv", (q, k, v))]
+        return self.bad(code, parts, "run", spelling, "--q", names[0], "--k", names[1], "--v", names[2], "-o", "o.npy",
+                        "--lse", "lse.npy", "--device", "emu", *extra)
+
+    def test_files(self):
+        self.run_bad(BAD_INPUT, ["q.npy", "truncated", "32", "30"], q=npy("<f2", (1, 2, 1, 8), bytes(30)))
+        self.run_bad(BAD_INPUT, ["k.npy", "trailing", "32", "33"], k=npy("<f2", (1, 2, 1, 8), bytes(33)))
+        self.run_bad(BAD_INPUT, ["v.npy", "<f8", "<f2"], v=npy("<f8", (1, 2, 1, 8), bytes(128)))
+        self.run_bad(BAD_INPUT, ["q.npy", ">f2"], q=npy(">f2", (1, 2, 1, 8), bytes(32)))
+        self.run_bad(BAD_INPUT, ["q.npy", "fortran_order"], q=npy("<f2", (1, 2, 1, 8), bytes(32), "True"))
+        self.run_bad(BAD_INPUT, ["q.npy", "3 axes", "4"], q=npy("<f2", (2, 1, 8), bytes(32)))
+        self.run_bad(BAD_INPUT, ["q.npy", "shape[1] is 0", "1"], q=npy("<f2", (1, 0, 1, 8), b""))
+        self.run_bad(BAD_INPUT, ["q.npy", "no .npy"], q=b"not a tensor at all")
+        self.run_bad(BAD_INPUT, ["q.npy", "ends within"], q=npy("<f2", (1, 2, 1, 8), b"")[:40])
+        self.run_bad(BAD_INPUT, ["v.npy", "element 3", "100000", "65504"],
+                     v=npy("<f4", (1, 2, 1, 8), struct.pack("<16f", 0, 0, 0, 1e5, *[0] * 12)))
+        self.bad(IO, ["gone.npy", "No such file"], "run", "fwd fp16 d8", "--q", "gone.npy", "--k", "gone.npy", "--v",
+                 "gone.npy")
+
+    def test_dtypes(self):
+        bits = npy("<u2", (1, 2, 1, 8), bytes(32))
+        self.run_bad(BAD_INPUT, ["q.npy", "<u2", "fp16", "<f2"], q=bits)
+        self.run_bad(BAD_INPUT, ["q.npy", "<f2", "bf16", "<u2"], spelling="fwd bf16 d8")
+        self.run_bad(BAD_INPUT, ["k.npy", "<f2", "bf16", "<u2"], q=bits, extra=["--dtype", "bf16"])
+
+    def test_shapes(self):
+        def other(*shape):
+            return npy("<f2", shape, bytes(2 * math.prod(shape)))
+
+        self.run_bad(BAD_INPUT, ["q.npy", "dim", "16", "8"], q=other(1, 2, 1, 16))
+        self.run_bad(BAD_INPUT, ["k.npy", "batch", "2", "1"], k=other(2, 2, 1, 8))
+        self.run_bad(BAD_INPUT, ["v.npy", "seqlen", "3", "2"], v=other(1, 3, 1, 8))
+        self.run_bad(BAD_INPUT, ["v.npy", "heads", "2", "1"], v=other(1, 2, 2, 8))
+        self.run_bad(BAD_INPUT, ["v.npy", "dim", "8", "16"], spelling="fwd fp16 d8 dv16")
+        self.run_bad(BAD_INPUT, ["v.npy", "seqlen", "2", "4"], k=other(1, 1, 4, 8), extra=["--layout", "bhsd"],
+                     v=other(1, 1, 2, 8))
+        self.run_bad(BAD_INPUT, ["num_heads_q is 3", "2"], q=other(1, 2, 3, 8), k=other(1, 2, 2, 8),
+                     v=other(1, 2, 2, 8))
+        self.run_bad(BAD_INPUT, ["num_heads_kv is 1", "2", "gqa"], q=other(1, 2, 2, 8), spelling="fwd fp16 d8")
+
+    def test_usage(self):
+        good = self.path("q.npy", npy("<f2", (1, 2, 1, 8), bytes(32)))
+        files = ["--q", good, "--k", good, "--v", good]
+        self.bad(USAGE, ["--k", "missing"], "run", "fwd fp16 d8", "--q", good)
+        self.bad(USAGE, ["--random", "excludes"], "run", "fwd fp16 d8", *files, "--random", "1,1,1,8,8")
+        self.bad(USAGE, ["one file"], "run", "fwd fp16 d8", *files, "-o", "x.npy", "--lse", "x.npy")
+        self.bad(USAGE, ["overwrite", good], "run", "fwd fp16 d8", *files, "-o", "./q.npy")
+        self.bad(USAGE, ["number 4", "at least 1"], "run", "fwd fp16 d8", "--random", "1,1,1,0,8")
+        self.bad(USAGE, ["--softmax-scale", "-1"], "run", "fwd fp16 d8", *files, "--softmax-scale", "-1")
+        self.bad(BAD_INPUT, ["num_heads_q is 6", "4"], "run", "fwd fp16 d8 gqa", "--random", "1,6,4,8,8")
+        self.bad(BAD_INPUT, ["2^34"], "run", "fwd fp16 d8", "--random", "1073741824,64,64,8,8")
+
+    def test_output_that_cannot_be_written(self):
+        self.bad(IO, ["no/such/o.npy"], "run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "-o",
+                 "no/such/o.npy", "--lse", "lse.npy")
+        self.bad(IO, ["no/such/lse.npy"], "run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "-o",
+                 "o.npy", "--lse", "no/such/lse.npy")
+
+
+class Running(Case):
+    SIZES = (2, 4, 2, 5, 7, 8)  # batch, heads, kv_heads, seqlen_q, seqlen_k, dim
+
+    def draw(self, seed):
+        batch, heads, kv_heads, seqlen_q, seqlen_k, dim = self.SIZES
+        rng = random.Random(seed)
+        counts = (batch * seqlen_q * heads * dim, batch * seqlen_k * kv_heads * dim, batch * seqlen_k * kv_heads * dim)
+        return [[rng.randrange(-256, 257) / 128 for _ in range(count)] for count in counts]  # exact in bf16
+
+    def shapes(self):
+        batch, heads, kv_heads, seqlen_q, seqlen_k, dim = self.SIZES
+        return (batch, seqlen_q, heads, dim), (batch, seqlen_k, kv_heads, dim), (batch, seqlen_k, kv_heads, dim)
+
+    def files(self, tensors, descr, pack):
+        out = []
+        for name, values, shape in zip("qkv", tensors, self.shapes()):
+            data = b"".join(pack(x) for x in values)
+            out += [f"--{name}", self.path(f"{name}.npy", npy(descr, shape, data))]
+        return out
+
+    def close(self, have, want, tolerance):
+        self.assertEqual(len(have), len(want))
+        for a, b in zip(have, want):
+            if a != b:
+                self.assertLess(abs(a - b), tolerance, (a, b))
+
+    def test_values_by_the_definition(self):
+        tensors = self.draw(1)
+        o, lse = attention(*tensors, self.SIZES, lambda i, j: j <= i + 2)  # bottom-right: diag = 7 - 5
+        run = lambda spelling, files, *more: self.good("run", spelling, *files, "-o", "o.npy", "--lse", "lse.npy",
+                                                       "--device", "emu", "--check", *more)
+        half = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        text = run("fwd fp16 d8 gqa causal", half)
+        self.assertIn("good", text)
+        descr, shape, values = read_npy(self.path("o.npy"))
+        self.assertEqual((descr, shape), ("<f2", self.shapes()[0]))
+        self.close(values, o, 2e-3)
+        descr, shape, values = read_npy(self.path("lse.npy"))
+        self.assertEqual((descr, shape), ("<f4", (2, 4, 5)))
+        self.close(values, lse, 1e-5)
+
+        single = self.files(tensors, "<f4", lambda x: struct.pack("<f", x))
+        run("fwd fp16 d8 gqa causal", single, "--out-dtype", "f32")
+        rounded = read_npy(self.path("o.npy"))
+        self.assertEqual(rounded[0], "<f4")
+        self.close(rounded[2], o, 2e-3)
+        run("fwd fp16 d8 gqa causal", single, "--dtype", "bf16")  # the option wins over the spelling
+        descr, _, bits = read_npy(self.path("o.npy"))
+        self.assertEqual(descr, "<u2")
+        self.close([bf16_value(b) for b in bits], o, 1.6e-2)
+
+        u2 = self.files(tensors, "<u2", lambda x: struct.pack("<H", bf16_bits(x)))
+        run("fwd bf16 d8 gqa causal", u2)
+        self.assertEqual(read_npy(self.path("o.npy"))[2], bits)
+
+    def test_layouts_agree(self):
+        tensors = self.draw(2)
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        self.good("run", "fwd fp16 d8 gqa", *files, "-o", "bshd.npy", "--device", "emu")
+        turned = []
+        for name, values, (batch, seqlen, heads, dim) in zip("qkv", tensors, self.shapes()):
+            data = b"".join(struct.pack(f"<{dim}e", *values[((b * seqlen + s) * heads + h) * dim:][:dim])
+                            for b in range(batch) for h in range(heads) for s in range(seqlen))
+            turned += [f"--{name}", self.path(f"{name}_t.npy", npy("<f2", (batch, heads, seqlen, dim), data))]
+        self.good("run", "fwd fp16 d8 gqa", *turned, "-o", "bhsd.npy", "--device", "emu", "--layout", "bhsd")
+        _, (batch, seqlen, heads, dim), a = read_npy(self.path("bshd.npy"))
+        _, shape, b = read_npy(self.path("bhsd.npy"))
+        self.assertEqual(shape, (batch, heads, seqlen, dim))
+        for n in range(batch):
+            for s in range(seqlen):
+                for h in range(heads):
+                    self.assertEqual(a[((n * seqlen + s) * heads + h) * dim:][:dim],
+                                     b[((n * heads + h) * seqlen + s) * dim:][:dim])
+
+    def test_softmax_scale(self):
+        """Scale 0 means the default; a tiny one makes the mean of V."""
+        tensors = self.draw(3)
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        self.good("run", "fwd fp16 d8 gqa", *files, "-o", "o.npy", "--device", "emu", "--softmax-scale", "1e-9")
+        zeros = [[0.0] * len(tensors[0])] + tensors[1:]
+        mean, _ = attention(*zeros, self.SIZES, lambda i, j: True)
+        self.close(read_npy(self.path("o.npy"))[2], mean, 2e-3)
+
+    def test_rows_that_see_nothing(self):
+        self.good("run", 'fwd fp16 d8 keep="k < q - 1"', "--random", "1,1,1,4,4", "--device", "emu", "--check", "-o",
+                  "o.npy", "--lse", "lse.npy")
+        self.assertEqual(read_npy(self.path("o.npy"))[2][:16], (0.0,) * 16)
+        self.assertEqual(read_npy(self.path("lse.npy"))[2][:2], (-math.inf,) * 2)
+
+    def test_second_run_comes_from_the_store(self):
+        words = ["run", "fwd bf16 d16 causal", "--random", "1,2,2,40,50,9", "--device", "emu", "--check"]
+        first = json.loads(self.good(*words, "--json"))
+        second = json.loads(self.good(*words, "--json"))
+        self.assertEqual((first["from_store"], second["from_store"]), (False, True))
+        self.assertEqual(first["key"], second["key"])
+        self.assertEqual(first["max_abs"], second["max_abs"])
+        self.assertTrue(first["emulator"])
+        self.assertLessEqual(first["ratio"], 2)
+        self.assertTrue(os.path.isfile(first["store_path"]))
+        self.assertIn("times faster", self.good(*words))
+        off = json.loads(self.good(*words, "--json", "--no-cache"))
+        self.assertFalse(off["from_store"])
+
+    def test_plan_for_another_gpu(self):
+        text = self.good("run", "fwd fp16 d64 causal", "--random", "1,2,2,70,70", "--device", "emu", "--plan-for", "t4",
+                         "--check")
+        self.assertIn("planned for Tesla T4", text)
+        self.assertIn("sm_75", text)
+        self.assertIn("of the 64 KB", text)
+
+    def test_times_on_the_emulator_are_labelled(self):
+        text = self.good("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--repeat", "3")
+        self.assertIn("says nothing about any GPU", text)
+        self.assertNotIn("TFLOP/s", text)
+
+    def test_a_wrong_kernel_fails_the_check(self):
+        folder = self.templates("mask/causal.lua", lambda t: t.replace("k <= q", "k < q"))
+        words = ["run", "fwd fp16 d8 causal", "--random", "1,1,1,20,20", "--device", "emu", "--check"]
+        self.good(*words)
+        result = self.program(*words, "--template-dir", folder)
+        self.assertEqual(result.returncode, CHECK_FAILED)
+        self.assertIn("FAILED", result.stdout)
+        self.assertIn("2 is the limit", result.stderr)
+
+    def test_a_store_that_cannot_be_written_is_no_failure(self):
+        text = self.good("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--cache-dir",
+                         self.path("file", b"") + "/below")
+        self.assertIn("nothing written", text)
+
+
+if __name__ == "__main__":
+    cli_case.main()

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Runs the built program's verbs, all but `run`, on good and on bad input: exit codes, messages and files.
+
+Usage: cli_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import json
+import os
+import subprocess
+
+import cli_case
+from cli_case import BAD_INPUT, CHECK_FAILED, FAILED, IO, OK, UNAVAILABLE, USAGE, Case
+
+VERBS = ("devices", "plan", "gen", "build", "run", "explain", "cache")
+
+
+class Help(Case):
+    def test_every_verb_documents_itself(self):
+        listing = self.good("--help")
+        for verb in VERBS:
+            self.assertIn(verb, listing)
+            text = self.good(verb, "--help")
+            self.assertIn("Exit codes", text)
+            self.assertTrue(text.startswith(f"flashkiln {verb} "))
+            self.assertEqual(text, self.good(verb, "fwd", "--help", "--nonsense"))
+
+    def test_version(self):
+        self.assertRegex(self.good("--version"), r"^flashkiln \d+\.\d+\.\d+\n$")
+
+    def test_no_or_unknown_verb(self):
+        for arguments in ([], ["fly"], ["--fly"]):
+            result = self.program(*arguments)
+            self.assertEqual(result.returncode, USAGE)
+            self.assertIn("flashkiln VERB", result.stderr)
+            self.assertEqual(result.stdout, "")
+
+    def test_standard_output_that_is_full(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = subprocess.run([cli_case.program_path, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=self.env)
+        self.assertEqual(result.returncode, IO)
+        self.assertIn("standard output", result.stderr)
+
+
+class Planning(Case):
+    def test_devices(self):
+        rows = json.loads(self.good("devices", "--json"))
+        keys = [row["key"] for row in rows]
+        for key in ("t4", "a100", "rtx3090", "l4", "h200"):
+            self.assertIn(key, keys)
+        a100 = rows[keys.index("a100")]
+        self.assertEqual(a100["smem_per_block"], 163 * 1024)
+        text = self.good("devices")
+        self.assertIn("163 KB", text)
+        self.assertIn("emu", text)
+
+    def test_plan(self):
+        rows = json.loads(self.good("plan", "fwd bf16 d128 causal", "--gpu", "a100", "--json"))
+        self.assertEqual(sum(row["chosen"] for row in rows), 1)
+        self.assertTrue(rows[0]["chosen"])
+        legal = [row for row in rows if row["legal"]]
+        self.assertEqual(rows[:len(legal)], legal)
+        self.assertEqual([row["model_us"] for row in legal], sorted(row["model_us"] for row in legal))
+        for row in rows:
+            self.assertTrue(row["legal"] or row["reason"], row)
+            self.assertFalse(row["legal"] and row["smem_bytes"] > 163 * 1024, row)
+        text = self.good("plan", "fwd", "bf16", "d128", "causal", "--gpu=a100")
+        self.assertIn("fwd bf16 d128 causal on NVIDIA A100", text)
+        self.assertIn("of the 163 KB a block may take", text)
+
+    def test_paper_rule(self):
+        rows = json.loads(self.good("plan", "fwd fp16 d64", "--gpu", "a100", "--rule", "paper", "--json"))
+        chosen = [row for row in rows if row["chosen"]]
+        self.assertEqual(len(chosen), 1)
+        self.assertLessEqual(chosen[0]["block_m"], 64)  # B_r = min(B_c, d)
+
+    def test_shape_moves_the_model(self):
+        small = self.good("plan", "fwd fp16 d64 gqa", "--shape", "1,8,2,512,512", "--json")
+        large = self.good("plan", "fwd fp16 d64 gqa", "--shape", "1,8,2,8192,8192", "--json")
+        self.assertLess(json.loads(small)[0]["model_us"], json.loads(large)[0]["model_us"] / 50)
+
+    def test_gen(self):
+        text = self.good("gen", "fwd fp16 d64 causal", "--gpu", "a100", "--standalone")
+        self.assertIn("fwd fp16 d64 causal", text.splitlines()[0])
+        self.assertNotIn("#line", text)
+        self.assertNotIn("#include", text)
+        self.assertIn("#line", self.good("gen", "fwd fp16 d64 causal", "--gpu", "a100"))
+        self.assertEqual(text, self.good("gen", "fwd fp16 d64 causal", "--gpu", "a100", "--standalone"))
+        result = self.program("gen", "fwd fp16 d64 causal", "--gpu", "a100", "--standalone", "-o", "k.cu")
+        self.assertEqual((result.returncode, result.stdout), (OK, ""))
+        self.assertIn("k.cu", result.stderr)
+        with open(self.path("k.cu"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), text)
+        self.assertEqual(os.listdir(self.dir), ["k.cu"])
+
+    def test_explain(self):
+        facts = json.loads(self.good("explain", "fwd bf16 d128 causal", "--gpu", "h200", "--json"))
+        self.assertAlmostEqual(facts["share_skipped"], 0.5, delta=0.05)
+        self.assertGreater(facts["tensor_fraction"], 0.1)
+        self.assertLessEqual(facts["tensor_fraction"], 1)
+        full = json.loads(self.good("explain", "fwd bf16 d128", "--gpu", "h200", "--json"))
+        self.assertEqual((full["tiles_empty"], full["tiles_partial"]), (0, 0))
+        text = self.good("explain", "fwd bf16 d128 causal", "--gpu", "h200", "--top", "2")
+        for part in ("never loaded", "bound by", "HBM traffic", "FLOP per byte", "Why not"):
+            self.assertIn(part, text)
+
+    def test_explain_a_predicate_of_the_callers(self):
+        words = ["fwd", "fp16", "d64", "keep=k <= q && q - k < 512", "--gpu", "a100"]  # as a shell passes it
+        facts = json.loads(self.good("explain", *words, "--shape", "1,8,8,8192,8192", "--json"))
+        self.assertGreater(facts["share_skipped"], 0.9)
+        self.assertEqual(facts["spelling"], 'fwd fp16 d64 keep="k <= q && q - k < 512"')
+
+
+class BadSpelling(Case):
+    def test_problems(self):
+        for spelling, parts in (("fwd fp16 d64 causl", ["causl"]), ("fwd fp16 d12", ["head_dim", "12", "8"]),
+                                ("fwd fp16 d264", ["head_dim", "264", "256"]), ("fwd fp8 d64", ["fp8"]),
+                                ("fwd fp16 d64 dv20", ["head_dim_v", "20"]), ("jump fp16 d64", ["jump"]),
+                                ("fwd fp16 d64 window(1)", ["window", "2"]), ("", ["^"]), ("fwd fp16", ["head_dim"])):
+            for verb in ("plan", "gen", "explain"):
+                self.bad(BAD_INPUT, parts, verb, spelling, "--gpu", "a100")
+
+    def test_caret_stands_under_the_column(self):
+        for spelling, column in (("fwd fp16 d64 causl", "causl"), ('fwd fp16 d64 keep="k <= zz"', "zz")):
+            lines = self.bad(BAD_INPUT, [], "plan", spelling).splitlines()
+            carets = [n for n, line in enumerate(lines) if line.strip() == "^"]
+            self.assertEqual(len(carets), 1, lines)
+            place = lines[carets[0]].index("^")
+            self.assertEqual(lines[carets[0] - 1][place:place + len(column)], column)
+
+    def test_expressions(self):
+        for text, parts in (("k <= ", ["expected", "^"]), ("k <= q)", [")", "^"]), ("k <= q q", ["q", "^"]),
+                            ("seqlen < 3", ["seqlen", "^"]), ("k + q", ["int", "bool"])):
+            self.bad(BAD_INPUT, parts, "plan", f'fwd fp16 d64 keep="{text}"')
+
+    def test_too_long(self):
+        self.bad(BAD_INPUT, ["2047"], "plan", "fwd fp16 d64 " + "causal " * 400)
+
+    def test_gpu(self):
+        self.bad(UNAVAILABLE, ["v100", "a100", "t4"], "plan", "fwd fp16 d64", "--gpu", "v100")
+        self.bad(UNAVAILABLE, ["bf16", "sm_75"], "gen", "fwd bf16 d64", "--gpu", "t4")
+        self.bad(UNAVAILABLE, ["v100"], "build", "fwd fp16 d64", "--gpu", "t4,v100", "-o", "cubins")
+        self.bad(UNAVAILABLE, ["FK_NO_DEVICE"], "run", "fwd fp16 d64", "--random", "1,1,1,8,8", "--device",
+                 "cuda:99")  # names the ordinal, or that there is no driver
+        self.bad(UNAVAILABLE, ["v100"], "run", "fwd fp16 d64", "--random", "1,1,1,8,8", "--device", "emu",
+                 "--plan-for", "v100")
+
+    def test_options(self):
+        for arguments, parts in ((["plan"], ["spelling"]), (["plan", "fwd fp16 d64", "--gpus", "t4"], ["--gpus"]),
+                                 (["plan", "fwd fp16 d64", "--gpu"], ["--gpu", "KEY"]),
+                                 (["plan", "fwd fp16 d64", "--rule", "best"], ["best", "model, paper"]),
+                                 (["plan", "fwd fp16 d64", "--shape", "1,2,3"], ["--shape", "1,2,3"]),
+                                 (["plan", "fwd fp16 d64", "--shape", "0,8,8,8,8"], ["--shape", "1 to 1073741824"]),
+                                 (["devices", "now"], ["now"]), (["cache"], ["ls"]), (["cache", "melt"], ["melt"]),
+                                 (["cache", "prune", "--max-size", "lots"], ["lots"]),
+                                 (["build", "fwd fp16 d64", "--gpu", ","], ["--gpu"]),
+                                 (["build", "fwd fp16 d64", "--jobs", "0"], ["--jobs", "1 to 64"])):
+            self.bad(USAGE, parts, *arguments)
+
+    def test_shapes(self):
+        self.bad(BAD_INPUT, ["num_heads", "8", "3"], "plan", "fwd fp16 d64 gqa", "--shape", "1,8,3,64,64")
+
+    def test_outputs_that_cannot_be_written(self):
+        self.bad(IO, ["no/such/k.cu"], "gen", "fwd fp16 d64", "-o", "no/such/k.cu")
+        self.bad(IO, [self.dir, "directory"], "gen", "fwd fp16 d64", "-o", self.dir)
+        self.path("file", b"")
+        self.bad(IO, ["file"], "build", "fwd fp16 d64", "-o", "file/below")
+
+    def test_lua_errors_name_file_and_line(self):
+        self.path("templates/mask/causal.lua", "local x = nil\nreturn { keep = x.y }\n")
+        self.bad(FAILED, ["causal.lua:2"], "gen", "fwd fp16 d64 causal", "--template-dir", "templates")
+        self.bad(FAILED, ["causal.lua:2"], "run", "fwd fp16 d64 causal", "--random", "1,1,1,8,8", "--device", "emu",
+                 "--template-dir", "templates", "-o", "o.npy")
+        self.bad(IO, ["no-such"], "gen", "fwd fp16 d64", "--template-dir", "no-such")
+
+    def test_compiler_errors_name_template_lines(self):
+        folder = self.templates("piece/softmax.cu", lambda t: t + "\nthis is not CUDA;\n")
+        with open(os.path.join(folder, "piece/softmax.cu"), encoding="utf-8") as file:
+            line = next(n for n, text in enumerate(file, 1) if "this is not CUDA" in text)
+        self.bad(FAILED, ["FK_COMPILE_FAILED", "softmax.cu", str(line)], "run", "fwd fp16 d64", "--random",
+                 "1,1,1,8,8", "--device", "emu", "--template-dir", folder, "-o", "o.npy")
+        if self.has_nvrtc():
+            self.bad(FAILED, ["FK_COMPILE_FAILED", f"softmax.cu({line})"], "build", "fwd fp16 d64", "--template-dir",
+                     folder)
+
+
+class Cache(Case):
+    def fill(self):
+        return json.loads(self.good("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--json"))
+
+    def test_empty(self):
+        self.assertEqual(json.loads(self.good("cache", "ls", "--json")), [])
+        self.assertIn("0 entries", self.good("cache", "ls"))
+        self.good("cache", "verify")
+        self.assertEqual(self.good("cache", "path"), self.cache + "\n")
+        self.assertEqual(self.good("cache", "path", "--cache-dir", "/elsewhere"), "/elsewhere\n")
+
+    def test_ls_and_prune(self):
+        key = self.fill()["key"]
+        rows = json.loads(self.good("cache", "ls", "--json"))
+        self.assertEqual([(row["key"], row["spelling"], row["target"], row["valid"]) for row in rows],
+                         [(key, "fwd fp16 d8", "emu", True)])
+        self.assertIn("1 entry", self.good("cache", "ls"))
+        self.good("cache", "prune")
+        self.assertEqual(len(json.loads(self.good("cache", "ls", "--json"))), 1)
+        self.assertIn("removed 1 file", self.good("cache", "prune", "--max-size", "0"))
+        self.assertEqual(json.loads(self.good("cache", "ls", "--json")), [])
+
+    def test_damage_is_found_and_repaired(self):
+        path = self.fill()["store_path"]
+        with open(path, "r+b") as file:
+            file.seek(-100, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        result = self.program("cache", "verify", "--json")
+        self.assertEqual(result.returncode, CHECK_FAILED)
+        row = json.loads(result.stdout)[0]
+        self.assertFalse(row["valid"])
+        self.assertNotEqual(row["problem"], "")
+        again = self.fill()
+        self.assertFalse(again["from_store"])
+        self.assertNotIn(again["store_note"], ("", "hit"))
+        self.good("cache", "verify")
+        self.assertTrue(self.fill()["from_store"])
+
+
+class Building(Case):
+    def setUp(self):
+        super().setUp()
+        if not self.has_nvrtc():
+            self.skipTest("no NVRTC on this machine")
+
+    def test_two_gpus(self):
+        rows = json.loads(self.good("build", "fwd fp16 d64 causal", "--gpu", "t4,a100", "-o", "out", "--json"))
+        self.assertEqual([(row["gpu"], row["target"]) for row in rows], [("t4", "sm_75"), ("a100", "sm_80")])
+        for row in rows:
+            self.assertEqual(row["spill_bytes"], 0)
+            self.assertGreater(row["registers"], 16)
+            self.assertGreater(row["compile_ms"], 0)
+        self.assertEqual(sorted(os.listdir(self.path("out"))),
+                         [f"fwd-fp16-d64-causal.{gpu}.{kind}" for gpu in ("a100", "t4") for kind in ("cu", "cubin")])
+        with open(self.path("out/fwd-fp16-d64-causal.t4.cubin"), "rb") as file:
+            image = file.read()
+        self.assertEqual(image[:4], b"\x7fELF")
+        self.assertEqual(len(image), rows[0]["image_bytes"])
+
+    def test_lists(self):
+        self.path("kernels.txt", "# two\nfwd fp16 d64\n\nfwd bf16 d64\n")
+        self.path("kernels.lua", "return { 'fwd fp16 d64', 'fwd bf16 d64' }\n")
+        for name in ("kernels.txt", "kernels.lua"):
+            result = self.program("build", name, "--gpu", "t4", "--json")
+            self.assertEqual(result.returncode, UNAVAILABLE)
+            self.assertIn("fwd bf16 d64 for t4", result.stderr)
+            self.assertEqual([row["status"] for row in json.loads(result.stdout)], ["", "FK_UNSUPPORTED"])
+        text = self.good("build", "kernels.txt", "--gpu", "t4", "--skip-unsupported", "--jobs", "1")
+        self.assertIn("1 of 2 built, 0 with spills; compile median", text)
+
+    def test_bad_lists(self):
+        self.path("kernels.txt", "fwd fp16 d64\nfwd fp16 d12\n")
+        self.bad(BAD_INPUT, ["kernels.txt, line 2", "head_dim", "12"], "build", "kernels.txt")
+        self.path("kernels.lua", "return {\n 'fwd fp16 d64',\n nope.x }\n")
+        self.bad(FAILED, ["kernels.lua:3"], "build", "kernels.lua")
+        self.bad(IO, ["gone.txt"], "build", "gone.txt")
+
+    def test_names_of_expressions_differ(self):
+        self.path("kernels.txt", 'fwd fp16 d8 keep="k <= q"\nfwd fp16 d8 keep="k >= q"\n')
+        self.good("build", "kernels.txt", "--gpu", "a100", "-o", "out")
+        names = os.listdir(self.path("out"))
+        self.assertEqual(len(names), 4)
+        for name in names:
+            self.assertRegex(name, r"^fwd-fp16-d8-keep-k-q-[0-9a-f]{8}\.a100\.(cu|cubin)$")
+
+
+if __name__ == "__main__":
+    cli_case.main()

@@ -1,0 +1,114 @@
+/* Memory may end at any point between a spelling and its CUDA text: the answer is FK_NO_MEMORY, and nothing leaks.
+ * The test replaces malloc, which a sanitizer does too, so it skips itself there. */
+#include "gen/generate.h"
+#include "test.h"
+
+#include <limits.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+int main(void) {
+    return 77;
+}
+
+#else
+
+#define INTERPOSE __attribute__((visibility("default"))) /* libc's own calls come here too */
+
+/* glibc's own, under malloc's name. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void __libc_free(void *memory);
+
+static struct {
+    long calls, live;
+    long fail_from, fail_count; /* calls [fail_from, fail_from + fail_count) fail; 0 = none */
+} heap;
+
+static bool refused(void) {
+    ++heap.calls;
+    return heap.fail_from && heap.calls >= heap.fail_from && heap.calls - heap.fail_from < heap.fail_count;
+}
+
+INTERPOSE void *malloc(size_t size) {
+    void *memory = refused() ? NULL : __libc_malloc(size);
+    heap.live += memory != NULL;
+    return memory;
+}
+
+INTERPOSE void *calloc(size_t count, size_t size) {
+    void *memory = refused() ? NULL : __libc_calloc(count, size);
+    heap.live += memory != NULL;
+    return memory;
+}
+
+INTERPOSE void *realloc(void *memory, size_t size) {
+    if (refused()) return NULL;
+    void *moved = __libc_realloc(memory, size);
+    heap.live += !memory && moved;
+    return moved;
+}
+
+INTERPOSE void free(void *memory) {
+    heap.live -= memory != NULL;
+    __libc_free(memory);
+}
+
+/* The whole way of the data above NVRTC. */
+static fk_status generate(char **text, fk_error *err) {
+    fk_problem p;
+    fk_device_info device;
+    fk_plan_info plan;
+    fk_tile_counts tiles;
+    fk_source source;
+    fk_status status = fk_problem_read("fwd fp16 d64 window(100,0) keep=\"(q - k) % 3 == 0\"", &p, err);
+    if (status == FK_OK) status = fk_device_lookup("a100", &device, err);
+    if (status == FK_OK) status = fk_plan_best(&p, &device, NULL, &plan, err);
+    if (status == FK_OK) status = fk_plan_count_tiles(&p, &plan, NULL, &tiles, err);
+    if (status == FK_OK) status = fk_source_create(&p, &device, &plan, NULL, false, &source, err);
+    if (status == FK_OK) *text = source.text;
+    return status;
+}
+
+static void test_every_failing_allocation(void **state) {
+    (void)state;
+    char *expected = NULL;
+    fk_error err = {.text = ""};
+    heap.calls = 0;
+    if (generate(&expected, &err) != FK_OK) fail_msg("%s", err.text);
+    const long calls = heap.calls;
+    assert_true(calls > 1000);
+    long failures = 0;
+    /* All of the first thousand, then every so many; failing once, and failing from there on. */
+    for (long n = 1; n <= calls; n += n < 1000 ? 1 : calls / 100) {
+        for (long count = 1; count < LONG_MAX; count = count == 1 ? LONG_MAX - 1 : LONG_MAX) {
+            char *text = NULL;
+            const long live = heap.live;
+            heap.calls = 0;
+            heap.fail_from = n;
+            heap.fail_count = count;
+            const fk_status status = generate(&text, &err);
+            heap.fail_from = 0;
+            if (status == FK_OK) { /* Lua collects garbage and tries once more */
+                assert_int_equal(count, 1);
+                assert_string_equal(text, expected);
+            } else {
+                ++failures;
+                if (status != FK_NO_MEMORY) fail_msg("allocation %ld: %s", n, err.text);
+                assert_message(err.text, "memory");
+            }
+            free(text);
+            assert_int_equal(heap.live, live);
+        }
+    }
+    assert_true(failures > 1000);
+    free(expected);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_failing_allocation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* Trees made of trees: substitution, conjunction, simplification; and what happens without memory. */
+#include "expr_helpers.h"
+
+static void substitutes_and_simplifies(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *name, *by, *result;
+    } rows[] = {
+        {"k >= q + diag - h", "h", "q", "k >= q + diag - q"},
+        {"k >= q + diag - h", "h", "0", "k >= q + diag"},
+        {"k >= q - h", "h", "-5", "k >= q + 5"},
+        {"q * h + k", "h", "0", "k"},
+        {"q * h + k", "h", "1", "q + k"},
+        {"q * h + k", "h", "-1", "-q + k"},
+        {"k - q * h", "h", "q + 1", "k - q * (q + 1)"},
+        {"h * 1000000 * 1000000 < q", "h", "3", "3000000 * 1000000 < q"},
+        {"s * h", "h", "3", "s * 3.0"},
+        {"on ? q : k", "on", "true", "q"},
+        {"on && q < k", "on", "true", "q < k"},
+        {"q < k || on", "on", "true", "true"},
+        {"!(!on)", "on", "q < k", "q < k"},
+        {"s + t", "t", "2", "s + 2.0"},
+        {"s + t", "t", "q", "s + q"},
+        {"id[h] + h", "h", "k", "id[k] + k"},
+        {"7 / h", "h", "0", "0"},
+        {"q", "absent", "1", "q"},
+    };
+    fk_expr_pool *pool = fk_expr_pool_create();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        const fk_expr *e = parse(pool, rows[i].text);
+        assert_prints(fk_expr_substitute(pool, e, rows[i].name, parse(pool, rows[i].by)), FK_EXPR_C, rows[i].result);
+    }
+    const fk_expr *e = parse(pool, "k <= q && id[h] == w[h][k]");
+    assert_true(fk_expr_uses(e, "q") && fk_expr_uses(e, "id") && fk_expr_uses(e, "w"));
+    assert_false(fk_expr_uses(e, "diag") || fk_expr_uses(e, "i"));
+    assert_int_equal(fk_expr_type_of(e), FK_EXPR_BOOL);
+    assert_ptr_equal(fk_expr_substitute(pool, e, "diag", parse(pool, "1")), e);
+    assert_null(fk_expr_and(pool, NULL, NULL));
+    assert_ptr_equal(fk_expr_and(pool, NULL, e), e);
+    assert_ptr_equal(fk_expr_and(pool, e, NULL), e);
+    assert_prints(fk_expr_and(pool, e, parse(pool, "on || on")), FK_EXPR_C, "k <= q && id[h] == w[h][k] && (on || on)");
+    assert_prints(fk_expr_and(pool, e, parse(pool, "true")), FK_EXPR_C, "k <= q && id[h] == w[h][k]");
+    assert_prints(fk_expr_and(pool, parse(pool, "false"), e), FK_EXPR_C, "false");
+
+    /* A wrong type fails, and the pool does not forget it: no later call takes the NULL for "no term". */
+    assert_null(fk_expr_substitute(pool, e, "q", parse(pool, "s")));
+    assert_null(fk_expr_and(pool, NULL, e));
+    fk_error err = {0};
+    assert_int_equal(fk_expr_pool_check(pool, &err), FK_INTERNAL);
+    assert_non_null(strstr(err.text, "another type"));
+    fk_expr_split unused;
+    assert_int_equal(fk_expr_split_bounds(pool, NULL, "k", &unused, &err), FK_INTERNAL);
+    fk_expr_pool_destroy(pool);
+}
+
+/* x -> x + x, again and again: shared nodes cost nothing to make, but walking them would take for ever. */
+static void growth_is_limited(void **state) {
+    (void)state;
+    fk_expr_pool *pool = fk_expr_pool_create();
+    const fk_expr *twice = parse(pool, "q + q"), *e = twice;
+    int rounds = 0;
+    for (const fk_expr *next; (next = fk_expr_substitute(pool, e, "q", twice)); e = next)
+        ++rounds;
+    assert_in_range(rounds, 15, 25);
+    fk_error err = {0};
+    assert_int_equal(fk_expr_pool_check(pool, &err), FK_BAD_PROBLEM);
+    assert_non_null(strstr(err.text, "1048576"));
+    fk_expr_pool_destroy(pool);
+}
+
+/* ---- memory ---- */
+
+static int allocations_left;
+
+static void *failing_malloc(size_t size) {
+    return allocations_left-- > 0 ? malloc(size) : NULL;
+}
+
+static fk_status do_everything(fk_expr_pool *pool, fk_error *err) {
+    const fk_expr *keep, *score, *d;
+    fk_expr_split split;
+    fk_status status = fk_expr_parse(pool, "!(k > q + diag) && abs(q - k) <= h && id[q] % 2 == id[k] && !on",
+                                     RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, &keep, err);
+    if (status == FK_OK) {
+        keep = fk_expr_and(pool, fk_expr_substitute(pool, keep, "h", fk_expr_int(pool, 3)), NULL);
+        status = fk_expr_split_bounds(pool, keep, "k", &split, err);
+    }
+    if (status == FK_OK)
+        status = fk_expr_parse(pool, "on ? tanh(s * 2) / (1 + exp(-s)) : max(s, q) - log(abs(s))", RANDOM_SYMBOLS,
+                               NUM_RANDOM_SYMBOLS, &score, err);
+    if (status == FK_OK) status = fk_expr_differentiate(pool, score, "s", &d, err);
+    if (status == FK_OK) assert_true(split.num_upper == 2 && split.num_lower == 1 && split.residual);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    int n = 0;
+    for (fk_status status = FK_NO_MEMORY; status != FK_OK; ++n) {
+        assert_true(n < 2000);
+        allocations_left = n;
+        fk_expr_pool *pool = fk_expr_pool_create_with(failing_malloc, 1); /* a block for each node */
+        fk_error err = {0};
+        status = pool ? do_everything(pool, &err) : FK_NO_MEMORY;
+        if (status != FK_OK) assert_int_equal(status, FK_NO_MEMORY);
+        if (pool && status != FK_OK) assert_non_null(strstr(err.text, "out of memory"));
+        fk_expr_pool_destroy(pool);
+    }
+    assert_true(n > 100);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(substitutes_and_simplifies),
+        cmocka_unit_test(growth_is_limited),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* The planner: every candidate is judged, what cannot launch is never offered, and the model orders the rest. */
+#include "gen/generate.h"
+#include "test.h"
+
+static fk_device_info device_of(const char *key) {
+    fk_device_info device;
+    fk_error err;
+    assert_int_equal(fk_device_lookup(key, &device, &err), FK_OK);
+    return device;
+}
+
+static fk_problem problem_of(const char *spelling) {
+    fk_problem p;
+    fk_error err = {.text = ""};
+    if (fk_problem_read(spelling, &p, &err) != FK_OK) fail_msg("%s", err.text);
+    return p;
+}
+
+static size_t enumerate(const char *spelling, const char *gpu, const fk_plan_options *options, fk_plan_info **plans) {
+    const fk_problem p = problem_of(spelling);
+    const fk_device_info device = device_of(gpu);
+    fk_error err = {.text = ""};
+    size_t count;
+    if (fk_plan_enumerate(&p, &device, options, plans, &count, &err) != FK_OK) fail_msg("%s", err.text);
+    return count;
+}
+
+/* What must hold of every list. */
+static void check_list(const fk_plan_info *plans, size_t count, const fk_device_info *device) {
+    assert_int_equal(plans[0].legal, 1);
+    for (size_t i = 0; i < count; ++i) {
+        const fk_plan_info *plan = &plans[i];
+        assert_int_equal(plan->chosen, i == 0);
+        if (i > 0) assert_true(plans[i - 1].legal >= plan->legal); /* rejected ones last */
+        if (!plan->legal) {
+            assert_true(plan->reason[0]);
+            continue;
+        }
+        assert_string_equal(plan->reason, "");
+        assert_true(plan->model_us >= plan->tensor_us && plan->model_us >= plan->exp_us &&
+                    plan->model_us >= plan->issue_us && plan->model_us >= plan->smem_us &&
+                    plan->model_us >= plan->hbm_us);
+        assert_true(plan->tensor_us > 0 && plan->exp_us > 0 && plan->issue_us > 0 && plan->smem_us > 0);
+        assert_true(plan->hbm_us > 0 && plan->hbm_bytes > 0 && plan->bound[0]);
+        if (i > 0) assert_true(plans[i - 1].model_us <= plan->model_us);
+        assert_true(plan->smem_bytes <= device->smem_per_block);
+        assert_true(plan->ctas_per_sm * (plan->smem_bytes + device->smem_reserved) <= device->smem_per_sm);
+        assert_true(plan->ctas_per_sm * plan->warps * 32 <= device->threads_per_sm);
+        assert_true(plan->registers <= 255);
+        assert_true(plan->ctas_per_sm * plan->warps * 32 * plan->registers <= device->registers_per_sm);
+        assert_int_equal(plan->block_m % (16 * plan->warps), 0);
+    }
+}
+
+static void test_every_head_dim_has_a_plan_everywhere(void **state) {
+    (void)state;
+    for (size_t i = 0; i < fk_device_table_size(); ++i) {
+        fk_device_info device;
+        assert_int_equal(fk_device_table(i, &device), FK_OK);
+        for (int d = 8; d <= FK_MAX_HEAD_DIM; d += 8) {
+            const int others[] = {8, d, FK_MAX_HEAD_DIM};
+            for (int j = 0; j < 3; ++j) {
+                char spelling[64];
+                snprintf(spelling, sizeof spelling, "fwd fp16 d%d dv%d causal", d, others[j]);
+                fk_plan_info *plans;
+                const size_t count = enumerate(spelling, device.key, NULL, &plans);
+                check_list(plans, count, &device);
+                free(plans);
+            }
+        }
+    }
+}
+
+static void expect_reason(const fk_plan_info *plans, size_t count, const char *part) {
+    for (size_t i = 0; i < count; ++i) {
+        if (strstr(plans[i].reason, part)) return;
+    }
+    fail_msg("no plan is rejected for \"%s\"", part);
+}
+
+/* sm_75's own table, with tiles that break each limit. */
+static const char arch_text[] =
+    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, tiles = {\n"
+    "{ block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 512, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 96, warps = 4, stages = 1, q_in_regs = false, ctas = 2 },\n"
+    "{ block_m = 128, block_n = 128, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 128, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 2 },\n"
+    "{ block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 17 },\n"
+    "{ block_m = 40, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 32, block_n = 24, warps = 2, stages = 1, q_in_regs = false, ctas = 1 } } }\n";
+
+static void test_rejections_name_the_limit(void **state) {
+    (void)state;
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "arch/sm75.lua", arch_text);
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_plan_info *plans;
+    size_t count = enumerate("fwd fp16 d64", "t4", &options, &plans);
+    assert_int_equal(count, 8);
+    expect_reason(plans, count, "shared memory: 139264 bytes > 65536 of a block");
+    expect_reason(plans, count, "registers: about ");
+    expect_reason(plans, count, " > 255 of a thread");
+    expect_reason(plans, count, "block_m 40: must be a multiple of 16 rows for each of 2 warps");
+    expect_reason(plans, count, "block_n 24: must be a multiple of 16");
+    free(plans);
+    count = enumerate("fwd fp16 d128", "t4", &options, &plans);
+    expect_reason(plans, count, "shared memory: 2 CTAs of 65536 + 0 bytes > 65536 of an SM");
+    free(plans);
+    count = enumerate("fwd fp16 d8", "t4", &options, &plans);
+    expect_reason(plans, count, "17 CTAs of 64 threads > 1024 threads or 16 CTAs of an SM");
+    free(plans);
+    /* 512 threads leave 128 registers each. */
+    temp_dir_write(&dir, "arch/sm75.lua",
+                   "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, tiles = {\n"
+                   "{ block_m = 128, block_n = 32, warps = 8, stages = 1, q_in_regs = false, ctas = 2 } } }\n");
+    const fk_problem p = problem_of("fwd fp16 d8 dv128");
+    const fk_device_info t4 = device_of("t4");
+    fk_error err;
+    assert_int_equal(fk_plan_enumerate(&p, &t4, &options, &plans, &count, &err), FK_UNSUPPORTED);
+    assert_message(err.text,
+                   "no plan for t4 (sm_75): of 1 tilings, the last one (128 x 32, 8 warps): registers: about ");
+    assert_message(err.text, " > 128 that 2 CTAs of 256 threads leave each");
+    temp_dir_remove(&dir);
+}
+
+static void test_dtype_must_be_the_archs(void **state) {
+    (void)state;
+    const fk_problem p = problem_of("fwd bf16 d64");
+    fk_plan_info *plans;
+    size_t count;
+    fk_error err;
+    const fk_device_info t4 = device_of("t4");
+    assert_int_equal(fk_plan_enumerate(&p, &t4, NULL, &plans, &count, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "dtype bf16: the tensor cores of sm_75 take fp16 only");
+    fk_device_info old = t4;
+    old.sm = 70;
+    assert_int_equal(fk_plan_enumerate(&p, &old, NULL, &plans, &count, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "no templates for sm_70");
+}
+
+static void test_unlisted_sms_take_the_nearest_lower_row(void **state) {
+    (void)state;
+    const fk_problem p = problem_of("fwd bf16 d64");
+    fk_device_info device = device_of("rtx3090");
+    fk_plan_info plan;
+    fk_error err;
+    static const int cases[][2] = {{75, 75}, {80, 80}, {86, 86}, {87, 86}, {89, 86}, {90, 90}, {100, 90}, {121, 90}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_problem q = p;
+        q.dtype = cases[i][0] == 75 ? FK_FP16 : FK_BF16;
+        device.sm = cases[i][0];
+        assert_int_equal(fk_plan_best(&q, &device, NULL, &plan, &err), FK_OK);
+        assert_int_equal(plan.sm, cases[i][1]);
+        assert_string_equal(plan.family, "mma");
+    }
+}
+
+static void test_arch_files_are_read_strictly(void **state) {
+    (void)state;
+#define HEAD "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, tiles = { "
+#define TILE "block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 "
+    static const struct {
+        const char *file, *text, *message;
+    } cases[] = {
+        {"arch/sm75.lua", HEAD "{ " TILE ", block_k = 3 } } }",
+         "sm75.lua: tile 1: unknown field 'block_k'; known: block_m"},
+        {"arch/sm75.lua", HEAD "{ block_m = 64 } } }",
+         "sm75.lua: tile 1: field 'block_n' is missing: must be an integer"},
+        {"arch/sm75.lua", HEAD "{ " TILE "}, 5 } }", "sm75.lua: tile 2: not a table"},
+        {"arch/sm75.lua", HEAD "} }", "sm75.lua: has 0 tiles: must be from 1 to 64"},
+        {"arch/sm75.lua", "return { name = 'x' }", "sm75.lua: field 'family' is missing: must be text"},
+        {"arch/sm75.lua", "return { name = 'x', family = 'mma', mma_k = 8.5 }",
+         "field 'mma_k' is 8.5: must be an integer"},
+        {"arch/sm75.lua", "return { name = 'x', family = 'mma', mma_k = 8, async_copy = 0 }",
+         "field 'async_copy' is 0: must be true or false"},
+        {"arch/sm75.lua", "return { inherits = 'sm75' }", "sm75.lua: inherits more than 8 deep"},
+        {"arch/sm75.lua", "return { inherits = 'nowhere' }", "templates/arch/nowhere.lua: no such template"},
+        {"arch/sm75.lua", "return { inherits = 'sm80', async_cpy = true }",
+         "sm75.lua: field 'async_cpy' is a boolean: must be a field that is, as in its parent sm80"},
+        {"registry.lua", "return { [75] = 3 }", "registry.lua: a row must be [SM] = \"arch file\""},
+        {"registry.lua", "return { x = 'sm75' }", "registry.lua: a row must be [SM] = \"arch file\""},
+    };
+    const fk_problem p = problem_of("fwd fp16 d64");
+    const fk_device_info t4 = device_of("t4");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const temp_dir dir = temp_dir_create();
+        temp_dir_write(&dir, "arch/sm80.lua", HEAD "{ " TILE "} } }");
+        temp_dir_write(&dir, cases[i].file, cases[i].text);
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        options.template_dir = dir.path;
+        fk_plan_info plan;
+        fk_error err = {.text = ""};
+        assert_int_equal(fk_plan_best(&p, &t4, &options, &plan, &err), FK_TEMPLATE_ERROR);
+        assert_message(err.text, cases[i].message);
+        temp_dir_remove(&dir);
+    }
+}
+
+static void test_paper_rule(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu, *formula;
+    } cases[] = {
+        {"fwd fp16 d64", "a100", "paper: B_c = ceil(83456 / (4 * 64)) = 326, B_r = min(326, 64) = 64; "},
+        {"fwd fp16 d128", "a100", "paper: B_c = ceil(83456 / (4 * 128)) = 163, B_r = min(163, 128) = 128; "},
+        {"fwd fp16 d256", "t4", "paper: B_c = ceil(32768 / (4 * 256)) = 32, B_r = min(32, 256) = 32; "},
+        {"fwd fp16 d8", "h100", "paper: B_c = ceil(116224 / (4 * 8)) = 3632, B_r = min(3632, 8) = 8; "},
+    };
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.rule = FK_RULE_PAPER;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const fk_device_info device = device_of(cases[i].gpu);
+        fk_plan_info *plans;
+        assert_int_equal(enumerate(cases[i].spelling, cases[i].gpu, &options, &plans), 1);
+        assert_message(plans->reason, cases[i].formula);
+        int b_r, b_c, b_r_legal, b_c_legal;
+        assert_int_equal(sscanf(strstr(plans->reason, ")) = "),
+                                ")) = %d, B_r = min(%*d, %*d) = %d; what is legal here: "
+                                "B_c = %d, B_r = %d",
+                                &b_c, &b_r, &b_c_legal, &b_r_legal),
+                         4);
+        assert_int_equal(plans->block_n, b_c_legal);
+        assert_int_equal(plans->block_m, b_r_legal);
+        assert_true(b_c_legal <= b_c && (b_r_legal <= b_r || b_r_legal == 16));
+        plans->reason[0] = 0;
+        check_list(plans, 1, &device);
+        free(plans);
+    }
+}
+
+/* The model's answers where they are known from the kernels of others, and where arithmetic says so. */
+static void test_model_follows_the_machine(void **state) {
+    (void)state;
+    fk_plan_info *full, *causal, *plans;
+    enumerate("fwd fp16 d128", "a100", NULL, &full);
+    enumerate("fwd fp16 d128 causal", "a100", NULL, &causal);
+    /* 4 x 16 heads of 4096 x 4096 x 128: 2 GEMMs of 2 FLOP. */
+    const double flop = 4.0 * 4 * 16 * 4096.0 * 4096 * 128;
+    const double us = flop / (108 * 2048 * 1.41e9) * 1e6;
+    assert_true(full->tensor_us > us * 0.999 && full->tensor_us < us * 1.001);
+    assert_true(causal->tensor_us > 0.5 * us && causal->tensor_us < 0.6 * us);
+    assert_true(causal->model_us < 0.6 * full->model_us);
+    assert_string_equal(full->bound, "tensor");
+    /* At least Q, K, V, O and lse once. */
+    assert_true(full->hbm_bytes >= 4.0 * 4 * 4096 * 2048 * 2 + 4 * 16 * 4096 * 4);
+    assert_true(full->hbm_bytes < 2 * 4.0 * 4 * 4096 * 2048 * 2);
+    free(full);
+    free(causal);
+    /* A window of 64 keys leaves so little that memory is what takes time. */
+    enumerate("fwd fp16 d64 window(64,0)", "l4", NULL, &plans);
+    assert_string_equal(plans->bound, "hbm");
+    free(plans);
+    /* One row of queries cannot fill a GPU: the longest CTA bounds, far above every floor. */
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = (fk_shape){1, 1, 1, 16, 65536};
+    enumerate("fwd fp16 d64", "a100", &options, &plans);
+    assert_true(plans->model_us > 20 * plans->tensor_us);
+    free(plans);
+    /* Twice the batch takes twice the time once the GPU is full. */
+    fk_plan_info *once, *twice;
+    options.shape = (fk_shape){8, 32, 32, 4096, 4096};
+    enumerate("fwd fp16 d64", "a100", &options, &once);
+    options.shape.batch = 16;
+    enumerate("fwd fp16 d64", "a100", &options, &twice);
+    assert_true(twice->model_us > 1.95 * once->model_us && twice->model_us < 2.05 * once->model_us);
+    free(once);
+    free(twice);
+}
+
+static void test_planning_long_sequences_is_quick(void **state) {
+    (void)state;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = (fk_shape){1, 1, 1, 1 << 20, 1 << 20};
+    fk_plan_info *plans;
+    /* Every tile of this one is partial; 2^28 of them, for each candidate. */
+    const size_t count = enumerate("fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", "a100", &options, &plans);
+    assert_true(count > 0 && plans->legal);
+    free(plans);
+}
+
+static void test_public_list(void **state) {
+    (void)state;
+    const fk_problem p = problem_of("fwd fp16 d64");
+    fk_plan_info *plans = NULL;
+    size_t count = 0;
+    assert_int_equal(fk_plan_list(&p, "a100", NULL, &plans, &count), FK_OK);
+    assert_true(count > 5);
+    fk_free(plans);
+    assert_int_equal(fk_plan_list(&p, "a1", NULL, &plans, &count), FK_NO_DEVICE);
+    assert_int_equal(fk_plan_list(NULL, "a100", NULL, &plans, &count), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "problem is null");
+    assert_int_equal(fk_plan_list(&p, "a100", NULL, NULL, &count), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "plans is null");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_head_dim_has_a_plan_everywhere),
+        cmocka_unit_test(test_rejections_name_the_limit),
+        cmocka_unit_test(test_dtype_must_be_the_archs),
+        cmocka_unit_test(test_unlisted_sms_take_the_nearest_lower_row),
+        cmocka_unit_test(test_arch_files_are_read_strictly),
+        cmocka_unit_test(test_paper_rule),
+        cmocka_unit_test(test_model_follows_the_machine),
+        cmocka_unit_test(test_planning_long_sequences_is_quick),
+        cmocka_unit_test(test_public_list),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+/* Tile counts against brute force: a tile that is called empty has no visible key, one that is called full has no
+ * hidden one. Where bounds are closed-form, nothing is lost at all. */
+#include "gen/generate.h"
+#include "test.h"
+
+typedef struct world {
+    fk_problem p;
+    fk_problem_mask mask;
+    fk_expr_pool *pool;
+    fk_shape shape;
+    int block_m, block_n;
+} world;
+
+static bool keep(const world *w, int64_t q, int64_t k, int64_t h) {
+    const char *names[7 + FK_MAX_MASKS * FK_MAX_MASK_VALUES] = {"q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag"};
+    const int64_t diag = w->p.align == FK_TOP_LEFT ? 0 : w->shape.seqlen_k - w->shape.seqlen_q;
+    double values[7 + FK_MAX_MASKS * FK_MAX_MASK_VALUES] = {
+        (double)q, (double)k, 0, (double)h, (double)w->shape.seqlen_q, (double)w->shape.seqlen_k, (double)diag};
+    for (int i = 0; i < w->mask.num_params; ++i) {
+        names[7 + i] = w->mask.param[i].name;
+        values[7 + i] = w->mask.param[i].value;
+    }
+    const fk_expr_env env = {.names = names, .values = values, .count = 7 + (size_t)w->mask.num_params};
+    return !w->mask.keep || fk_expr_eval(w->mask.keep, &env) != 0;
+}
+
+static fk_tile_counts brute_force(const world *w) {
+    fk_tile_counts out = {0, 0, 0};
+    for (int64_t m = 0; m < w->shape.seqlen_q; m += w->block_m) {
+        for (int64_t n = 0; n < w->shape.seqlen_k; n += w->block_n) {
+            bool any = false, all = n + w->block_n <= w->shape.seqlen_k; /* a cut tile is masked */
+            for (int64_t q = m; q < m + w->block_m && q < w->shape.seqlen_q; ++q) {
+                for (int64_t k = n; k < n + w->block_n && k < w->shape.seqlen_k; ++k) {
+                    for (int64_t h = 0; h < w->shape.num_heads_q; ++h) {
+                        const bool seen = keep(w, q, k, h);
+                        any = any || seen;
+                        all = all && seen;
+                    }
+                }
+            }
+            ++*(!any ? &out.empty : all ? &out.full : &out.partial);
+        }
+    }
+    return out;
+}
+
+static world make_world(const char *spelling, uint64_t *seed) {
+    static const int blocks[] = {16, 32, 64};
+    world w = {.pool = fk_expr_pool_create()};
+    fk_error err = {.text = ""};
+    if (fk_problem_read(spelling, &w.p, &err) != FK_OK) fail_msg("%s", err.text);
+    if (fk_problem_mask_load(w.pool, &w.p, NULL, &w.mask, &err) != FK_OK) fail_msg("%s", err.text);
+    w.shape = (fk_shape){1, 2, 2, 1 + random_below(seed, 150), 1 + random_below(seed, 150)};
+    w.block_m = blocks[random_below(seed, 3)];
+    w.block_n = blocks[random_below(seed, 3)];
+    return w;
+}
+
+static fk_tile_counts count(const world *w) {
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = w->shape;
+    const fk_plan_info plan = {.block_m = w->block_m, .block_n = w->block_n};
+    fk_tile_counts out;
+    if (fk_plan_tiles(&w->p, &plan, &options, &out) != FK_OK) fail_msg("%s", fk_last_error());
+    return out;
+}
+
+static void test_closed_forms_are_exact(void **state) {
+    (void)state;
+    uint64_t seed = 3;
+    for (int i = 0; i < 300; ++i) {
+        char spelling[128];
+        /* Bounds that contradict each other hide every key, but intervals over rows cannot know. */
+        int left = (int)random_below(&seed, 80) - 10, right = (int)random_below(&seed, 80) - 10;
+        if (left + right < 0) right = -left;
+        if (i % 6 >= 4) left = abs(left), right = abs(right);
+        static const char *const forms[] = {
+            "fwd fp16 d8",
+            "fwd fp16 d8 causal",
+            "fwd fp16 d8 causal top-left",
+            "fwd fp16 d8 window(%d,%d)",
+            "fwd fp16 d8 window(%d,%d) causal top-left",
+            "fwd fp16 d8 keep=\"k - %d < q && q - 20 <= k + %d\"",
+        };
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(spelling, sizeof spelling, forms[i % 6], left, right);
+#pragma GCC diagnostic pop
+        const world w = make_world(spelling, &seed);
+        assert_null(w.mask.split.residual);
+        const fk_tile_counts counted = count(&w), true_counts = brute_force(&w);
+        if (memcmp(&counted, &true_counts, sizeof counted) != 0) {
+            fail_msg("%s, %lld x %lld, tiles %d x %d: counted %lld %lld %lld, are %lld %lld %lld", spelling,
+                     (long long)w.shape.seqlen_q, (long long)w.shape.seqlen_k, w.block_m, w.block_n,
+                     (long long)counted.empty, (long long)counted.partial, (long long)counted.full,
+                     (long long)true_counts.empty, (long long)true_counts.partial, (long long)true_counts.full);
+        }
+        fk_expr_pool_destroy(w.pool);
+    }
+}
+
+/* A random predicate: comparisons of small expressions, joined. */
+static void put_predicate(char *out, size_t size, uint64_t *seed, int depth) {
+    static const char *const atoms[] = {"q",          "k",       "h",      "diag",   "seqlen_k", "3",
+                                        "17",         "40",      "q / 8",  "k / 16", "(q ^ k)",  "abs(q - k)",
+                                        "min(q, 30)", "(q + k)", "k % 32", "q * 2"};
+    static const char *const compare[] = {"<", "<=", ">", ">=", "==", "!="};
+    if (depth == 0 || random_below(seed, 3) == 0) {
+        snprintf(out, size, "%s %s %s", atoms[random_below(seed, 16)], compare[random_below(seed, 6)],
+                 atoms[random_below(seed, 16)]);
+        return;
+    }
+    char a[128], b[128];
+    put_predicate(a, sizeof a, seed, depth - 1);
+    put_predicate(b, sizeof b, seed, depth - 1);
+    const int n = snprintf(out, size, "(%s) %s (%s)", a, random_below(seed, 2) ? "&&" : "||", b);
+    assert_true(n > 0 && (size_t)n < size);
+}
+
+static void test_random_predicates_are_never_misjudged(void **state) {
+    (void)state;
+    uint64_t seed = 11;
+    int skipped = 0, bare = 0;
+    for (int i = 0; i < 400; ++i) {
+        char predicate[200], spelling[256];
+        put_predicate(predicate, sizeof predicate, &seed, 2);
+        snprintf(spelling, sizeof spelling, "fwd fp16 d8 keep=\"%s\"", predicate);
+        const world w = make_world(spelling, &seed);
+        const fk_tile_counts counted = count(&w), true_counts = brute_force(&w);
+        if (counted.empty > true_counts.empty || counted.full > true_counts.full ||
+            counted.empty + counted.partial + counted.full !=
+                true_counts.empty + true_counts.partial + true_counts.full) {
+            fail_msg("%s, %lld x %lld, tiles %d x %d", spelling, (long long)w.shape.seqlen_q,
+                     (long long)w.shape.seqlen_k, w.block_m, w.block_n);
+        }
+        skipped += counted.empty > 0;
+        bare += counted.full > 0;
+        fk_expr_pool_destroy(w.pool);
+    }
+    assert_true(skipped > 50 && bare > 50); /* and the classes do occur */
+}
+
+static void test_long_sequences_are_counted_exactly(void **state) {
+    (void)state;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = (fk_shape){1, 1, 1, 65536, 65536};
+    const fk_plan_info plan = {.block_m = 64, .block_n = 64};
+    fk_problem p;
+    fk_tile_counts out;
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 causal", &p), FK_OK);
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_OK);
+    assert_int_equal(out.partial, 1024);
+    assert_int_equal(out.full, 1024 * 1023 / 2);
+    assert_int_equal(out.empty, 1024 * 1023 / 2);
+    /* Blocks of 128 by a pattern that is no bound: decided without looking at a million tiles. */
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 keep=\"q / 128 == k / 128\"", &p), FK_OK);
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_OK);
+    assert_int_equal(out.partial + out.full, 2048);
+    assert_int_equal(out.full, 2048);
+}
+
+static void test_bad_arguments_are_named(void **state) {
+    (void)state;
+    static const struct {
+        fk_shape shape;
+        const char *spelling, *message;
+    } cases[] = {
+        {{-1, 0, 0, 0, 0}, "fwd fp16 d64", "shape.batch is -1: must be from 1 to 1073741824"},
+        {{0, 0, 0, 1ll << 31, 0}, "fwd fp16 d64", "shape.seqlen_q is 2147483648: must be from 1 to"},
+        {{0, 0, 0, 5, -7}, "fwd fp16 d64", "shape.seqlen_k is -7: must be from 1 to"},
+        {{0, -4, 0, 0, 0}, "fwd fp16 d64", "shape.num_heads_q is -4: must be from 1 to"},
+        {{0, 0, -4, 0, 0}, "fwd fp16 d64 gqa", "shape.num_heads_kv is -4: must be from 1 to"},
+        {{0, 6, 4, 0, 0}, "fwd fp16 d64 gqa", "shape.num_heads_q is 6: must be a multiple of num_heads_kv, 4"},
+        {{0, 8, 4, 0, 0}, "fwd fp16 d64", "shape.num_heads_q is 8: must be equal to num_heads_kv, 4 (without gqa)"},
+    };
+    fk_plan_info plan = {.block_m = 64, .block_n = 64};
+    fk_problem p;
+    fk_tile_counts out;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        options.shape = cases[i].shape;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_BAD_ARGUMENT);
+        assert_message(fk_last_error(), cases[i].message);
+    }
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.rule = 2;
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "rule is 2: must be 0 (model) or 1 (paper)");
+    options.struct_size = 1;
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "fk_plan_options.struct_size is 1: must be");
+    plan.block_n = 0;
+    assert_int_equal(fk_plan_tiles(&p, &plan, NULL, &out), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "plan is 64 x 0: block_m and block_n must be positive");
+    assert_int_equal(fk_plan_tiles(&p, NULL, NULL, &out), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "plan is null");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_closed_forms_are_exact),
+        cmocka_unit_test(test_random_predicates_are_never_misjudged),
+        cmocka_unit_test(test_long_sequences_are_counted_exactly),
+        cmocka_unit_test(test_bad_arguments_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+#include "random_draw.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define PI 3.14159265358979323846
+
+uint64_t rng_next(rng *r) {
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+int64_t rng_range(rng *r, int64_t lo, int64_t hi) {
+    return lo + (int64_t)(rng_next(r) % (uint64_t)(hi - lo + 1));
+}
+
+bool rng_chance(rng *r, int percent) {
+    return rng_range(r, 0, 99) < percent;
+}
+
+static double rng_real(rng *r, double lo, double hi) {
+    return lo + (hi - lo) * ((double)(rng_next(r) >> 11) + 0.5) * 0x1p-53;
+}
+
+double rng_normal(rng *r) {
+    const double radius = sqrt(-2 * log(rng_real(r, 0, 1)));
+    return radius * cos(2 * PI * rng_real(r, 0, 1));
+}
+
+/* ---- what is computed --------------------------------------------------------------------------------- */
+
+static int64_t draw_head_dim(rng *r) {
+    static const int common[] = {32, 64, 64, 80, 96, 128, 128, 192, 256};
+    return rng_chance(r, 50) ? common[rng_range(r, 0, COUNT(common) - 1)] : 8 * rng_range(r, 1, 32);
+}
+
+/* Predicates with one random number, $; chosen to be monotone, periodic, blocky, bitwise, empty, full, to read every
+ * variable and to use every operator. Float ones keep clear of ties that float32 and float64 would break differently.
+ */
+static const struct {
+    const char *text;
+    int lo, hi;
+} predicates[] = {
+    {"k <= q + diag && (q + diag - k) % $ == 0", 2, 9}, /* dilated causal */
+    {"k >= q + diag - $ && k <= q + diag", 0, 150},
+    {"k < $ || k <= q + diag", 1, 100}, /* prefix */
+    {"q / $ == k / $", 5, 70},          /* blocks on the diagonal */
+    {"q / $ >= k / $", 8, 64},
+    {"((q ^ k) & $) == 0", 1, 7},
+    {"popcount(q ^ k) <= $", 0, 5},
+    {"abs(q + diag - k) < $", 1, 80},
+    {"k % $ != 3", 2, 40},
+    {"h % 2 == 0 ? k <= q + diag : k >= $", 0, 90},
+    {"b == 0 || k >= $", 0, 60},
+    {"max(q - k, k - q) <= $", 0, 100},
+    {"min(q, k) % $ != 4", 2, 11},
+    {"k < seqlen_k - $", 0, 70},
+    {"q >= $", 0, 40},
+    {"3 * q + 5 * k > $ && !(k == q)", 0, 900},
+    {"(k >> $) <= (q >> 2)", 1, 4},
+    {"(k & ~$) <= q + diag", 1, 63},
+    {"q + k < seqlen_q + $", 0, 120},
+    {"k > $ * seqlen_k", 1, 2}, /* nobody sees anything */
+    {"k * k >= 0 && $ > 0", 1, 1},
+    {"exp(-0.1 * abs(q + diag - k)) > 0.25 || k < $", 0, 20},
+    {"log(1 + abs(q - k)) < 3.0 && q != $", 0, 40},
+    {"(q * 7 + k * 11) % $ < 3", 4, 29},
+    {"((k | 12) << 1) > q - $", 0, 200},
+    {"k < $ || abs(q + diag - k) < 40", 1, 60}, /* sinks, then a long gap */
+    {"k % 1024 < $", 1, 90},
+    {"k / 512 == q / 512 || k < $", 1, 60},
+};
+
+__attribute__((format(printf, 2, 3))) static void append(char *spelling, const char *format, ...) {
+    const size_t used = strlen(spelling);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(spelling + used, FK_MAX_SPELLING - used, format, list);
+    va_end(list);
+}
+
+static void draw_keep(rng *r, char *spelling) {
+    const size_t i = (size_t)rng_range(r, 0, COUNT(predicates) - 1);
+    const int n = (int)rng_range(r, predicates[i].lo, predicates[i].hi);
+    char text[FK_MAX_EXPR], *at = text;
+    for (const char *c = predicates[i].text; *c; c++) {
+        if (*c == '$')
+            at += snprintf(at, 12, "%d", n);
+        else
+            *at++ = *c;
+    }
+    *at = 0;
+    append(spelling, " keep=\"%s\"", text);
+}
+
+/* Window sizes are run-time values: they do not belong to the kernel, so they come from the problem's own seed. */
+static void draw_window(rng *values, const fk_args *a, char *spelling) {
+    static const int64_t special[] = {0, 1, 7, 63, 64, FK_MAX_SEQLEN};
+    int64_t value[2];
+    for (int i = 0; i < 2; i++)
+        value[i] = rng_chance(values, 40) ? special[rng_range(values, 0, COUNT(special) - 1)]
+                                          : rng_range(values, 0, a->seqlen_k);
+    append(spelling, " window(%lld,%lld)", (long long)value[0], (long long)value[1]);
+}
+
+static void draw_masks(rng *kernel, rng *values, const fk_args *a, char *spelling) {
+    const int64_t kind = rng_range(kernel, 0, 99);
+    if (kind < 20) return;
+    if (kind < 50 || kind >= 95) append(spelling, " causal");
+    if (kind >= 50 && kind < 70) draw_window(values, a, spelling);
+    if (kind >= 70) draw_keep(kernel, spelling);
+    if (rng_chance(kernel, 30)) append(spelling, " top-left");
+}
+
+/* ---- sizes -------------------------------------------------------------------------------------------- */
+
+static int64_t draw_seqlen(rng *r, int64_t longest) {
+    static const int special[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 34, 63, 64, 65, 68, 127, 128, 129, 132};
+    return rng_chance(r, 50) ? special[rng_range(r, 0, COUNT(special) - 1)] : rng_range(r, 1, longest);
+}
+
+static void draw_sizes(rng *r, const draw_limits *limits, bool gqa, int64_t dims, fk_args *a) {
+    static const int ratios[] = {1, 2, 2, 3, 4, 7, 8};
+    const int64_t longest = limits->gpu ? 1500 : 300, budget = limits->gpu ? 200000000 : 40000000;
+    a->seqlen_q = draw_seqlen(r, longest);
+    a->seqlen_k = rng_chance(r, 35) ? a->seqlen_q : draw_seqlen(r, longest);
+    if (rng_chance(r, 10)) a->seqlen_q = rng_range(r, 1, 4); /* decoding */
+    if (rng_chance(r, 4)) {                                  /* more key tiles than a warp scans at a time */
+        a->seqlen_q = rng_range(r, 1, 40);
+        a->seqlen_k = rng_range(r, 1500, 14 * longest);
+    }
+    a->batch = rng_range(r, 1, 3);
+    a->num_heads_kv = rng_range(r, 1, 4);
+    const int64_t ratio = gqa ? ratios[rng_range(r, 0, COUNT(ratios) - 1)] : 1;
+    if (limits->gpu && rng_chance(r, 1)) { /* more heads than a grid's y or z can count */
+        a->seqlen_q = rng_range(r, 1, 3);
+        a->seqlen_k = rng_range(r, 1, 5);
+        a->batch = rng_range(r, 250, 300);
+        a->num_heads_kv = (65536 + 300 * ratio) / (a->batch * ratio) + 1;
+    }
+    a->num_heads_q = a->num_heads_kv * ratio;
+    while (a->batch * a->num_heads_q * a->seqlen_q * a->seqlen_k * dims > budget) {
+        if (a->batch > 1) {
+            a->batch--;
+        } else if (a->num_heads_kv > 1) {
+            a->num_heads_kv--;
+            a->num_heads_q -= ratio;
+        } else {
+            a->seqlen_q = (a->seqlen_q + 1) / 2;
+            a->seqlen_k = a->seqlen_k / 4 * 3 + 1;
+        }
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------- */
+
+static int64_t draw_padding(rng *r) {
+    return rng_chance(r, 25) ? 8 * rng_range(r, 1, 5) : 0;
+}
+
+typedef struct tensor_sizes {
+    int64_t seqlen, heads, dim;
+} tensor_sizes;
+
+/* axes: the three of size[], innermost first. Inputs may repeat a head or a batch entry by a stride of 0. */
+static layout draw_layout(rng *r, const fk_args *a, tensor_sizes t, const int axes[3], bool repeat, bool gpu) {
+    layout l = {.size = {a->batch, t.seqlen, t.heads}, .dim = t.dim};
+    const int repeated = repeat ? (rng_chance(r, 50) ? 0 : 2) : -1;
+    int64_t extent = t.dim;
+    for (int i = 0; i < 3; i++) {
+        const int axis = axes[i];
+        if (axis == repeated) continue;
+        l.stride[axis] = extent + draw_padding(r);
+        extent = l.stride[axis] * l.size[axis];
+    }
+    l.offset = rng_chance(r, 30) ? 8 * rng_range(r, 1, 9) : 0;
+    l.elements = l.offset + t.dim;
+    for (int i = 0; i < 3; i++)
+        l.elements += l.stride[i] * (l.size[i] - 1);
+    if (gpu) l.elements += 256; /* the emulator has a guard page there instead */
+    return l;
+}
+
+static void draw_layouts(rng *r, const draw_limits *limits, int64_t dim, int64_t dim_v, drawn *out) {
+    static const int orders[][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* bshd, bhsd, sbhd */
+    const fk_args *a = &out->args;
+    const tensor_sizes sizes[4] = {{a->seqlen_q, a->num_heads_q, dim},
+                                   {a->seqlen_k, a->num_heads_kv, dim},
+                                   {a->seqlen_k, a->num_heads_kv, dim_v},
+                                   {a->seqlen_q, a->num_heads_q, dim_v}};
+    layout *const layouts[4] = {&out->q, &out->k, &out->v, &out->o};
+    const bool mixed = rng_chance(r, 20);
+    const int *order = orders[rng_range(r, 0, 2)];
+    for (int i = 0; i < 4; i++) {
+        if (mixed) order = orders[rng_range(r, 0, 2)];
+        const bool repeat = rng_chance(r, 8) && (i == 1 || i == 2);
+        *layouts[i] = draw_layout(r, a, sizes[i], order, repeat, limits->gpu);
+    }
+    memcpy(out->args.q_stride, out->q.stride, sizeof out->q.stride);
+    memcpy(out->args.k_stride, out->k.stride, sizeof out->k.stride);
+    memcpy(out->args.v_stride, out->v.stride, sizeof out->v.stride);
+    memcpy(out->args.o_stride, out->o.stride, sizeof out->o.stride);
+}
+
+static void draw_inputs(rng *r, int64_t dim, drawn *out) {
+    static const double factors[] = {0.25, 0.5, 2.0, 0.01};
+    out->scale_qk = out->scale_v = 1;
+    const int64_t kind = rng_range(r, 0, 99);
+    if (kind < 8) out->scale_qk = 8; /* one key wins nearly everything */
+    if (kind >= 8 && kind < 12) out->offset_k = 4;
+    if (kind >= 12 && kind < 15) out->scale_qk = 0.01;
+    if (kind >= 15 && kind < 18) out->scale_v = 100;
+    if (kind >= 18 && kind < 30) out->ramp = rng_chance(r, 50) ? 15 : -15; /* the running maximum keeps growing */
+    if (rng_chance(r, 40))
+        out->args.softmax_scale =
+            (float)(factors[rng_range(r, 0, COUNT(factors) - 1)] / sqrt((double)dim) * rng_real(r, 0.8, 1.2));
+    out->wants_lse = rng_chance(r, 85);
+}
+
+static const char *draw_gpu(rng *r) {
+    static const char *const gpus[] = {"a100", "a100", "a100", "t4", "t4", "rtx3090", "l4", "h200"};
+    return gpus[rng_range(r, 0, COUNT(gpus) - 1)];
+}
+
+void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
+    rng kernel = {seed / KERNEL_REUSE * 0x2545f4914f6cdd1du}, values = {~seed};
+    *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
+    if (limits->plan_for) out->plan_for = limits->plan_for;
+    const bool fp16 = rng_chance(&kernel, 50) || limits->fp16_only || strcmp(out->plan_for, "t4") == 0;
+    out->dtype = fp16 ? FK_FP16 : FK_BF16;
+    const int64_t dim = draw_head_dim(&kernel);
+    const int64_t dim_v = rng_chance(&kernel, 70) ? dim : draw_head_dim(&kernel);
+    const bool gqa = rng_chance(&kernel, 35);
+
+    draw_sizes(&values, limits, gqa, dim + dim_v, &out->args);
+    append(out->spelling, "fwd %s d%d", fp16 ? "fp16" : "bf16", (int)dim);
+    if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
+    if (gqa) append(out->spelling, " gqa");
+    draw_masks(&kernel, &values, &out->args, out->spelling);
+
+    draw_layouts(&values, limits, dim, dim_v, out);
+    draw_inputs(&values, dim, out);
+    out->emulator_seed = rng_chance(&values, 25) ? 0 : rng_next(&values) >> 32;
+    out->late_copies = rng_chance(&values, 50);
+}

@@ -1,0 +1,54 @@
+/* One seed -> one random problem over everything the forward pass supports: what is computed, its sizes, its memory
+ * layout and its inputs. Kernels are shared by KERNEL_REUSE consecutive seeds, because compiling one takes longer than
+ * running it: the spelling's words come from seed / KERNEL_REUSE, all run-time values from the seed itself. */
+#ifndef FK_TESTS_RANDOM_DRAW_H
+#define FK_TESTS_RANDOM_DRAW_H
+
+#include "flashkiln.h"
+
+#include <stdbool.h>
+
+#define KERNEL_REUSE 4
+
+/* splitmix64: any 64-bit state will do, zero included. */
+typedef struct rng {
+    uint64_t state;
+} rng;
+uint64_t rng_next(rng *r);
+/** Uniform in lo .. hi, both included. */
+int64_t rng_range(rng *r, int64_t lo, int64_t hi);
+/** True in `percent` of 100 calls. */
+bool rng_chance(rng *r, int percent);
+double rng_normal(rng *r);
+
+/* A tensor of 16-bit elements [batch, seqlen, head, dim] within one allocation of `elements`; its first element is at
+ * `offset`. Everything between and around the rows is padding. */
+typedef struct layout {
+    int64_t size[3], dim; /* size and stride: batch, seqlen, head */
+    int64_t stride[3];
+    int64_t offset, elements;
+} layout;
+
+typedef struct drawn {
+    uint64_t seed;
+    char spelling[FK_MAX_SPELLING]; /* as drawn; not canonical */
+    const char *plan_for;           /* key of the device table */
+    fk_dtype dtype;
+    fk_args args; /* sizes and softmax_scale; no pointers */
+    layout q, k, v, o;
+    bool wants_lse;
+    double scale_qk, scale_v, offset_k; /* of the normal inputs */
+    double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */
+    uint64_t emulator_seed; /* schedule; 0: ascending */
+    bool late_copies;
+} drawn;
+
+typedef struct draw_limits {
+    const char *plan_for; /* null: drawn from the table */
+    bool fp16_only;       /* the GPU planned for has no bf16 */
+    bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
+} draw_limits;
+
+void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out);
+
+#endif

@@ -1,0 +1,273 @@
+/* Random problems (random_draw.h), each judged against float64 (random_trial.h), in several processes.
+ * A failure prints one line that reproduces it. Exit status: 0, 1 on a failure, 77 if there is no such device.
+ * Jobs are forked before any device is opened; each takes whole groups of seeds that share a kernel. */
+#include "random_trial.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NO_DEVICE 77
+#define MAX_JOBS 64
+
+typedef struct settings {
+    uint64_t seed, count;
+    const char *device, *plan_for, *cache_dir;
+    double seconds; /* 0: no limit */
+    int jobs;
+    bool verbose, gpu;
+    char scratch[64]; /* a cache of our own; "" if one was named */
+} settings;
+
+/* What a job tells its parent after each problem; `started` before it, so that a crash names its seed. */
+typedef struct report {
+    uint64_t seed;
+    double ratio; /* error over eager's */
+    int32_t started, failed, compiled;
+} report;
+
+/* ---- jobs --------------------------------------------------------------------------------------------- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static fk_status open_context(const settings *s, const char *plan_for, fk_context **out) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    options.device = s->device;
+    options.plan_for = plan_for;
+    options.cache_dir = s->cache_dir;
+    return fk_context_create(&options, out);
+}
+
+/* In a context of its own, because the emulator reads these when a context is opened. */
+static bool emulated_trial(const settings *s, const drawn *d, verdict *out) {
+    char seed[24];
+    fk_context *context = NULL;
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)d->emulator_seed);
+    setenv("FLASHKILN_EMU_SEED", seed, 1);
+    setenv("FLASHKILN_EMU_LATE", d->late_copies ? "1" : "0", 1);
+    if (open_context(s, d->plan_for, &context)) {
+        snprintf(out->complaint, sizeof out->complaint, "context: %s", fk_last_error());
+        return false;
+    }
+    const bool passed = random_trial(context, d, out);
+    fk_context_destroy(context);
+    return passed;
+}
+
+/* One line: a compiler's log shows its beginning. */
+static void flatten(char *text) {
+    for (char *c = text; *c; c++)
+        if (*c == '\n') *c = '|';
+    if (strlen(text) > 400) strcpy(text + 400, "...");
+}
+
+static void describe(const settings *s, const drawn *d, verdict *v, bool failed) {
+    const fk_args *a = &d->args;
+    flatten(v->complaint);
+    char plan_for[48] = "";
+    if (s->plan_for) snprintf(plan_for, sizeof plan_for, " --plan-for %s", s->plan_for);
+    printf("%s seed %llu: %s for %s, batch %lld, heads %lld/%lld, seqlen %lld x %lld, scale %g: %s%s"
+           "random_problems --device %s%s --seed %llu --count 1\n",
+           failed ? "FAIL" : "ok", (unsigned long long)d->seed, d->spelling,
+           s->gpu && !s->plan_for ? "it" : d->plan_for, (long long)a->batch, (long long)a->num_heads_q,
+           (long long)a->num_heads_kv, (long long)a->seqlen_q, (long long)a->seqlen_k, (double)a->softmax_scale,
+           failed ? v->complaint : "passes", failed ? "; reproduce: " : "; again: ", s->device, plan_for,
+           (unsigned long long)d->seed);
+    fflush(stdout);
+}
+
+/* One process. On a GPU one context serves all problems; the emulator gets one for each, with its own schedule. */
+static int run_job(const settings *s, int job, int pipe_to_parent) {
+    fk_context *shared = NULL;
+    draw_limits limits = {.plan_for = s->plan_for, .gpu = s->gpu};
+    fk_device_info planned;
+    if (s->gpu) {
+        fk_status status = open_context(s, s->plan_for, &shared);
+        if (!status) status = fk_context_devices(shared, NULL, &planned);
+        if (status) {
+            if (job == 0) printf("%s: %s\n", s->device, fk_last_error());
+            return status == FK_NO_DEVICE ? NO_DEVICE : 1;
+        }
+        limits.fp16_only = planned.sm < 80;
+    }
+    const double deadline = now() + s->seconds;
+    for (uint64_t seed = s->seed; seed < s->seed + s->count; seed++) {
+        if (seed / KERNEL_REUSE % (uint64_t)s->jobs != (uint64_t)job) continue;
+        if (s->seconds > 0 && now() > deadline) break;
+        drawn d;
+        report r = {.seed = seed, .started = 1};
+        if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
+        draw_problem(seed, &limits, &d);
+        verdict v = {0};
+        const bool passed = shared ? random_trial(shared, &d, &v) : emulated_trial(s, &d, &v);
+        if (!passed || s->verbose) describe(s, &d, &v, !passed);
+        r = (report){.seed = seed, .ratio = v.ratio, .failed = !passed, .compiled = v.compiled};
+        if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
+    }
+    fk_context_destroy(shared);
+    return 0;
+}
+
+/* ---- the parent --------------------------------------------------------------------------------------- */
+
+static const double bin_end[] = {0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0};
+enum { NUM_BINS = sizeof bin_end / sizeof *bin_end };
+
+typedef struct summary {
+    uint64_t problems, failed, compiled, bin[NUM_BINS], worst_seed;
+    double worst;
+} summary;
+
+static void tally(summary *all, const report *r) {
+    all->problems++;
+    all->failed += r->failed != 0;
+    all->compiled += r->compiled != 0;
+    if (r->failed) return;
+    if (r->ratio > all->worst) {
+        all->worst = r->ratio;
+        all->worst_seed = r->seed;
+    }
+    int bin = 0;
+    while (bin < NUM_BINS - 1 && r->ratio > bin_end[bin])
+        bin++;
+    all->bin[bin]++;
+}
+
+static void print_summary(const settings *s, const summary *all, double seconds) {
+    printf("%llu problems on %s, %llu failed; worst error %.2f x eager's (seed %llu); %llu kernels compiled; %.0f s\n",
+           (unsigned long long)all->problems, s->device, (unsigned long long)all->failed, all->worst,
+           (unsigned long long)all->worst_seed, (unsigned long long)all->compiled, seconds);
+    printf("error / eager's:");
+    for (int i = 0; i < NUM_BINS; i++)
+        printf("  <= %.2f: %llu", bin_end[i], (unsigned long long)all->bin[i]);
+    printf("\n");
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
+    (void)info, (void)kind, (void)where;
+    return remove(path);
+}
+
+/* Starts all jobs on one pipe; a report is shorter than PIPE_BUF, so reports do not mix. */
+static int run_all(const settings *s, summary *all) {
+    int ends[2], failures = 0, absent = 0;
+    uint64_t current[MAX_JOBS]; /* the seed that a job is at */
+    pid_t child[MAX_JOBS];
+    if (pipe(ends)) return 1;
+    for (int job = 0; job < s->jobs; job++) {
+        current[job] = UINT64_MAX;
+        child[job] = fork();
+        if (child[job] == 0) {
+            close(ends[0]);
+            const int status = run_job(s, job, ends[1]);
+            fflush(stdout);
+            _exit(status);
+        }
+    }
+    close(ends[1]);
+    for (report r; read(ends[0], &r, sizeof r) == sizeof r;) {
+        if (r.started)
+            current[r.seed / KERNEL_REUSE % (uint64_t)s->jobs] = r.seed;
+        else
+            tally(all, &r);
+    }
+    close(ends[0]);
+    for (int job = 0; job < s->jobs; job++) {
+        int status = 0;
+        waitpid(child[job], &status, 0);
+        if (status != 0 && current[job] != UINT64_MAX)
+            printf("FAIL seed %llu: %s %d; reproduce: random_problems --device %s%s%s --seed %llu --count 1\n",
+                   (unsigned long long)current[job], WIFSIGNALED(status) ? "signal" : "the process ended with",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), s->device,
+                   s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "", (unsigned long long)current[job]);
+        absent += WIFEXITED(status) && WEXITSTATUS(status) == NO_DEVICE;
+        failures += status != 0;
+    }
+    return absent == s->jobs ? NO_DEVICE : failures != 0;
+}
+
+static uint64_t number(const char *text) {
+    char *end;
+    errno = 0;
+    const uint64_t value = strtoull(text, &end, 0);
+    if (errno || end == text || *end) {
+        fprintf(stderr, "\"%s\" is not a number\n", text);
+        exit(2);
+    }
+    return value;
+}
+
+static void parse(int argc, char **argv, settings *s) {
+    static const struct option options[] = {
+        {"seed", 1, NULL, 's'},      {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},
+        {"plan-for", 1, NULL, 'p'},  {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},
+        {"cache-dir", 1, NULL, 'c'}, {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            s->seed = number(optarg);
+            break;
+        case 'n':
+            s->count = number(optarg);
+            break;
+        case 'd':
+            s->device = optarg;
+            break;
+        case 'p':
+            s->plan_for = optarg;
+            break;
+        case 't':
+            s->seconds = (double)number(optarg);
+            break;
+        case 'j':
+            s->jobs = (int)number(optarg);
+            break;
+        case 'c':
+            s->cache_dir = optarg;
+            break;
+        case 'v':
+            s->verbose = true;
+            break;
+        default:
+            fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
+                            "       [--seconds T] [--jobs J] [--cache-dir DIR] [--verbose]\n");
+            exit(2);
+        }
+    }
+    s->gpu = strcmp(s->device, "emu") != 0;
+    if (s->jobs < 1 || s->jobs > MAX_JOBS) {
+        fprintf(stderr, "--jobs is %d; it must be 1 to %d\n", s->jobs, MAX_JOBS);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv) {
+    settings s = {.seed = 1, .count = 500, .device = "emu", .jobs = 1};
+    summary all = {0};
+    parse(argc, argv, &s);
+    if (!s.cache_dir) {
+        const char *tmp = getenv("TMPDIR");
+        snprintf(s.scratch, sizeof s.scratch, "%.40s/flashkiln-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+        s.cache_dir = mkdtemp(s.scratch);
+        if (!s.cache_dir) {
+            fprintf(stderr, "%s: %s\n", s.scratch, strerror(errno));
+            return 1;
+        }
+    }
+    if (s.jobs > 1) setenv("FLASHKILN_EMU_THREADS", "1", 0); /* the jobs fill the cores */
+    const double start = now();
+    const int status = run_all(&s, &all);
+    if (status != NO_DEVICE) print_summary(&s, &all, now() - start);
+    if (*s.scratch) nftw(s.scratch, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return all.failed ? 1 : status;
+}

@@ -1,0 +1,21 @@
+/* Runs one random problem through the public API and compares it with float64. Demanded are:
+ *   - the largest error of o, and its relative Frobenius error, are at most twice those of an eager reference in the
+ * same dtype (or of rounding o to that dtype, where eager is exact)
+ *   - lse is right to 1e-3; rows that see no key give o = 0 and lse = -inf
+ *   - every element of o is written (it holds NaN before) and nothing between, before or behind its rows is;
+ *     padding of the inputs holds NaN, so that a read of it shows
+ *   - a second run gives the same bits (every fourth problem) */
+#ifndef FK_TESTS_RANDOM_TRIAL_H
+#define FK_TESTS_RANDOM_TRIAL_H
+
+#include "random_draw.h"
+
+typedef struct verdict {
+    double ratio;  /* error over eager's; 0 if it came to no comparison */
+    bool compiled; /* the kernel was not in the store */
+    char complaint[1024];
+} verdict;
+
+bool random_trial(fk_context *context, const drawn *d, verdict *out);
+
+#endif

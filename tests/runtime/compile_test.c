@@ -1,0 +1,113 @@
+/* NVRTC: images and resource use from the real one where there is one, failures from fakes. */
+#include "fake/fake.h"
+
+#include "runtime/compile.h"
+
+static const char good[] = "#line 7 \"templates/kernel/probe.cu\"\n"
+                           "extern \"C\" __global__ void fk_forward(float *o) {\n"
+                           "    __shared__ float s[256];\n"
+                           "    s[threadIdx.x] = o[threadIdx.x];\n"
+                           "    __syncthreads();\n"
+                           "    o[threadIdx.x] = s[255 - threadIdx.x];\n"
+                           "}\n";
+static const char bad[] = "#line 7 \"templates/kernel/probe.cu\"\n"
+                          "extern \"C\" __global__ void fk_forward(float *o) { *o = nothing; }\n";
+
+static const char *real_nvrtc(void) {
+    static const char *const targets[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"};
+    fk_error err;
+    fk_image image;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        EXPECT(fk_compile(good, "fk_forward", targets[i], &image, &err) == FK_OK);
+        EXPECT(memcmp(image.bytes, "\177ELF", 4) == 0 && image.size > 500);
+        EXPECT(image.registers > 0 && image.registers < 40 && image.spill_bytes == 0 && image.stack_bytes == 0);
+        EXPECT(image.smem_static == 1024 || image.smem_static == 2048); /* sm_90: and what the driver reserves */
+        EXPECT(image.compile_ms > 0 && strncmp(image.compiler, "NVRTC 1", 7) == 0 && strstr(image.compiler, "(build "));
+        free(image.bytes);
+    }
+    EXPECT(fk_compile(good, "fk_forward", "compute_75", &image, &err) == FK_OK);
+    EXPECT(strstr(image.bytes, ".target sm_75") && ((char *)image.bytes)[image.size - 1] == 0);
+    EXPECT(image.registers == -1 && image.spill_bytes == -1);
+    free(image.bytes);
+    EXPECT(fk_compile(bad, "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED);
+    EXPECT(strstr(err.text, "templates/kernel/probe.cu(7): error: identifier \"nothing\" is undefined"));
+    EXPECT(fk_compile(good, "fk_forward", "sm_12", &image, &err) == FK_COMPILE_FAILED && strstr(err.text, "sm_12"));
+    return NULL;
+}
+
+static const char *no_nvrtc(void) {
+    fk_error err;
+    fk_image image;
+    setenv("FLASHKILN_NVRTC", "/nonexistent/libnvrtc.so.13", 1);
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_NO_COMPILER);
+    EXPECT(strstr(err.text, "/nonexistent/libnvrtc.so.13") && strstr(err.text, "FLASHKILN_NVRTC"));
+    return NULL;
+}
+
+static const char *incomplete_nvrtc(void) {
+    fk_error err;
+    fk_image image;
+    fake_use("FLASHKILN_NVRTC", "incomplete.so");
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_NO_COMPILER);
+    EXPECT(strstr(err.text, "nvrtcGetPTX") && strstr(err.text, "12.0"));
+    return NULL;
+}
+
+static const char *fake_nvrtc(void) {
+    fk_error err;
+    fk_image image;
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+    setenv("FAKE_NVRTC_SPILL", "12", 1);
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_OK);
+    EXPECT(strcmp((char *)image.bytes + 64, "--gpu-architecture=sm_80 --std=c++17 -default-device --no-source-include "
+                                            "--ptxas-options=-v --no-cache ") == 0);
+    EXPECT(image.registers == 168 && image.spill_bytes == 24 && image.stack_bytes == 16 && image.smem_static == 1024);
+    free(image.bytes);
+    setenv("FAKE_NVRTC", "refuse", 1);
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED);
+    EXPECT(strstr(err.text, "templates/kernel/forward_mma.cu(12): error") && strstr(err.text, "NVRTC 12.9"));
+    setenv("FAKE_NVRTC", "empty", 1);
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED);
+    EXPECT(fk_compile("", "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED && strstr(err.text, "error 3"));
+    return NULL;
+}
+
+static const char *folder(void) {
+    fk_error err;
+    fk_image image;
+    setenv("FLASHKILN_CUDA_LIB", fake_dir, 1); /* holds a libnvrtc.so.13 */
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_OK);
+    EXPECT(strncmp(image.compiler, "NVRTC 12.9", 10) == 0);
+    free(image.bytes);
+    return NULL;
+}
+
+static void fakes(void **state) {
+    (void)state;
+    fake_build("nvrtc", "", "nvrtc.so");
+    fake_build("nvrtc", "", "libnvrtc.so.13");
+    fake_build("nvrtc", "-DINCOMPLETE", "incomplete.so");
+    fake_run(no_nvrtc);
+    fake_run(incomplete_nvrtc);
+    fake_run(fake_nvrtc);
+    fake_run(folder);
+}
+
+static void real(void **state) {
+    (void)state;
+    fk_error err;
+    fk_image image;
+    const fk_status status = fk_compile(good, "fk_forward", "sm_80", &image, &err);
+    if (status == FK_NO_COMPILER) {
+        print_message("skipped without NVRTC: %s\n", err.text);
+        skip();
+    }
+    assert_int_equal(status, FK_OK);
+    free(image.bytes);
+    fake_run(real_nvrtc);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fakes), cmocka_unit_test(real)};
+    return cmocka_run_group_tests(tests, fake_start, fake_stop);
+}

@@ -1,0 +1,178 @@
+/* A libcuda of our own, for tests without a GPU: one "NVIDIA A100" (SM 80), memory from malloc, launches that are only
+ * counted. FAKE_CUDA_FAIL=SYMBOL:RESULT makes that function fail; -DNO_LIBRARY leaves out what drivers before 12.0
+ * lack. A cubin is accepted if it begins with "image"; "image?" is refused as made for another GPU. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int fake_cuda_launches, fake_cuda_loaded, fake_cuda_depth, fake_cuda_retained;
+unsigned fake_cuda_grid, fake_cuda_threads, fake_cuda_smem, fake_cuda_smem_limit;
+void *fake_cuda_stream, *fake_cuda_current;
+unsigned char fake_cuda_params[512];
+
+static int context_object, library_object;
+#define PRIMARY ((void *)&context_object)
+
+static int failing(const char *symbol) {
+    const char *fail = getenv("FAKE_CUDA_FAIL");
+    const size_t length = strlen(symbol);
+    return fail && strncmp(fail, symbol, length) == 0 && fail[length] == ':' ? atoi(fail + length + 1) : 0;
+}
+#define MAY_FAIL                                                                                                       \
+    do {                                                                                                               \
+        const int result = failing(__func__);                                                                          \
+        if (result) return result;                                                                                     \
+    } while (0)
+#define NEEDS_CONTEXT                                                                                                  \
+    do {                                                                                                               \
+        MAY_FAIL;                                                                                                      \
+        if (fake_cuda_current != PRIMARY) return 201;                                                                  \
+    } while (0)
+
+int cuInit(unsigned flags) {
+    MAY_FAIL;
+    return flags ? 1 : 0;
+}
+int cuGetErrorName(int result, const char **name) {
+    *name = result == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
+                            : "CUDA_ERROR_FAKE";
+    return 0;
+}
+int cuGetErrorString(int result, const char **text) {
+    *text = result == 2 ? "out of memory" : "a fake explanation";
+    return 0;
+}
+int cuDeviceGetCount(int *count) {
+    MAY_FAIL;
+    *count = getenv("FAKE_CUDA_NONE") ? 0 : 1;
+    return 0;
+}
+int cuDeviceGet(int *device, int ordinal) {
+    MAY_FAIL;
+    *device = 40 + ordinal;
+    return ordinal == 0 ? 0 : 101;
+}
+int cuDeviceGetName(char *name, int size, int device) {
+    (void)device;
+    snprintf(name, (size_t)size, "NVIDIA A100-SXM4-80GB");
+    return 0;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    static const int known[][2] = {{13, 1410000}, {16, 108}, {36, 1593000}, {37, 5120},   {38, 41943040},
+                                   {39, 2048},    {75, 8},   {76, 0},       {81, 167936}, {82, 65536},
+                                   {97, 166912},  {106, 32}, {111, 1024}};
+    MAY_FAIL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i][0] == attribute && device == 40) {
+            *value = known[i][1];
+            return 0;
+        }
+    return 1;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    MAY_FAIL;
+    (void)device;
+    fake_cuda_retained++;
+    *context = PRIMARY;
+    return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    (void)device;
+    fake_cuda_retained--;
+    return 0;
+}
+int cuCtxGetCurrent(void **context) {
+    MAY_FAIL;
+    *context = fake_cuda_current;
+    return 0;
+}
+int cuCtxPushCurrent_v2(void *context) {
+    fake_cuda_depth++;
+    fake_cuda_current = context;
+    return 0;
+}
+int cuCtxPopCurrent_v2(void **context) {
+    fake_cuda_depth--;
+    *context = fake_cuda_current;
+    fake_cuda_current = NULL;
+    return 0;
+}
+#ifndef NO_LIBRARY
+int cuLibraryLoadData(void **library, const void *image, int *jit_options, void **jit_values, unsigned num_jit,
+                      int *options, void **values, unsigned num_options) {
+    (void)jit_options, (void)jit_values, (void)num_jit, (void)options, (void)values, (void)num_options;
+    NEEDS_CONTEXT;
+    if (memcmp(image, "\177ELF", 4) != 0 && memcmp(image, ".target", 7) != 0) return 200;
+    const char *refuse = getenv("FAKE_CUDA_REFUSE"),
+               *text = *(const char *)image == 127 ? (const char *)image + 64 : image;
+    if (refuse && strstr(text, refuse)) return 209;
+    fake_cuda_loaded++;
+    *library = &library_object;
+    return 0;
+}
+#endif
+int cuLibraryUnload(void *library) {
+    fake_cuda_loaded--;
+    return library == &library_object ? 0 : 400;
+}
+int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
+    MAY_FAIL;
+    *kernel = library;
+    return strcmp(name, "fk_forward") == 0 ? 0 : 500;
+}
+int cuKernelGetFunction(void **function, void *kernel) {
+    NEEDS_CONTEXT;
+    *function = kernel;
+    return 0;
+}
+int cuFuncGetAttribute(int *value, int attribute, void *function) {
+    (void)function;
+    *value = attribute == 4 ? 77 : 0;
+    return 0;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    (void)function;
+    if (attribute != 8) return 1;
+    fake_cuda_smem_limit = (unsigned)value;
+    return 0;
+}
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned smem_bytes, void *stream, void **params, void **extra) {
+    NEEDS_CONTEXT;
+    if (function != &library_object || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || extra) return 1;
+    fake_cuda_launches++;
+    fake_cuda_grid = grid_x;
+    fake_cuda_threads = block_x;
+    fake_cuda_smem = smem_bytes;
+    fake_cuda_stream = stream;
+    memcpy(fake_cuda_params, params[0], 200);
+    return 0;
+}
+int cuStreamSynchronize(void *stream) {
+    (void)stream;
+    NEEDS_CONTEXT;
+    return 0;
+}
+int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
+    NEEDS_CONTEXT;
+    if (bytes > (size_t)1 << 40) return 2;
+    *memory = (uintptr_t)malloc(bytes);
+    return 0;
+}
+int cuMemFree_v2(uint64_t memory) {
+    NEEDS_CONTEXT;
+    free((void *)(uintptr_t)memory);
+    return 0;
+}
+int cuMemcpyHtoD_v2(uint64_t device, const void *host, size_t bytes) {
+    NEEDS_CONTEXT;
+    memcpy((void *)(uintptr_t)device, host, bytes);
+    return 0;
+}
+int cuMemcpyDtoH_v2(void *host, uint64_t device, size_t bytes) {
+    NEEDS_CONTEXT;
+    memcpy(host, (const void *)(uintptr_t)device, bytes);
+    return 0;
+}

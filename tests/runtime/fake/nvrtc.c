@@ -1,0 +1,92 @@
+/* An NVRTC of our own, version 12.9. Its image is the options behind a cubin's ELF header, or behind PTX's .target
+ * line. FAKE_NVRTC=refuse|empty|slow|old makes it fail with a log, give no bytes, take a while, or put "old" into the
+ * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log. -DINCOMPLETE leaves a function out. */
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int fake_nvrtc_compiles;
+
+typedef struct program {
+    char image[600], log[600];
+    size_t size;
+} program;
+
+static int mode(const char *name) {
+    const char *value = getenv("FAKE_NVRTC");
+    return value && strcmp(value, name) == 0;
+}
+
+int nvrtcVersion(int *major, int *minor) {
+    *major = 12;
+    *minor = 9;
+    return 0;
+}
+int nvrtcCreateProgram(void **out, const char *text, const char *name, int num_headers, const char *const *headers,
+                       const char *const *names) {
+    (void)headers, (void)names;
+    if (!*text || !*name || num_headers) return 3;
+    *out = calloc(1, sizeof(program));
+    return 0;
+}
+int nvrtcDestroyProgram(void **p) {
+    free(*p);
+    *p = NULL;
+    return 0;
+}
+int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
+    program *self = p;
+    const char *spill = getenv("FAKE_NVRTC_SPILL");
+    __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
+    if (mode("slow")) usleep(50000);
+    if (mode("refuse")) {
+        snprintf(self->log, sizeof self->log,
+                 "templates/kernel/forward_mma.cu(12): error: identifier \"x\" is undefined\n");
+        return 6;
+    }
+    const char *cubin = strstr(options[0], "=sm_"), *ptx = strstr(options[0], "=compute_");
+    if (cubin) { /* ELF ABI version 8 keeps the SM in the second byte of e_flags */
+        const Elf64_Ehdr header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT, 0x41, 8},
+                                   .e_machine = EM_CUDA,
+                                   .e_flags = (Elf64_Word)atoi(cubin + 4) << 8};
+        memcpy(self->image, &header, self->size = sizeof header);
+    } else {
+        self->size = (size_t)snprintf(self->image, sizeof self->image, ".target sm_%s\n", ptx + 9);
+    }
+    for (int i = 0; i < num_options; i++)
+        self->size += (size_t)snprintf(self->image + self->size, sizeof self->image - self->size, "%s ", options[i]);
+    if (mode("old")) self->size += (size_t)snprintf(self->image + self->size, sizeof self->image - self->size, "old");
+    self->size++; /* the zero */
+    snprintf(self->log, sizeof self->log,
+             "ptxas info    : 0 bytes gmem\nptxas info    : Function properties for fk_forward\n"
+             "ptxas         .     16 bytes stack frame, %d bytes spill stores, %d bytes spill loads\n"
+             "ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]\n",
+             spill ? atoi(spill) : 0, spill ? atoi(spill) : 0);
+    return 0;
+}
+int nvrtcGetProgramLogSize(void *p, size_t *size) {
+    *size = strlen(((program *)p)->log) + 1;
+    return 0;
+}
+int nvrtcGetProgramLog(void *p, char *log) {
+    strcpy(log, ((program *)p)->log);
+    return 0;
+}
+int nvrtcGetCUBINSize(void *p, size_t *size) {
+    *size = mode("empty") ? 0 : ((program *)p)->size;
+    return 0;
+}
+int nvrtcGetCUBIN(void *p, char *image) {
+    memcpy(image, ((program *)p)->image, ((program *)p)->size);
+    return 0;
+}
+int nvrtcGetPTXSize(void *p, size_t *size) {
+    return nvrtcGetCUBINSize(p, size);
+}
+#ifndef INCOMPLETE
+int nvrtcGetPTX(void *p, char *image) {
+    return nvrtcGetCUBIN(p, image);
+}
+#endif

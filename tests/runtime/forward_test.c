@@ -1,0 +1,61 @@
+/* The whole way on the emulator: spelling -> plan -> text -> image -> store -> launch, against the reference. Broad
+ * random coverage is tests/random_problems.c; here is one small case of each kind of path. */
+#include "sample.h"
+
+#include <ftw.h>
+#include <unistd.h>
+
+static char store_dir[] = "/tmp/flashkiln-test-XXXXXX";
+
+static const sample samples[] = {
+    {"fwd fp16 d32 causal", "a100", 1, 2, 2, 200, 200, FK_BSHD, 0},
+    {"fwd bf16 d64 gqa causal", "a100", 2, 4, 2, 70, 150, FK_BHSD, 0},
+    {"fwd fp16 d40 dv24", "rtx3090", 1, 1, 1, 65, 33, FK_BSHD, 72},
+    {"fwd fp16 d64 causal top-left", "t4", 1, 2, 2, 130, 70, FK_BSHD, 0},
+    {"fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\"", "a100", 1, 1, 1, 150, 150, FK_BSHD, 0},
+};
+
+static void run(const sample *s, bool expect_stored) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    fk_kernel_info info;
+    options.device = "emu", options.plan_for = s->plan_for, options.cache_dir = store_dir;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    assert_true(fk_context_is_emulator(context));
+    assert_true(sample_run(context, s, &info));
+    if (info.from_store != expect_stored)
+        fail_msg("%s: from_store %d: %s", s->spelling, info.from_store, info.store_note);
+    assert_string_equal(info.image.target, "emu");
+    fk_context_destroy(context);
+}
+
+static void compiled(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        run(&samples[i], false);
+}
+
+static void from_the_store(void **state) {
+    (void)state;
+    run(&samples[0], true);
+}
+
+static int start(void **state) {
+    (void)state;
+    return mkdtemp(store_dir) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at) {
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int stop(void **state) {
+    (void)state;
+    return nftw(store_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(compiled), cmocka_unit_test(from_the_store)};
+    return cmocka_run_group_tests(tests, start, stop);
+}
