@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job on real input: attention of tests/data's activations, by build/flashkiln run. O and lse go to build/demo.
+"""The main job on real input: attention of the activations in tests/data, by build/flashkiln run, into build/demo.
 
 Run it twice: the second time the kernels come from the cache. Python's standard library is all it needs.
 """
@@ -57,7 +57,7 @@ def main():
         spellings.append(spelling)
     if present:
         return 0
-    print("\n---- No GPU here: the emulator ran the kernels. NVRTC compiles the same ones for an A100: ----", flush=True)
+    print("\n---- No GPU here, so the emulator ran them. NVRTC compiles the same kernels for an A100: ----", flush=True)
     listed = os.path.join(OUT, "kernels.txt")
     with open(listed, "w", encoding="ascii") as f:
         f.write("\n".join(spellings) + "\n")

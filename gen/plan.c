@@ -215,7 +215,8 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
 }
 
 /* Algorithm 1, line 1 of FlashAttention (Dao et al. 2022): M elements of SRAM hold a block each of Q, K, V and O. The
- * formula knows neither registers nor atoms of 16, so it is rounded down to what is legal. */
+ * formula knows neither registers nor atoms of 16, so it is rounded to what is legal: down, but for B_r
+ * where nothing below is. */
 static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t *count, fk_error *err) {
     const int d = planner->p->head_dim, elements = planner->device->smem_per_block / 2;
     const int b_c = (elements + 4 * d - 1) / (4 * d), b_r = b_c < d ? b_c : d;
@@ -223,12 +224,16 @@ static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t
     while (tile.warps > 1 && tile.warps * 16 > b_r)
         tile.warps /= 2;
     tile.block_m = b_r < 16 ? 16 : b_r / (16 * tile.warps) * (16 * tile.warps);
-    tile.block_n = b_c < 16 ? 16 : b_c > 4096 ? 4096 : b_c / 16 * 16;
+    const int largest_n = b_c < 16 ? 16 : b_c > 4096 ? 4096 : b_c / 16 * 16;
     fk_smem_layout layout;
-    fk_status status = fk_plan_judge(planner, &tile, plan, &layout, err);
-    while (status == FK_OK && !plan->legal && tile.block_n > 16) {
-        tile.block_n -= 16;
-        status = fk_plan_judge(planner, &tile, plan, &layout, err);
+    fk_status status = FK_OK;
+    for (;; tile.warps *= 2, tile.block_m *= 2) { /* where few threads must stage the copies, more rows share them */
+        tile.block_n = largest_n + 16;
+        do {
+            tile.block_n -= 16;
+            status = fk_plan_judge(planner, &tile, plan, &layout, err);
+        } while (status == FK_OK && !plan->legal && tile.block_n > 16);
+        if (status != FK_OK || plan->legal || tile.warps == 8) break;
     }
     if (status != FK_OK) return status;
     *count = 1;

@@ -29,7 +29,7 @@ typedef struct settings {
 typedef struct report {
     uint64_t seed;
     double ratio; /* error over eager's */
-    int32_t started, failed, compiled;
+    int32_t started, failed, compiled, spills;
 } report;
 
 /* ---- jobs --------------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
         verdict v = {0};
         const bool passed = shared ? random_trial(shared, &d, &v) : emulated_trial(s, &d, &v);
         if (!passed || s->verbose) describe(s, &d, &v, !passed);
-        r = (report){.seed = seed, .ratio = v.ratio, .failed = !passed, .compiled = v.compiled};
+        r = (report){.seed = seed, .ratio = v.ratio, .failed = !passed, .compiled = v.compiled, .spills = v.spills};
         if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
     }
     fk_context_destroy(shared);
@@ -124,7 +124,7 @@ static const double bin_end[] = {0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0};
 enum { NUM_BINS = sizeof bin_end / sizeof *bin_end };
 
 typedef struct summary {
-    uint64_t problems, failed, compiled, bin[NUM_BINS], worst_seed;
+    uint64_t problems, failed, compiled, spilling, bin[NUM_BINS], worst_seed;
     double worst;
 } summary;
 
@@ -132,6 +132,7 @@ static void tally(summary *all, const report *r) {
     all->problems++;
     all->failed += r->failed != 0;
     all->compiled += r->compiled != 0;
+    all->spilling += r->compiled && r->spills;
     if (r->failed) return;
     if (r->ratio > all->worst) {
         all->worst = r->ratio;
@@ -144,9 +145,11 @@ static void tally(summary *all, const report *r) {
 }
 
 static void print_summary(const settings *s, const summary *all, double seconds) {
-    printf("%llu problems on %s, %llu failed; worst error %.2f x eager's (seed %llu); %llu kernels compiled; %.0f s\n",
+    printf("%llu problems on %s, %llu failed; worst error %.2f x eager's (seed %llu); "
+           "%llu kernels compiled, %llu of them spill registers; %.0f s\n",
            (unsigned long long)all->problems, s->device, (unsigned long long)all->failed, all->worst,
-           (unsigned long long)all->worst_seed, (unsigned long long)all->compiled, seconds);
+           (unsigned long long)all->worst_seed, (unsigned long long)all->compiled, (unsigned long long)all->spilling,
+           seconds);
     printf("error / eager's:");
     for (int i = 0; i < NUM_BINS; i++)
         printf("  <= %.2f: %llu", bin_end[i], (unsigned long long)all->bin[i]);

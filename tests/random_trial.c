@@ -138,7 +138,8 @@ static bool find_kernel(trial *t) {
     if (!call(t, "kernel", fk_kernel_create(t->context, &t->problem, &t->kernel))) return false;
     if (!call(t, "describe", fk_kernel_describe(t->kernel, &info))) return false;
     t->verdict->compiled = !info.from_store;
-    return info.image.spill_bytes == 0 || complain(t, "%d bytes of registers are spilled", info.image.spill_bytes);
+    t->verdict->spills = info.image.spill_bytes > 0;
+    return true;
 }
 
 static bool execute(trial *t, uint16_t *o) {

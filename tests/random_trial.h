@@ -13,6 +13,7 @@
 typedef struct verdict {
     double ratio;  /* error over eager's; 0 if it came to no comparison */
     bool compiled; /* the kernel was not in the store */
+    bool spills;   /* it keeps registers in memory: slow, not wrong */
     char complaint[1024];
 } verdict;
 

@@ -36,6 +36,18 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
     static constexpr int period = step < 8 ? 8 / step : 1; // passes after which the swizzle repeats
     const Element *src;
     i64 row_stride;
+
+    // Where in a tile this thread's passes go.
+    struct Destination {
+        u32 first[period], pitch;
+        __device__ __forceinline__ Destination(u32 tile) {
+            const int chunk = threadIdx.x % lanes, row = threadIdx.x / lanes;
+#pragma unroll
+            for (int i = 0; i < period; ++i) first[i] = tile + tile_offset<ROWS, COLS>(row + i * step, chunk);
+            pitch = COLS % 64 == 0 ? 128 : opaque(tile_pitch<COLS>(chunk));
+        }
+        __device__ __forceinline__ u32 pass(int i) const { return first[i % period] + i / period * (period * step) * pitch; }
+    };
 @ if not arch.async_copy then
     uint4 staged[passes]; // no asynchronous copy here: the tile waits in registers between issue and land
 @ end
@@ -50,17 +62,21 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
     template <bool WHOLE> __device__ __forceinline__ void issue(u32 tile, int num_rows) {
         const int chunk = threadIdx.x % lanes, row_0 = threadIdx.x / lanes;
         const i64 pass_stride = opaque(step * row_stride);
+        const bool in_memory = COLS == COLS_IN_MEMORY || chunk * 8 < COLS_IN_MEMORY;
+        const Destination to(tile);
         const Element *from = src;
+        if (has_chunk()) {
 #pragma unroll
-        for (int i = 0; i < passes; ++i) {
-            const int row = row_0 + i * step;
-            const bool valid = (WHOLE || row < num_rows) && (COLS == COLS_IN_MEMORY || chunk * 8 < COLS_IN_MEMORY);
+            for (int i = 0; i < passes; ++i) {
+                const int row = row_0 + i * step;
+                const bool valid = in_memory && (WHOLE || row < num_rows);
 @ if arch.async_copy then
-            if (inside(row, chunk)) cp_async_16(tile + offset(i), from, valid);
+                if (has_row(row)) cp_async_16(to.pass(i), from, valid);
 @ else
-            staged[i] = valid && inside(row, chunk) ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
+                staged[i] = valid && has_row(row) ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
 @ end
-            from += pass_stride;
+                from += pass_stride;
+            }
         }
 @ if arch.async_copy then
         cp_async_commit();
@@ -72,22 +88,16 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
 @ if arch.async_copy then
         cp_async_wait<IN_FLIGHT>();
 @ else
-        const int chunk = threadIdx.x % lanes, row_0 = threadIdx.x / lanes;
+        if (!has_chunk()) return;
+        const Destination to(tile);
 #pragma unroll
         for (int i = 0; i < passes; ++i) {
-            const int row = row_0 + i * step;
-            if (inside(row, chunk)) st_shared_v4(tile + offset(i), staged[i]);
+            if (has_row(threadIdx.x / lanes + i * step)) st_shared_v4(to.pass(i), staged[i]);
         }
 @ end
     }
 
-    // Where pass i of this thread goes.
-    static __device__ __forceinline__ u32 offset(int i) {
-        const int chunk = threadIdx.x % lanes, row = threadIdx.x / lanes + i % period * step;
-        return tile_offset<ROWS, COLS>(row, chunk) + i / period * (period * step) * tile_pitch<COLS>(chunk);
-    }
-
-    static __device__ __forceinline__ bool inside(int row, int chunk) {
-        return (lanes * 8 == COLS || chunk * 8 < COLS) && (ROWS % step == 0 || row < ROWS);
-    }
+    // Where the lanes do not fit a row, or the threads the tile, some have nothing to copy.
+    static __device__ __forceinline__ bool has_chunk() { return lanes * 8 == COLS || threadIdx.x % lanes * 8 < COLS; }
+    static __device__ __forceinline__ bool has_row(int row) { return ROWS % step == 0 || row < ROWS; }
 };

@@ -223,7 +223,7 @@ static void test_paper_rule(void **state) {
                          4);
         assert_int_equal(plans->block_n, b_c_legal);
         assert_int_equal(plans->block_m, b_r_legal);
-        assert_true(b_c_legal <= b_c && (b_r_legal <= b_r || b_r_legal == 16));
+        assert_true(b_c_legal <= b_c && (b_r_legal <= b_r || b_r_legal == 16 || b_c_legal == 16));
         plans->reason[0] = 0;
         check_list(plans, 1, &device);
         free(plans);
