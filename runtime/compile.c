@@ -102,6 +102,17 @@ static void *find_library(char *tried, size_t size) {
     return library;
 }
 
+/* NVRTC loads libnvrtc-builtins by its bare name; where it lies in a folder of its own beside NVRTC (a PyPI package),
+ * that name must be known before. Elsewhere the loader finds it, so a failure here means nothing. */
+static void load_builtins(const char *library_path, int major, int minor) {
+    const char *slash = strrchr(library_path, '/');
+    char path[1100];
+    if (!slash) return;
+    snprintf(path, sizeof path, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - library_path), library_path, major,
+             minor);
+    (void)dlopen(path, RTLD_LAZY | RTLD_GLOBAL);
+}
+
 static fk_status open_locked(fk_error *err) {
     char tried[1600] = "";
     void *library = find_library(tried, sizeof tried);
@@ -127,6 +138,7 @@ static fk_status open_locked(fk_error *err) {
     if (dladdr(*(void **)&table.Version, &where)) {
         id.base = (uintptr_t)where.dli_fbase;
         dl_iterate_phdr(find_build_id, &id);
+        load_builtins(where.dli_fname, major, minor);
     }
     snprintf(table.identity, sizeof table.identity, "NVRTC %d.%d (build %s)", major, minor,
              *id.hex ? id.hex : "unknown");

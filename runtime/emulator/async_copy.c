@@ -56,5 +56,5 @@ void fk_cp_async_wait(int groups_left) {
         fk_smem_set_in_flight(lane, copy->dst, 16, false);
     }
     lane->num_copies -= done;
-    memmove(lane->copies, lane->copies + done, lane->num_copies * sizeof *lane->copies);
+    if (lane->num_copies) memmove(lane->copies, lane->copies + done, lane->num_copies * sizeof *lane->copies);
 }
