@@ -90,13 +90,9 @@ void fk_sha256_finish(fk_sha256 *sha, uint8_t out[32]) {
         out[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-void fk_sha256_hex(const void *const *parts, const size_t *sizes, size_t n, char out[65]) {
-    fk_sha256 sha;
+void fk_sha256_finish_hex(fk_sha256 *sha, char out[65]) {
     uint8_t digest[32];
-    fk_sha256_start(&sha);
-    for (size_t i = 0; i < n; ++i)
-        fk_sha256_add(&sha, parts[i], sizes[i]);
-    fk_sha256_finish(&sha, digest);
+    fk_sha256_finish(sha, digest);
     for (int i = 0; i < 32; ++i) {
         out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];

@@ -15,8 +15,8 @@ void fk_sha256_start(fk_sha256 *sha);
 void fk_sha256_add(fk_sha256 *sha, const void *bytes, size_t size);
 void fk_sha256_finish(fk_sha256 *sha, uint8_t out[32]);
 
-/** Hash of the parts one behind the other, as 64 lower-case hex digits. Nothing marks where a part ends: callers whose
- *  parts vary in length put a byte between them that no part contains. */
-void fk_sha256_hex(const void *const *parts, const size_t *sizes, size_t n, char out[65]);
+/** As 64 lower-case hex digits. Nothing marks where one fk_sha256_add ended and the next began: callers whose parts
+ * vary in length put a byte between them that no part contains. */
+void fk_sha256_finish_hex(fk_sha256 *sha, char out[65]);
 
 #endif

@@ -1,4 +1,4 @@
-/* The store's three acts: open, get, put. */
+/* The store's acts on one entry: open, get, put, drop. */
 #include "internal.h"
 
 #include <errno.h>
@@ -108,6 +108,22 @@ bool fk_store_put(fk_store *store, const fk_entry *entry, char *note_text, size_
     }
     store->vfs->close(root);
     return stored;
+}
+
+void fk_store_drop(fk_store *store, const char key[65], const char *target) {
+    const fk_vfs *vfs = store->vfs;
+    const fk_note none = {NULL, 0};
+    char name[FK_ENTRY_NAME_MAX];
+    if (store->reason[0] || !store->writable || !fk_key_valid(key) || !fk_target_valid(target)) return;
+    fk_entry_name_join(key, target, name);
+    const int root = fk_store_open_root(store, false, none);
+    if (root < 0) return;
+    const int shard = fk_store_open_shard(store, root, key, false, none);
+    if (shard >= 0) {
+        vfs->unlink(shard, name); /* gone already, or it stays: the put will say so */
+        vfs->close(shard);
+    }
+    vfs->close(root);
 }
 
 void fk_entry_free(fk_entry *entry) {

@@ -53,6 +53,8 @@ void fk_store_entry_path(const fk_store *store, const char key[65], const char *
 bool fk_store_get(fk_store *store, const char key[65], const char *target, fk_entry *out, char *note, size_t note_size);
 /** Publishes one entry; the first writer of a key wins. `note` becomes "stored", or says why not; false is no error. */
 bool fk_store_put(fk_store *store, const fk_entry *entry, char *note, size_t note_size);
+/** Removes an entry that its device refuses, so that a put can replace it; in mode NORMAL only. */
+void fk_store_drop(fk_store *store, const char key[65], const char *target);
 /** Frees image and text, and makes them null. */
 void fk_entry_free(fk_entry *entry);
 

@@ -35,6 +35,9 @@ fk_status fk_expr_pool_check(const fk_expr_pool *pool, fk_error *err);
  *  expected: unknown name (lists the known ones), wrong type, unbalanced parenthesis, trailing text, too deep. */
 fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
                         const fk_expr **out, fk_error *err);
+/** The same for what must be a bool; `what` ("keep") names it where it is not. */
+fk_status fk_expr_parse_predicate(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols,
+                                  size_t num_symbols, const char *what, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);

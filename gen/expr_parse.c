@@ -11,6 +11,7 @@ typedef struct parser {
     const fk_expr_symbol *symbols;
     size_t num_symbols;
     int nesting;
+    size_t root; /* byte of the operator, name or number read last: operands come first, so in the end the whole's */
 } parser;
 
 static const fk_expr *parse_select(parser *p);
@@ -71,6 +72,7 @@ static const fk_expr *make(parser *p, size_t at, fk_expr_op op, const fk_expr *a
     for (int i = 0; i < fk_expr_op_table[op].arity; ++i) {
         if (!arg[i]) return NULL;
     }
+    p->root = at;
     if (op == OP_WIDEN && a->type == FK_EXPR_FLOAT) return a;
     if (!check_operands(p, at, op, arg)) return NULL;
     const fk_expr *e = fk_expr_node(p->pool, op, a, b, c);
@@ -144,7 +146,8 @@ static const fk_expr *parse_call(parser *p, const fk_expr_token *name) {
     return make(p, name->start, op, arg[0], arg[1], arg[2]);
 }
 
-static const fk_expr *parse_read(parser *p, const fk_expr_symbol *symbol, const char *name) {
+/* `at`: where the array's name stands. */
+static const fk_expr *parse_read(parser *p, size_t at, const fk_expr_symbol *symbol, const char *name) {
     const fk_expr *index[2] = {NULL, NULL};
     for (int i = 0; i < symbol->rank; ++i) {
         const size_t opened = p->lex.token.start;
@@ -159,6 +162,7 @@ static const fk_expr *parse_read(parser *p, const fk_expr_symbol *symbol, const 
             return fk_expr_complain(&p->lex, start, "an index is an int, not %s", type_name(index[i]->type));
         if (!close_with(p, "]", opened)) return NULL;
     }
+    p->root = at;
     const fk_expr *e = fk_expr_read(p->pool, name, symbol->type, index[0], index[1]);
     if (e && e->depth > FK_EXPR_MAX_PARSE_DEPTH)
         return fk_expr_complain(&p->lex, p->lex.token.start, "too deep: the limit is %d", FK_EXPR_MAX_PARSE_DEPTH);
@@ -176,7 +180,7 @@ static const fk_expr *parse_name(parser *p) {
         if (!spells(p, &token, symbol->name)) continue;
         const char *name = fk_expr_pool_name(p->pool, symbol->name, token.length);
         if (!name) return NULL;
-        if (symbol->rank > 0) return parse_read(p, symbol, name);
+        if (symbol->rank > 0) return parse_read(p, token.start, symbol, name);
         if (fk_expr_lex_is(&p->lex, "["))
             return fk_expr_complain(&p->lex, p->lex.token.start, "'%s' is no array", symbol->name);
         return fk_expr_scalar(p->pool, name, symbol->type);
@@ -186,6 +190,7 @@ static const fk_expr *parse_name(parser *p) {
 
 static const fk_expr *parse_primary(parser *p) {
     const fk_expr_token token = p->lex.token;
+    p->root = token.start;
     if (token.kind == TOKEN_NAME) return parse_name(p);
     if (token.kind == TOKEN_INT || token.kind == TOKEN_FLOAT) {
         fk_expr_lex_next(&p->lex);
@@ -215,6 +220,7 @@ static const fk_expr *parse_unary(parser *p) {
     --p->nesting;
     if (op == OP_COUNT && e && e->type == FK_EXPR_BOOL)
         return fk_expr_complain(&p->lex, at, "'+' takes numbers, not bool");
+    p->root = at;
     if (op == OP_NEG && e && e->op == OP_INT) return fk_expr_int(p->pool, -e->i); /* -5 is a constant */
     if (op == OP_NEG && e && e->op == OP_FLOAT) return fk_expr_float(p->pool, -e->f);
     return op == OP_COUNT ? e : make(p, at, op, e, NULL, NULL);
@@ -253,8 +259,9 @@ static const fk_expr *parse_select(parser *p) {
     return e;
 }
 
-fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
-                        const fk_expr **out, fk_error *err) {
+/* `what`: null, or the name of an expression that must be a bool. */
+static fk_status parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
+                       const char *what, const fk_expr **out, fk_error *err) {
     if (fk_expr_pool_check(pool, err) != FK_OK) return fk_expr_pool_check(pool, NULL);
     parser p = {.pool = pool, .symbols = symbols, .num_symbols = num_symbols};
     fk_expr_lex_start(&p.lex, text, err);
@@ -263,8 +270,20 @@ fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symb
     if (e && p.lex.status == FK_OK && token.kind != TOKEN_END)
         fk_expr_complain(&p.lex, token.start, "expected an operator or the end, found '%.*s'",
                          token.length < 64 ? (int)token.length : 64, text + token.start);
+    if (e && p.lex.status == FK_OK && what && e->type != FK_EXPR_BOOL)
+        fk_expr_complain(&p.lex, p.root, "%s must be a bool, such as k <= q, not %s", what, type_name(e->type));
     if (p.lex.status != FK_OK) return p.lex.status;
     if (!e) return fk_expr_pool_check(pool, err);
     *out = e;
     return FK_OK;
+}
+
+fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
+                        const fk_expr **out, fk_error *err) {
+    return parse(pool, text, symbols, num_symbols, NULL, out, err);
+}
+
+fk_status fk_expr_parse_predicate(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols,
+                                  size_t num_symbols, const char *what, const fk_expr **out, fk_error *err) {
+    return parse(pool, text, symbols, num_symbols, what, out, err);
 }

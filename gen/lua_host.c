@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +98,16 @@ static const fk_embedded_file *find_embedded(const char *path) {
     return NULL;
 }
 
-/* The file of template_dir that stands before an embedded one. False: there is none. */
-static bool override_path(const fk_lua *lua, const char *path, char *out, size_t size, struct stat *info) {
+const char *fk_template_dir(void) {
+    const char *dir = secure_getenv("FLASHKILN_TEMPLATE_DIR");
+    return dir && *dir ? dir : NULL;
+}
+
+/* The file of template_dir (may be null) that stands before an embedded one. False: there is none. */
+static bool override_path(const char *template_dir, const char *path, char *out, size_t size, struct stat *info) {
     static const char prefix[] = "templates/";
-    if (!lua->template_dir || strncmp(path, prefix, sizeof prefix - 1) != 0) return false;
-    const int n = snprintf(out, size, "%s/%s", lua->template_dir, path + sizeof prefix - 1);
+    if (!template_dir || strncmp(path, prefix, sizeof prefix - 1) != 0) return false;
+    const int n = snprintf(out, size, "%s/%s", template_dir, path + sizeof prefix - 1);
     return n >= 0 && (size_t)n < size && stat(out, info) == 0;
 }
 
@@ -113,10 +117,14 @@ static void check_path(lua_State *L, const char *path, size_t size) {
     }
 }
 
-int fk_lua_has_file(lua_State *L, const char *path) {
+bool fk_template_exists(const char *template_dir, const char *path) {
     char full[4096];
     struct stat info;
-    return override_path(host_of(L), path, full, sizeof full, &info) || find_embedded(path);
+    return override_path(template_dir, path, full, sizeof full, &info) || find_embedded(path);
+}
+
+bool fk_lua_has_file(lua_State *L, const char *path) {
+    return fk_template_exists(host_of(L)->template_dir, path);
 }
 
 /* Reads into memory that Lua owns, so that nothing between open and close can raise. */
@@ -145,7 +153,8 @@ static const char *read_override(lua_State *L, const char *path, const struct st
 static const char *push_file(lua_State *L, const char *path, size_t *size) {
     char full[4096];
     struct stat info;
-    if (override_path(host_of(L), path, full, sizeof full, &info)) return read_override(L, full, &info, size);
+    if (override_path(host_of(L)->template_dir, path, full, sizeof full, &info))
+        return read_override(L, full, &info, size);
     const fk_embedded_file *file = find_embedded(path);
     if (!file) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: no such template", path);
     lua_pushnil(L);
@@ -221,8 +230,10 @@ static void open_sandbox(lua_State *L, void *arg) {
 
 fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_lua **out, fk_error *err) {
     struct stat info;
+    if (!template_dir) template_dir = fk_template_dir();
     if (template_dir && (stat(template_dir, &info) != 0 || !S_ISDIR(info.st_mode))) {
-        return fk_fail(err, FK_IO, "template_dir is \"%s\": must be a directory", template_dir);
+        return fk_fail(err, FK_IO, "template_dir (or FLASHKILN_TEMPLATE_DIR) is \"%s\": must be a directory",
+                       template_dir);
     }
     fk_lua *lua = calloc(1, sizeof *lua);
     if (!lua) return fk_fail(err, FK_NO_MEMORY, "no memory for a Lua state");

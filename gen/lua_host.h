@@ -7,6 +7,8 @@
 
 #include "error.h"
 
+#include <stdbool.h>
+
 typedef struct lua_State lua_State; /* lua.h */
 typedef struct fk_lua fk_lua;
 
@@ -16,7 +18,12 @@ typedef struct fk_lua_limits {
     int64_t fail_at;      /* tests: allocations from this one on fail; 0 = never */
 } fk_lua_limits;
 
-/** `template_dir` (may be null) stands before the embedded templates/ and must outlive the state.
+/** What a null template_dir means: $FLASHKILN_TEMPLATE_DIR, or null. */
+const char *fk_template_dir(void);
+/** Whether "templates/mask/causal.lua" exists, in template_dir (may be null: none) or embedded. */
+bool fk_template_exists(const char *template_dir, const char *path);
+
+/** `template_dir` (null: fk_template_dir) stands before the embedded templates/ and must outlive the state.
  *  `limits`: null = the defaults. */
 fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_lua **out, fk_error *err);
 void fk_lua_close(fk_lua *lua);
@@ -33,8 +40,8 @@ _Noreturn void fk_lua_raise(lua_State *L, fk_status status, const char *format, 
     __attribute__((format(printf, 3, 4)));
 /** Runs a file ("templates/mask/causal.lua") and pushes the one value it returns. */
 void fk_lua_run(lua_State *L, const char *path);
-/** Whether such a file exists, in template_dir or embedded. */
-int fk_lua_has_file(lua_State *L, const char *path);
+/** fk_template_exists in the state's own template_dir. */
+bool fk_lua_has_file(lua_State *L, const char *path);
 /** read_file(path) -> text, as a Lua function. */
 int fk_lua_read_file(lua_State *L);
 /** Lets the table on top fall back on the library of Lua files; what is in neither is nil. */

@@ -245,6 +245,16 @@ static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t
     return FK_OK;
 }
 
+/* None of the `count` plans is legal. */
+static fk_status fail_illegal(const fk_device_info *device, const fk_plan_info *plans, size_t count, fk_error *err) {
+    const fk_plan_info *last = &plans[count - 1];
+    const char *gpu = device->key[0] ? device->key : device->name;
+    if (count > 1 && strcmp(plans[0].reason, last->reason) == 0) /* the problem is at fault, not a tiling */
+        return fk_fail(err, FK_UNSUPPORTED, "no plan for %s (sm_%d): %s", gpu, device->sm, last->reason);
+    return fk_fail(err, FK_UNSUPPORTED, "no plan for %s (sm_%d): of %zu tilings, the last one (%d x %d, %d warps): %s",
+                   gpu, device->sm, count, last->block_m, last->block_n, last->warps, last->reason);
+}
+
 fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                             fk_plan_info **plans, size_t *count, fk_error *err) {
     const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
@@ -264,13 +274,7 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
         status = enumerate_paper(&planner, list, &n, err);
     else
         status = enumerate_model(&planner, list, &n, err);
-    if (status == FK_OK && !list[0].legal) {
-        const fk_plan_info *last = &list[n - 1];
-        status =
-            fk_fail(err, FK_UNSUPPORTED, "no plan for %s (sm_%d): of %zu tilings, the last one (%d x %d, %d warps): %s",
-                    device->key[0] ? device->key : device->name, device->sm, n, last->block_m, last->block_n,
-                    last->warps, last->reason);
-    }
+    if (status == FK_OK && !list[0].legal) status = fail_illegal(device, list, n, err);
     fk_planner_close(&planner);
     if (status != FK_OK) {
         free(list);

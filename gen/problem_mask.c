@@ -13,19 +13,32 @@ const fk_expr_symbol fk_mask_symbols[FK_MASK_NUM_SYMBOLS] = {
     {"seqlen_q", FK_EXPR_INT, 0}, {"seqlen_k", FK_EXPR_INT, 0}, {"diag", FK_EXPR_INT, 0},
 };
 
+enum { MASK_PATH = 64 };
+static const char folder[] = "templates/mask/";
+
+/* False: no file has such a name. */
+static bool mask_path(const char *name, size_t length, char out[MASK_PATH]) {
+    if (length < 1 || length >= sizeof((fk_mask *)0)->name) return false;
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") < length) return false;
+    snprintf(out, MASK_PATH, "%s%.*s.lua", folder, (int)length, name);
+    return true;
+}
+
+bool fk_mask_exists(const char *name, size_t length) {
+    char path[MASK_PATH];
+    return mask_path(name, length, path) && fk_template_exists(fk_template_dir(), path);
+}
+
 void fk_mask_names(char *out, size_t size) {
-    static const char prefix[] = "templates/mask/";
+    const char *dir = fk_template_dir();
     size_t used = 0;
     out[0] = 0;
-    for (const fk_embedded_file *file = fk_embedded; file->path; ++file) {
-        if (strncmp(file->path, prefix, sizeof prefix - 1) != 0) continue;
-        const char *name = file->path + sizeof prefix - 1;
-        const size_t length = strcspn(name, ".");
-        if (used + length + 2 > size) return;
-        out[used++] = ' ';
-        memcpy(out + used, name, length);
-        out[used += length] = 0;
+    for (const fk_embedded_file *file = fk_embedded; file->path && used < size; ++file) {
+        if (strncmp(file->path, folder, sizeof folder - 1) != 0) continue;
+        const char *name = file->path + sizeof folder - 1;
+        used += (size_t)snprintf(out + used, size - used, " %.*s", (int)strcspn(name, "."), name);
     }
+    if (dir && used < size) snprintf(out + used, size - used, ", and the files of %s/mask", dir);
 }
 
 typedef struct load_call {
@@ -35,10 +48,8 @@ typedef struct load_call {
 
 static void load_body(lua_State *L, void *arg) {
     const load_call *call = arg;
-    char path[64];
-    snprintf(path, sizeof path, "templates/mask/%s.lua", call->name);
-    if (strspn(call->name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(call->name) ||
-        !fk_lua_has_file(L, path)) {
+    char path[MASK_PATH];
+    if (!mask_path(call->name, strlen(call->name), path) || !fk_lua_has_file(L, path)) {
         char known[512];
         fk_mask_names(known, sizeof known);
         fk_lua_raise(L, FK_BAD_PROBLEM, "unknown mask \"%s\"; known:%s", call->name, known);
@@ -61,12 +72,7 @@ fk_status fk_mask_parse(fk_expr_pool *pool, const char *text, const fk_mask_file
         *symbol = (fk_expr_symbol){.type = FK_EXPR_INT};
         memcpy(symbol->name, file->param[i], sizeof symbol->name);
     }
-    const fk_status status = fk_expr_parse(pool, text, symbols, count, out, err);
-    if (status != FK_OK) return status;
-    static const char *const types[] = {"an int", "a float", "a bool"};
-    const fk_expr_type type = fk_expr_type_of(*out);
-    if (type == FK_EXPR_BOOL) return FK_OK;
-    return fk_fail(err, FK_BAD_PROBLEM, "keep is %s: must be a bool, such as k <= q\n    %s", types[type], text);
+    return fk_expr_parse_predicate(pool, text, symbols, count, "keep", out, err);
 }
 
 /* Renames the params of the mask'th term: left -> window0_left. */

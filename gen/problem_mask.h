@@ -20,7 +20,9 @@ fk_status fk_mask_file_load(fk_lua *lua, const char *name, fk_mask_file *out, fk
 /** Parses a predicate over fk_mask_symbols and the params of `file` (may be null). */
 fk_status fk_mask_parse(fk_expr_pool *pool, const char *text, const fk_mask_file *file, const fk_expr **out,
                         fk_error *err);
-/** Names of the built-in mask files, each with a space before it. */
+/** Whether a spelling may say it: templates/mask/NAME.lua, built in or in fk_template_dir. `name` need not end. */
+bool fk_mask_exists(const char *name, size_t length);
+/** For messages: the names of the built-in mask files, each with a space before it, and where more are looked for. */
 void fk_mask_names(char *out, size_t size);
 
 #endif

@@ -134,9 +134,7 @@ static fk_status read_keep(reader *r, const char *word) {
 static fk_status read_mask(reader *r, const char *word) {
     fk_mask *mask = add_mask(r, word);
     if (!mask) return FK_BAD_PROBLEM;
-    const size_t length = (size_t)(r->at - word);
-    if (length >= sizeof mask->name) return unknown_word(r, word);
-    memcpy(mask->name, word, length);
+    memcpy(mask->name, word, (size_t)(r->at - word)); /* fk_mask_exists knows no longer name */
     if (*r->at != '(') return FK_OK;
     do {
         if (mask->num_values == FK_MAX_MASK_VALUES) {
@@ -189,12 +187,7 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_BOTTOM_RIGHT);
         }
     }
-    char masks[512], wanted[72];
-    snprintf(wanted, sizeof wanted, " %.*s ", (int)(length < 64 ? length : 64), word);
-    fk_mask_names(masks, sizeof masks - 1);
-    strcat(masks, " ");
-    if (length == 0 || !strstr(masks, wanted)) return unknown_word(r, word);
-    return read_mask(r, word);
+    return fk_mask_exists(word, length) ? read_mask(r, word) : unknown_word(r, word);
 }
 
 fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) {

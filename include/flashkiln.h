@@ -5,16 +5,19 @@
  *     fk_problem  --plan-->  CUDA text  --NVRTC-->  cubin  --store-->  fk_kernel  --fk_execute-->  O, lse
  *
  * A problem says *what* is computed and is fixed when a kernel is made. Sizes, strides and the softmax scale
- * are run-time values of fk_args. Everything from fk_plan_list to fk_build works without a GPU.
+ * are run-time values of fk_args. Everything up to fk_build works without a GPU, but for names such as "cuda:0".
  *
  * Conventions
  *   - Every call that can fail returns fk_status; outputs are written on FK_OK only.
  *   - fk_last_error() holds one sentence for the calling thread: field, value, limit.
- *   - Structs that start with struct_size are initialised by their FK_..._INIT macro; zero means default, and
- *     new fields are only ever added at the end.
- *   - Threads: contexts and kernels may be shared between threads without locking, except that destroying an
- *     object must not race with its use.
+ *   - Any call may return FK_BAD_ARGUMENT (a null pointer, a wrong struct_size) and FK_NO_MEMORY; other codes are named
+ *     with each function.
+ *   - Structs that start with struct_size are initialised by their FK_..._INIT macro; zero means default. struct_size
+ *     tells a program that was compiled for another version: before 1.0, both must be of the same one.
+ *   - Threads: every function may be called from any thread. Contexts and kernels may be shared between threads
+ *     without locking, except that destroying a handle must not race with its use.
  *   - Strides are in elements, sizes in bytes, times in microseconds or milliseconds as named.
+ *   - Options that are null are the defaults of their FK_..._INIT macro.
  */
 #ifndef FLASHKILN_H
 #define FLASHKILN_H
@@ -41,18 +44,18 @@ extern "C" {
 /** Status codes; the numbers never change. */
 typedef enum fk_status {
     FK_OK = 0,
-    FK_BAD_ARGUMENT = 10,    /**< a run-time argument: null or misaligned pointer, shape, stride */
+    FK_BAD_ARGUMENT = 10,    /**< a run-time argument: null or misaligned pointer, shape, stride, option */
     FK_BAD_PROBLEM = 20,     /**< the problem or its spelling is invalid */
     FK_UNSUPPORTED = 30,     /**< valid, but no plan or template covers it on that GPU */
-    FK_NO_DEVICE = 40,       /**< no such GPU, or no driver on this machine */
+    FK_NO_DEVICE = 40,       /**< no such GPU, or no usable driver on this machine */
     FK_NO_COMPILER = 50,     /**< NVRTC (or, for the emulator, a C++ compiler) cannot be found */
     FK_COMPILE_FAILED = 60,  /**< the compiler refused the text; its log names template lines */
     FK_NO_JIT = 70,          /**< compiling is forbidden by the cache mode and no entry was found */
     FK_NO_MEMORY = 80,       /**< host or device allocation failed; nothing leaked */
-    FK_IO = 90,              /**< a file could not be read or written */
+    FK_IO = 90,              /**< a file or directory could not be read or written */
     FK_TEMPLATE_ERROR = 100, /**< a Lua template failed; the message holds file and line */
     FK_LAUNCH_FAILED = 110,  /**< the driver refused a load or launch, or the kernel faulted */
-    FK_CHECK_FAILED = 120,   /**< a kernel or cache entry failed its check */
+    FK_CHECK_FAILED = 120,   /**< the device refuses a stored kernel, and compiling it anew is forbidden */
     FK_INTERNAL = 900        /**< a bug in this library */
 } fk_status;
 
@@ -77,11 +80,13 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 #define FK_MAX_EXPR 240      /**< bytes of one expression, with its terminating zero */
 #define FK_MAX_SPELLING 2048 /**< bytes of any spelling, with its terminating zero */
 #define FK_MAX_HEAD_DIM 256
+/** Of seqlen_k. Of seqlen_q too, but a launch takes at most 65,535 query tiles: 65,535 x block_m of the kernel's plan,
+ * which is 4,194,240 rows for block_m 64. */
 #define FK_MAX_SEQLEN (1 << 30)
 
 /** One mask: a named file of templates/mask with its run-time values, or (name empty) a predicate of the caller's. */
 typedef struct fk_mask {
-    char name[32];          /**< "causal", "window", ...; "" when expr is given */
+    char name[32];          /**< "causal", "window", ..., or a file of your own: docs/templates.md; "" with expr */
     char expr[FK_MAX_EXPR]; /**< predicate: true where query q sees key k; docs/expressions.md */
     int32_t num_values;
     int32_t value[FK_MAX_MASK_VALUES]; /**< in the order of the file's params; |value| <= FK_MAX_SEQLEN */
@@ -100,31 +105,46 @@ typedef struct fk_problem {
     fk_mask mask[FK_MAX_MASKS];
 } fk_problem;
 
-#define FK_PROBLEM_INIT {sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, {{{0}, {0}, 0, {0}}}}
+#define FK_PROBLEM_INIT                                                                                                \
+    {                                                                                                                  \
+        sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, {                                                                     \
+            {                                                                                                          \
+                {0}, {0}, 0, {                                                                                         \
+                    0                                                                                                  \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
 
 /** Reads a one-line spelling, such as
  *      fwd bf16 d128 causal
  *      fwd fp16 d64 dv128 gqa window(1024,0) top-left
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
- *  Words may come in any order after the op; they are canonicalised.
- *  @return FK_BAD_PROBLEM: the message shows the spelling with a caret under the offending column. */
+ *  Words may come in any order after the op; they are canonicalised. Masks are the built-in ones and the files of
+ *  $FLASHKILN_TEMPLATE_DIR/mask; here and below, where a function has no template_dir.
+ *  @return FK_BAD_PROBLEM: the message shows the spelling, or the expression in it, with a caret under the offending
+ *          column; FK_TEMPLATE_ERROR, FK_IO: a mask's file */
 FK_API fk_status fk_problem_parse(const char *spelling, fk_problem *out);
-/** Writes the canonical spelling (parse(spell(p)) == canonical(p)). @return FK_BAD_ARGUMENT if `size` is too small. */
+/** Writes the canonical spelling: parse(spell(p)) == canonical(p). FK_MAX_SPELLING bytes always suffice.
+ *  @return FK_BAD_ARGUMENT: `size` is too small; else as fk_problem_canonical */
 FK_API fk_status fk_problem_spell(const fk_problem *problem, char *out, size_t size);
-/** Checks every field and fills defaults; equal problems become equal bytes. `out` may be `problem`. */
+/** Checks every field and fills defaults; equal problems become equal bytes. `out` may be `problem`. Every function
+ * that takes a problem does this itself.
+ *  @return FK_BAD_PROBLEM: names the field; FK_TEMPLATE_ERROR, FK_IO: a mask's file */
 FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out);
 /** Reads a file of spellings: NAME.lua, sandboxed Lua that returns an array of strings; any other name, text with one
  *  spelling a line, in which blank lines and lines that start with # are skipped. Each spelling is checked.
  *  `*spellings` holds `*count` strings and lies in one block: one fk_free frees all. At most 65,536 spellings.
- *  @return FK_IO: the file cannot be read; FK_BAD_PROBLEM: names file and entry; FK_TEMPLATE_ERROR: Lua's file and line */
+ *  @return FK_IO: the file cannot be read; FK_BAD_PROBLEM: names file and entry; FK_TEMPLATE_ERROR: Lua's file and line
+ */
 FK_API fk_status fk_problem_list(const char *path, char ***spellings, size_t *count);
 
 /* ---- devices ------------------------------------------------------------------------------------------ */
 
 /** A GPU, from the built-in table or from a live one. Rates are per SM and clock. */
 typedef struct fk_device_info {
-    char name[64]; /**< "NVIDIA A100-SXM4-80GB" */
-    char key[32];  /**< "a100", as given to --gpu; "" for a live GPU that the table does not know */
+    char name[64];   /**< "NVIDIA A100-SXM4-80GB" */
+    char key[32];    /**< "a100", as given to --gpu; "" for a live GPU that the table does not know */
     int32_t ordinal; /**< CUDA ordinal; -1 when it is not on this machine */
     int32_t sm;      /**< 75, 80, 86, 89, 90, 100, 120 */
     int32_t num_sms;
@@ -143,9 +163,9 @@ typedef struct fk_device_info {
     double smem_rate;  /**< shared-memory bytes */
 } fk_device_info;
 
-/** Number of GPUs in the built-in table. */
+/** Number of GPUs in the built-in table; it never changes while the program runs. */
 FK_API size_t fk_device_table_size(void);
-/** Entry `index` of the table. */
+/** Entry `index` of the table; its ordinal is -1. @return FK_BAD_ARGUMENT: `index` is beyond the table */
 FK_API fk_status fk_device_table(size_t index, fk_device_info *out);
 /** Finds "a100", "rtx3090", ... in the table, or "cuda:N" among the GPUs present.
  *  @return FK_NO_DEVICE: unknown; the message lists the known keys. */
@@ -155,23 +175,28 @@ FK_API int fk_device_present_count(void);
 
 /* ---- plans and text (no GPU needed) ------------------------------------------------------------------- */
 
-/** Sizes that a plan is modelled for; zero fields take the nominal 16,384 tokens and 2,048 hidden. */
+/** Sizes that a plan is modelled for; zero fields take the nominal 16,384 tokens and 2,048 hidden. Each is at most
+ *  FK_MAX_SEQLEN. */
 typedef struct fk_shape {
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
 } fk_shape;
 
 typedef enum fk_rule {
     FK_RULE_MODEL = 0, /**< enumerate legal tilings, rank by the cost model */
-    FK_RULE_PAPER = 1  /**< FlashAttention (Dao et al. 2022), algorithm 1 line 1: B_c = ceil(M / 4d), B_r = min(B_c, d) */
+    FK_RULE_PAPER =
+        1 /**< FlashAttention (Dao et al. 2022), algorithm 1 line 1: B_c = ceil(M / 4d), B_r = min(B_c, d) */
 } fk_rule;
 
 typedef struct fk_plan_options {
     size_t struct_size;
     int32_t rule; /**< fk_rule */
     fk_shape shape;
-    const char *template_dir; /**< null = the templates built into the library */
+    /** A folder whose files stand before the built-in templates, as DIR/mask/causal.lua; null =
+     * $FLASHKILN_TEMPLATE_DIR, if that is set. docs/templates.md */
+    const char *template_dir;
 } fk_plan_options;
-#define FK_PLAN_OPTIONS_INIT {sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL}
+#define FK_PLAN_OPTIONS_INIT                                                                                           \
+    { sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL }
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
 typedef struct fk_plan_info {
@@ -180,49 +205,58 @@ typedef struct fk_plan_info {
     int32_t block_m; /**< query rows of a CTA, B_r in the paper */
     int32_t block_n; /**< keys of a tile, B_c in the paper */
     int32_t warps;
-    int32_t stages;       /**< KV buffers in shared memory */
-    int32_t q_in_regs;    /**< 1: Q stays in registers; 0: it is re-read from shared memory */
-    int32_t ctas_per_sm;  /**< resident CTAs the register cap is set for */
-    int32_t smem_bytes;   /**< dynamic shared memory of a CTA */
-    int32_t registers;    /**< estimated registers of a thread */
-    int32_t legal;        /**< 0: rejected, see reason */
-    int32_t chosen;       /**< 1 for the plan that fk_generate takes */
+    int32_t stages;      /**< KV buffers in shared memory */
+    int32_t q_in_regs;   /**< 1: Q stays in registers; 0: it is re-read from shared memory */
+    int32_t ctas_per_sm; /**< resident CTAs the register cap is set for */
+    int32_t smem_bytes;  /**< dynamic shared memory of a CTA */
+    int32_t registers;   /**< estimated registers of a thread */
+    int32_t legal;       /**< 0: rejected, see reason */
+    int32_t chosen;      /**< 1 for the plan that fk_generate takes */
     double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< the five floors of the model */
     double model_us;
     double hbm_bytes; /**< predicted HBM traffic */
     char bound[16];   /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm" */
-    char reason[160]; /**< why it was rejected, or "" */
+    char reason[160]; /**< why it was rejected, or how the paper's rule came to it, or "" */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
  *  @param gpu  a key of the device table, or "cuda:N"
- *  @return FK_BAD_PROBLEM, FK_NO_DEVICE, FK_UNSUPPORTED (no legal plan: the message says why), FK_TEMPLATE_ERROR */
+ *  @return FK_BAD_PROBLEM, FK_NO_DEVICE, FK_UNSUPPORTED (no legal plan: the message says why), FK_TEMPLATE_ERROR, FK_IO
+ *          (template_dir) */
 FK_API fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options,
                               fk_plan_info **plans, size_t *count);
 
-/** How many (query tile, key tile) pairs of `shape` a plan never loads, masks, or computes without mask code. */
+/** How many (query tile, key tile) pairs of one head of one batch entry a plan never loads, masks element by element,
+ * or computes without mask code. Their sum is ceil(seqlen_q / block_m) x ceil(seqlen_k / block_n). */
 typedef struct fk_tile_counts {
     int64_t empty, partial, full;
 } fk_tile_counts;
+/** Counts the tiles of `options->shape` by the interval arithmetic that the kernel uses. Of `plan` only block_m and
+ *  block_n are read. A mask that reads b or h is judged for all batch entries and heads at once, so that its partial
+ * tiles are an upper bound.
+ *  @return FK_BAD_PROBLEM, FK_TEMPLATE_ERROR, FK_IO (template_dir) */
 FK_API fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
                                fk_tile_counts *out);
 
 typedef struct fk_generate_options {
     size_t struct_size;
     const fk_plan_info *plan; /**< null = the best one */
-    fk_plan_options planning; /**< used when plan is null */
+    fk_plan_options planning; /**< used when plan is null; its template_dir always */
     int32_t standalone;       /**< 1: no #line directives, and a comment that shows how the host launches it */
 } fk_generate_options;
-#define FK_GENERATE_OPTIONS_INIT {sizeof(fk_generate_options), NULL, FK_PLAN_OPTIONS_INIT, 0}
+#define FK_GENERATE_OPTIONS_INIT                                                                                       \
+    { sizeof(fk_generate_options), NULL, FK_PLAN_OPTIONS_INIT, 0 }
 
 /** Emits the CUDA source: self-contained, deterministic. `*text` is the caller's: fk_free.
- *  @param chosen  receives the plan used; may be null */
+ *  @param chosen  receives the plan used; may be null
+ *  @return as fk_plan_list; FK_UNSUPPORTED: also a given plan that cannot be launched on that GPU */
 FK_API fk_status fk_generate(const fk_problem *problem, const char *gpu, const fk_generate_options *options,
                              char **text, fk_plan_info *chosen);
 
 /** What the compiler said of an image. */
 typedef struct fk_image_info {
     char target[16]; /**< "sm_80" (cubin), "compute_75" (PTX), "emu" */
+    /** Of a thread: registers, spill_bytes (0 on the emulator); of a block: shared memory and threads. */
     int32_t registers, spill_bytes, smem_static, smem_dynamic, threads;
     int64_t image_bytes;
     double compile_ms;
@@ -230,34 +264,45 @@ typedef struct fk_image_info {
     char key[65];      /**< SHA-256 of text, flags and target, in hex: the name in the store */
 } fk_image_info;
 
-/** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image` (a cubin) is the caller's. */
+/** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image`, a cubin of info->image_bytes,
+ * is the caller's: fk_free. Where the best plan's registers spill, the next three are tried and the least spilling is
+ * taken.
+ *  @param info    may be null
+ *  @param chosen  receives the plan used, for fk_generate; may be null
+ *  @return as fk_generate; FK_NO_COMPILER, FK_COMPILE_FAILED */
 FK_API fk_status fk_build(const fk_problem *problem, const char *gpu, const fk_generate_options *options, void **image,
-                          fk_image_info *info);
+                          fk_image_info *info, fk_plan_info *chosen);
 
 /* ---- context ------------------------------------------------------------------------------------------ */
 
 typedef enum fk_cache_mode {
-    FK_CACHE_NORMAL = 0,
-    FK_CACHE_READ_ONLY = 1,
-    FK_CACHE_NO_JIT = 2, /**< a miss is FK_NO_JIT, naming the spelling */
-    FK_CACHE_OFF = 3
+    FK_CACHE_NORMAL = 0,    /**< read and write the store; a store that cannot be used is noted, and is no error */
+    FK_CACHE_READ_ONLY = 1, /**< write nothing: what is not there is compiled each time */
+    FK_CACHE_NO_JIT = 2,    /**< read only, and a miss is FK_NO_JIT, naming the spelling */
+    FK_CACHE_OFF = 3        /**< compile, and touch no file of a store */
 } fk_cache_mode;
 
 typedef struct fk_context_options {
     size_t struct_size;
-    const char *device;   /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
-    const char *plan_for; /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for that GPU */
+    const char *device; /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
+    const char
+        *plan_for; /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for that GPU */
     const char *cache_dir; /**< null = $FLASHKILN_CACHE_DIR, else $XDG_CACHE_HOME/flashkiln, else ~/.cache/flashkiln */
     int32_t cache_mode;    /**< fk_cache_mode */
-    fk_plan_options planning;
+    fk_plan_options planning; /**< of every kernel; the strings of all options are copied */
 } fk_context_options;
-#define FK_CONTEXT_OPTIONS_INIT {sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT}
+#define FK_CONTEXT_OPTIONS_INIT                                                                                        \
+    { sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT }
 
 typedef struct fk_context fk_context;
 typedef struct fk_kernel fk_kernel;
 
-/** Opens a device (its primary CUDA context) and a store. Destroy its kernels first. */
+/** Opens a device (its primary CUDA context) and a store; the caller's current CUDA context stays what it is. `*out` is
+ *  the caller's: fk_context_destroy.
+ *  @return FK_NO_DEVICE; FK_UNSUPPORTED: plan_for is newer than the device */
 FK_API fk_status fk_context_create(const fk_context_options *options, fk_context **out);
+/** Gives the handle up; null is fine. Kernels still held keep the device open and stay usable until they are destroyed.
+ *  Work that was enqueued must be done: fk_synchronize. */
 FK_API void fk_context_destroy(fk_context *context);
 /** The device that runs, and the one that is planned for. Either output may be null. */
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
@@ -267,8 +312,11 @@ FK_API int fk_context_is_emulator(const fk_context *context);
 /* ---- kernels ------------------------------------------------------------------------------------------ */
 
 /** Finds or builds the kernel of a problem: context's table, then store, then NVRTC. Compiling takes 0.1 to 1 s;
- *  a known problem takes under a microsecond. The kernel is shared and counted: one destroy for each create. */
+ *  a known problem takes under a microsecond. Threads and processes that ask for the same kernel at once compile once.
+ *  The kernel is shared and counted: one destroy for each create. A failure is not remembered.
+ *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
+/** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
 FK_API void fk_kernel_destroy(fk_kernel *kernel);
 
 typedef struct fk_kernel_info {
@@ -278,13 +326,17 @@ typedef struct fk_kernel_info {
     double lookup_ms;     /**< plan, text, key, and reading the store */
     double load_ms;       /**< handing the image to the driver */
     char store_path[512]; /**< the entry's file; "" if the store is off */
-    char store_note[160]; /**< "hit", or the reason of the miss */
+    char store_note[160]; /**< "hit", or the reason of the miss, and why the new image was not stored if it was not */
 } fk_kernel_info;
+/** How the kernel came to be. */
 FK_API fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out);
 
-/** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head].
- *  q, k, v, o: device pointers (host pointers on the emulator), 16-byte aligned, and strides multiples of 8, so that
- *  16-byte copies are possible. lse: float32 [batch, num_heads_q, seqlen_q], contiguous, natural log; may be null. */
+/** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
+ * more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
+ * Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
+ * emulator), 16-byte aligned, and strides multiples of 8, so that 16-byte copies are possible. lse: float32 [batch,
+ * num_heads_q, seqlen_q], contiguous, natural log; may be null. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q
+ * 2^30, 2^60 elements between the ends of a tensor. */
 typedef struct fk_args {
     size_t struct_size;
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
@@ -295,30 +347,39 @@ typedef struct fk_args {
     float softmax_scale; /**< 0 = 1 / sqrt(head_dim); finite, >= 0 */
 } fk_args;
 #define FK_ARGS_INIT                                                                                                   \
-    {sizeof(fk_args), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 0.0f}
+    { sizeof(fk_args), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 0.0f }
 
 typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
-/** Fills the four stride triples of contiguous tensors from the sizes already in `args`. */
+/** Fills the four stride triples of contiguous tensors from the sizes already in `args`; pointers are not looked at.
+ *  @return FK_BAD_PROBLEM */
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
-/** Bytes of device workspace that fk_execute needs (256-byte aligned); 0 for most kernels. */
+/** Bytes of device workspace that fk_execute needs (256-byte aligned); 0 for all forward kernels. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
- *  No allocation, compilation, file access or synchronisation: capture-safe. Any thread.
- *  o and lse must not overlap q, k, v or each other. On the emulator it returns when the result is there.
- *  Source: FlashAttention-2 (Dao 2023), algorithm 1. A row that sees no key: o = 0, lse = -inf.
+ *  No allocation, compilation, file access or synchronisation: capture-safe. Any thread. What `args` points to must
+ * live until the stream has passed; `args` itself need not. From first to last element, o and lse must not overlap q,
+ * k, v or each other. On the emulator it returns when the result is there, and `stream` is not used. A fault of the
+ * kernel shows at fk_synchronize (on the emulator, here). o = softmax(mask(softmax_scale * q k^T)) v. Source:
+ * FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithm 1. A row that sees no key: o = 0, lse = -inf.
+ *  @param workspace  of fk_kernel_workspace bytes; may be null if that is 0
  *  @return FK_BAD_ARGUMENT names field, value and limit; FK_LAUNCH_FAILED */
 FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                             void *stream);
 
 /* ---- memory of the context's device, for programs that have none of their own ------------------------- */
 
+/** 256-byte aligned on a GPU; on the emulator 16-byte aligned host memory of NaNs. Free it before the context goes.
+ *  @return FK_NO_MEMORY; FK_LAUNCH_FAILED: a fault of an earlier launch */
 FK_API fk_status fk_device_malloc(fk_context *context, size_t bytes, void **out);
+/** Null is fine. */
 FK_API void fk_device_free(fk_context *context, void *memory);
+/** Copies `bytes` and returns when they are there; ordered behind the legacy default stream, so that work on a stream
+ *  that does not wait for that one must be waited for. @return FK_LAUNCH_FAILED: also a fault of an earlier launch */
 FK_API fk_status fk_copy_to_device(fk_context *context, void *device, const void *host, size_t bytes);
 FK_API fk_status fk_copy_from_device(fk_context *context, void *host, const void *device, size_t bytes);
-/** Waits for `stream`; reports a fault of an earlier launch. */
+/** Waits for `stream` (null = the legacy default stream). @return FK_LAUNCH_FAILED: a fault of an earlier launch */
 FK_API fk_status fk_synchronize(fk_context *context, void *stream);
 
 /* ---- reference ---------------------------------------------------------------------------------------- */
@@ -329,8 +390,11 @@ typedef enum fk_reference_kind {
                                 P rounded, O = PV accumulated in float32 and rounded */
 } fk_reference_kind;
 
-/** Attention on the CPU by the definition, O(N^2) time; args hold host pointers. o: float64 of args->o's shape,
- *  contiguous [batch, num_heads_q, seqlen_q, head_dim_v]; lse: [batch, num_heads_q, seqlen_q]. Either may be null. */
+/** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to 2 bytes, and
+ * any strides from 0; args->o and args->lse are not used. o: contiguous [batch, num_heads_q, seqlen_q, head_dim_v];
+ * lse: [batch, num_heads_q, seqlen_q], natural log. Either may be null. Masks are those that fk_problem_parse knows,
+ * whatever template_dir the kernel had. A row that sees no key: o = 0, lse = -inf.
+ *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT as fk_execute */
 FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o,
                               double *lse);
 
@@ -343,19 +407,21 @@ typedef struct fk_cache_entry {
     char compiler[96];
     int32_t registers, spill_bytes, smem_dynamic;
     int64_t file_bytes;
-    int64_t age_seconds; /**< since last use */
+    int64_t age_seconds; /**< since last use, as known to the hour */
     int32_t valid;       /**< fk_cache_list: header sane; fk_cache_verify: checksum and architecture too */
     char problem[160];   /**< what is wrong with it, or "" */
 } fk_cache_entry;
 
-/** Directory that a null `dir` stands for. */
+/** The directory that `dir` stands for, absolute; null as in fk_context_options. It need not exist.
+ *  @return FK_IO: there is none; FK_BAD_ARGUMENT: `size` is too small */
 FK_API fk_status fk_cache_path(const char *dir, char *out, size_t size);
-/** Lists entries, newest first. `*entries` is the caller's: fk_free. */
+/** Lists entries, most recently used first. `*entries` is the caller's: fk_free. No directory: no entries.
+ *  @return FK_IO: the directory cannot be read, or is not trusted */
 FK_API fk_status fk_cache_list(const char *dir, fk_cache_entry **entries, size_t *count);
-/** As list, after reading each entry whole. */
+/** As fk_cache_list, after reading each entry whole. */
 FK_API fk_status fk_cache_verify(const char *dir, fk_cache_entry **entries, size_t *count);
 /** Removes invalid entries and stale temporaries, then the least recently used until `max_bytes` hold; -1 = no cap,
- *  0 = everything. Outputs may be null. */
+ *  0 = everything. Outputs may be null. @return as fk_cache_list */
 FK_API fk_status fk_cache_prune(const char *dir, int64_t max_bytes, size_t *removed, int64_t *removed_bytes);
 
 #ifdef __cplusplus

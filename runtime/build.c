@@ -17,23 +17,26 @@ void fk_built_free(fk_built *built) {
     fk_entry_free(&built->entry);
 }
 
-/* Parts are separated by their terminating zeros. An emulator image also depends on the headers it is read behind. */
+static void add_part(fk_sha256 *sha, const char *part) {
+    fk_sha256_add(sha, part, strlen(part) + 1); /* its zero ends it */
+}
+
+/* An emulator image also depends on the headers it is read behind. */
 void fk_build_key(const fk_source *source, const char *target, const fk_emu_options *emulator, char key[65]) {
-    enum { MAX_PARTS = 32 };
     static const char *const flags[] = {FK_COMPILE_FLAGS};
-    const char *parts[MAX_PARTS] = {target, source->text};
-    size_t sizes[MAX_PARTS], n = 2;
+    fk_sha256 sha;
+    fk_sha256_start(&sha);
+    add_part(&sha, target);
+    add_part(&sha, source->text);
     if (emulator) {
-        parts[n++] = emulator->sanitize ? "sanitize" : "plain";
-        for (const fk_embedded_file *f = fk_embedded; f->path && n < MAX_PARTS; f++)
-            if (strncmp(f->path, "runtime/emulator/", 17) == 0) parts[n++] = f->text;
+        add_part(&sha, emulator->sanitize ? "sanitize" : "plain");
+        for (const fk_embedded_file *f = fk_embedded; f->path; f++)
+            if (strncmp(f->path, "runtime/emulator/", 17) == 0) add_part(&sha, f->text);
     } else {
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-            parts[n++] = flags[i];
+            add_part(&sha, flags[i]);
     }
-    for (size_t i = 0; i < n; i++)
-        sizes[i] = strlen(parts[i]) + 1;
-    fk_sha256_hex((const void *const *)parts, sizes, n, key);
+    fk_sha256_finish_hex(&sha, key);
 }
 
 fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator, fk_entry *entry, fk_error *err) {
@@ -154,7 +157,7 @@ static fk_status build(const fk_problem *problem, const char *gpu, const fk_gene
 }
 
 fk_status fk_build(const fk_problem *problem, const char *gpu, const fk_generate_options *options, void **image,
-                   fk_image_info *info) {
+                   fk_image_info *info, fk_plan_info *chosen) {
     const fk_generate_options defaults = FK_GENERATE_OPTIONS_INIT;
     fk_error err;
     fk_built built;
@@ -166,6 +169,7 @@ fk_status fk_build(const fk_problem *problem, const char *gpu, const fk_generate
     *image = built.entry.image;
     built.entry.image = NULL; /* the caller's now */
     if (info) fk_build_describe(&built.entry, info);
+    if (chosen) *chosen = built.source.plan;
     fk_built_free(&built);
     return FK_OK;
 }

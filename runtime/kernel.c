@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static double now_ms(void) {
     struct timespec t;
@@ -15,6 +14,14 @@ static double now_ms(void) {
 }
 
 /* ---- images ------------------------------------------------------------------------------------------- */
+
+/* Stores a new image. Where it cannot, the note says why, unless a miss for the same reason has said so. */
+static void publish(fk_context *context, fk_built *c) {
+    char note[160];
+    const size_t used = strlen(c->note);
+    if (!fk_store_put(context->store, &c->entry, note, sizeof note) && strcmp(note, c->note) != 0)
+        snprintf(c->note + used, sizeof c->note - used, "; not stored: %s", note);
+}
 
 /* From the store, else compiled under the store's lock, so that processes that ask at once compile once. */
 static fk_status obtain_image(fk_context *context, fk_built *c, fk_error *err) {
@@ -38,7 +45,7 @@ static fk_status obtain_image(fk_context *context, fk_built *c, fk_error *err) {
         memcpy(c->entry.key, key, sizeof key);
         snprintf(c->entry.target, sizeof c->entry.target, "%s", context->target);
         status = fk_build_entry(&c->source, emulator, &c->entry, err);
-        if (!status) fk_store_put(context->store, &c->entry, note, sizeof note);
+        if (!status) publish(context, c);
     }
     fk_store_unlock(context->store, key);
     return status;
@@ -135,7 +142,6 @@ static fk_status load_fresh(fk_kernel *kernel, const fk_entry *entry, fk_error *
 static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
     fk_context *context = kernel->context;
     fk_error rejection;
-    char note[160], path[sizeof kernel->info.store_path];
     if (!c->from_store) return load_fresh(kernel, &c->entry, err);
     fk_status status = load(kernel, &c->entry, &rejection);
     if (status != FK_CHECK_FAILED || context->cache_mode == FK_CACHE_NO_JIT) {
@@ -149,11 +155,12 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
     fk_entry_free(&c->entry);
     *c = fresh;
     c->from_store = false;
-    snprintf(c->note, sizeof c->note, "rejected: %.140s", rejection.text);
+    snprintf(c->note, sizeof c->note, "rejected: %.100s", rejection.text);
     status = load_fresh(kernel, &c->entry, err);
-    fk_store_entry_path(context->store, c->entry.key, c->entry.target, path, sizeof path);
-    if (!status && *path && context->cache_mode == FK_CACHE_NORMAL && unlink(path) == 0)
-        fk_store_put(context->store, &c->entry, note, sizeof note);
+    if (!status) {
+        fk_store_drop(context->store, c->entry.key, c->entry.target);
+        publish(context, c);
+    }
     return status;
 }
 

@@ -36,6 +36,7 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir)
         self.cache = os.path.join(self.dir, "cache")
         self.env = dict(os.environ, FLASHKILN_CACHE_DIR=self.cache)
+        self.env.pop("FLASHKILN_TEMPLATE_DIR", None)
 
     def path(self, name, data=None):
         full = os.path.join(self.dir, name)

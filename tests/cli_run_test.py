@@ -8,6 +8,7 @@ import math
 import os
 import random
 import struct
+import subprocess
 
 import cli_case
 from cli_case import BAD_INPUT, CHECK_FAILED, IO, USAGE, Case, npy, read_npy
@@ -107,6 +108,12 @@ class Tensors(Case):
                  "no/such/o.npy", "--lse", "lse.npy")
         self.bad(IO, ["no/such/lse.npy"], "run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "-o",
                  "o.npy", "--lse", "no/such/lse.npy")
+        self.assertFalse(os.path.exists(self.cache))  # found out before anything was compiled
+        self.path("o.npy", b"what was there")
+        self.bad(IO, ["no/such/lse.npy"], "run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "-o",
+                 "o.npy", "--lse", "no/such/lse.npy")
+        with open(self.path("o.npy"), "rb") as file:
+            self.assertEqual(file.read(), b"what was there")
 
 
 class Running(Case):
@@ -212,6 +219,49 @@ class Running(Case):
         off = json.loads(self.good(*words, "--json", "--no-cache"))
         self.assertFalse(off["from_store"])
 
+    def test_a_new_mask_is_one_file(self):
+        """A mask of the user's own: named in spellings, planned, compiled, run, checked and explained."""
+        tensors = self.draw(4)
+        o, lse = attention(*tensors, self.SIZES, lambda i, j: j <= i + 2 and (i + 2 - j) % 3 == 0)
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        words = ["run", "fwd fp16 d8 gqa every(3) causal", *files, "--device", "emu", "--check", "-o", "o.npy", "--lse",
+                 "lse.npy"]
+        self.bad(BAD_INPUT, ["unknown word \"every\"", "causal window", "^"], *words)
+        self.path("mine/mask/every.lua", "-- Every n-th key, back from the query.\n"
+                  "return { params = { \"n\" }, keep = \"(q + diag - k) % n == 0\" }\n")
+        self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("mine")
+        text = self.good(*words)
+        self.assertIn("fwd fp16 d8 gqa every(3) causal", text)
+        self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+        self.close(read_npy(self.path("lse.npy"))[2], lse, 1e-5)
+        del self.env["FLASHKILN_TEMPLATE_DIR"]
+        same = json.loads(self.good(*words, "--template-dir", "mine", "--json"))
+        self.assertTrue(same["from_store"])  # the option and the variable are one thing
+        facts = json.loads(self.good("explain", "fwd fp16 d64 every(4)", "--template-dir", "mine", "--json"))
+        self.assertEqual((facts["spelling"], facts["tiles_full"]), ("fwd fp16 d64 every(4)", 0))
+        self.bad(BAD_INPUT, ["unknown word \"evry\"", "causal window, and the files of mine/mask"], "plan",
+                 "fwd fp16 d64 evry(4)", "--template-dir", "mine")
+        self.bad(BAD_INPUT, ["every has 2 values: must be 1 (n)", "^"], "plan", "fwd fp16 d64 every(4,5)",
+                 "--template-dir", "mine")
+        self.path("list.txt", "fwd fp16 d64 every(4)\n")
+        self.bad(BAD_INPUT, ["list.txt, line 1", "every"], "build", "list.txt")
+
+    def test_processes_that_start_together_compile_once(self):
+        """Eight first calls on an empty store: the lock saves seven compiles, and all results are the same."""
+        log = self.path("compiles", b"")
+        compiler = self.path("c++", f"#!/bin/sh\necho >>'{log}'\nsleep 0.3\nexec c++ \"$@\"\n")
+        os.chmod(compiler, 0o755)
+        env = dict(self.env, FLASHKILN_CXX=compiler)
+        words = [cli_case.program_path, "run", "fwd fp16 d16 causal", "--random", "1,2,2,40,50,3", "--device", "emu", "--json"]
+        processes = [subprocess.Popen([*words, "-o", f"o{n}.npy"], stdout=subprocess.PIPE, text=True, env=env,
+                                      cwd=self.dir) for n in range(8)]
+        answers = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0] * 8)
+        self.assertEqual(sum(answer["from_store"] for answer in answers), 7)
+        with open(log, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 1)
+        self.assertEqual(len({read_npy(self.path(f"o{n}.npy")) for n in range(8)}), 1)
+
     def test_plan_for_another_gpu(self):
         text = self.good("run", "fwd fp16 d64 causal", "--random", "1,2,2,70,70", "--device", "emu", "--plan-for", "t4",
                          "--check")
@@ -225,7 +275,7 @@ class Running(Case):
         self.assertNotIn("TFLOP/s", text)
 
     def test_a_wrong_kernel_fails_the_check(self):
-        folder = self.templates("mask/causal.lua", lambda t: t.replace("k <= q", "k < q"))
+        folder = self.templates("piece/softmax.cu", lambda t: t.replace("l_i[m][r] += s", "l_i[m][r] += 1.1f * s"))
         words = ["run", "fwd fp16 d8 causal", "--random", "1,1,1,20,20", "--device", "emu", "--check"]
         self.good(*words)
         result = self.program(*words, "--template-dir", folder)
@@ -234,9 +284,16 @@ class Running(Case):
         self.assertIn("2 is the limit", result.stderr)
 
     def test_a_store_that_cannot_be_written_is_no_failure(self):
-        text = self.good("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--cache-dir",
-                         self.path("file", b"") + "/below")
-        self.assertIn("nothing written", text)
+        """It is said, with the reason and the path, and the result is there."""
+        plain = self.path("file", b"")
+        for folder, reason in ((plain + "/below", "refused: not a folder"), (plain, "refused: not a folder"),
+                               ("/proc/none", "absent; not stored: io: cannot make: No such file or directory")):
+            text = self.good("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--cache-dir", folder,
+                             "-o", "o.npy")
+            self.assertIn(f"nothing written: {reason}", text)
+            self.assertIn(folder, text)
+            self.assertTrue(os.path.isfile(self.path("o.npy")))
+            os.remove(self.path("o.npy"))
 
 
 if __name__ == "__main__":

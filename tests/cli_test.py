@@ -130,7 +130,7 @@ class BadSpelling(Case):
 
     def test_expressions(self):
         for text, parts in (("k <= ", ["expected", "^"]), ("k <= q)", [")", "^"]), ("k <= q q", ["q", "^"]),
-                            ("seqlen < 3", ["seqlen", "^"]), ("k + q", ["int", "bool"])):
+                            ("seqlen < 3", ["seqlen", "^"]), ("k + q", ["int", "bool", "\n      ^"])):
             self.bad(BAD_INPUT, parts, "plan", f'fwd fp16 d64 keep="{text}"')
 
     def test_too_long(self):
@@ -138,7 +138,8 @@ class BadSpelling(Case):
 
     def test_gpu(self):
         self.bad(UNAVAILABLE, ["v100", "a100", "t4"], "plan", "fwd fp16 d64", "--gpu", "v100")
-        self.bad(UNAVAILABLE, ["bf16", "sm_75"], "gen", "fwd bf16 d64", "--gpu", "t4")
+        self.bad(UNAVAILABLE, ["no plan for t4 (sm_75): dtype bf16: the tensor cores of sm_75 take fp16 only"], "gen",
+                 "fwd bf16 d64", "--gpu", "t4")
         self.bad(UNAVAILABLE, ["v100"], "build", "fwd fp16 d64", "--gpu", "t4,v100", "-o", "cubins")
         self.bad(UNAVAILABLE, ["FK_NO_DEVICE"], "run", "fwd fp16 d64", "--random", "1,1,1,8,8", "--device",
                  "cuda:99")  # names the ordinal, or that there is no driver
@@ -181,7 +182,7 @@ class BadSpelling(Case):
                  "1,1,1,8,8", "--device", "emu", "--template-dir", folder, "-o", "o.npy")
         if self.has_nvrtc():
             self.bad(FAILED, ["FK_COMPILE_FAILED", f"softmax.cu({line})"], "build", "fwd fp16 d64", "--template-dir",
-                     folder)
+                     folder, "-o", "cubins")
 
 
 class Cache(Case):

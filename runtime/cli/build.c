@@ -17,6 +17,7 @@ typedef struct job {
     fk_status status;
     cli_exit code;
     fk_image_info image;
+    fk_plan_info plan; /* of the image: not the best one, where that one's registers spill */
     char message[1024];
 } job;
 
@@ -51,11 +52,13 @@ static void file_stem(const job *j, char *out, size_t size) {
 
 static void write_files(const work *w, job *j, const void *image, const fk_problem *problem) {
     char stem[160], path[4096], *text = NULL;
+    fk_generate_options how = *w->how;
+    how.plan = &j->plan;
     file_stem(j, stem, sizeof stem);
     snprintf(path, sizeof path, "%s/%s.cubin", w->out_dir, stem);
     j->code = output_write(path, image, (size_t)j->image.image_bytes);
     if (j->code != CLI_OK) return;
-    j->status = fk_generate(problem, j->gpu, w->how, &text, NULL);
+    j->status = fk_generate(problem, j->gpu, &how, &text, NULL);
     if (j->status != FK_OK) return;
     snprintf(path, sizeof path, "%s/%s.cu", w->out_dir, stem);
     j->code = output_write(path, text, strlen(text));
@@ -66,7 +69,7 @@ static void run_job(const work *w, job *j) {
     fk_problem problem = FK_PROBLEM_INIT;
     void *image = NULL;
     j->status = fk_problem_parse(j->spelling, &problem);
-    if (j->status == FK_OK) j->status = fk_build(&problem, j->gpu, w->how, &image, &j->image);
+    if (j->status == FK_OK) j->status = fk_build(&problem, j->gpu, w->how, &image, &j->image, &j->plan);
     if (j->status == FK_OK && w->out_dir) write_files(w, j, image, &problem);
     if (j->status != FK_OK) {
         snprintf(j->message, sizeof j->message, "%s", fk_last_error());
@@ -136,38 +139,44 @@ static cli_exit split_gpus(char *text, const char **gpus, size_t room, size_t *c
 /* ---- what is told ------------------------------------------------------------------------------------- */
 
 static const table_column columns[] = {
-    {"spelling", "spelling", false}, {"gpu", "gpu", false},
-    {"target", "target", false},     {"regs", "registers", true},
-    {"spills", "spill_bytes", true}, {"smem", "smem_dynamic", true},
-    {"compile", "compile_ms", true}, {"cubin", "image_bytes", true},
-    {NULL, "compiler", false},       {NULL, "key", false},
+    {"spelling", "spelling", false},
+    {"gpu", "gpu", false},
+    {"target", "target", false},
+    {"block_m", "block_m", true},
+    {"block_n", "block_n", true},
+    {"CTAs/SM", "ctas_per_sm", true},
+    {"regs", "registers", true},
+    {"spills", "spill_bytes", true},
+    {"smem", "smem_dynamic", true},
+    {"compile", "compile_ms", true},
+    {"cubin", "image_bytes", true},
+    {NULL, "compiler", false},
+    {NULL, "key", false},
     {"", "status", false},
 };
 
 static void add_job(table *t, const job *j) {
     const fk_image_info *i = &j->image;
+    const fk_plan_info *p = &j->plan;
     const bool built = j->status == FK_OK;
-    char smem[CLI_QUANTITY], bytes[CLI_QUANTITY];
-    const double numbers[] = {i->registers, i->spill_bytes, i->smem_dynamic, i->compile_ms, (double)i->image_bytes};
-    char shown[5][CLI_QUANTITY];
-    snprintf(shown[0], CLI_QUANTITY, "%d", i->registers);
-    snprintf(shown[1], CLI_QUANTITY, "%d", i->spill_bytes);
-    snprintf(shown[2], CLI_QUANTITY, "%s", cli_bytes(i->smem_dynamic, smem));
-    snprintf(shown[3], CLI_QUANTITY, "%.0f ms", i->compile_ms);
-    snprintf(shown[4], CLI_QUANTITY, "%s", cli_bytes((double)i->image_bytes, bytes));
+    char smem[CLI_QUANTITY], bytes[CLI_QUANTITY], ms[CLI_QUANTITY];
+    const double counts[] = {p->block_m, p->block_n, p->ctas_per_sm, i->registers, i->spill_bytes};
+    const double sizes[] = {i->smem_dynamic, i->compile_ms, (double)i->image_bytes};
+    const char *const shown[] = {cli_bytes(sizes[0], smem), ms, cli_bytes(sizes[2], bytes)};
+    snprintf(ms, sizeof ms, "%.0f ms", i->compile_ms);
     table_text(t, j->spelling);
     table_text(t, j->gpu);
     table_text(t, built ? i->target : "-");
     for (int n = 0; n < 5; n++)
-        table_number(t, built ? numbers[n] : (double)NAN, "%s", built ? shown[n] : "-");
+        table_number(t, built ? counts[n] : (double)NAN, built ? "%.0f" : "-", counts[n]);
+    for (int n = 0; n < 3; n++)
+        table_number(t, built ? sizes[n] : (double)NAN, "%s", built ? shown[n] : "-");
     table_text(t, i->compiler);
     table_text(t, i->key);
-    table_text(t, built ? i->spill_bytes ? "SPILLS" : "" : fk_status_name(j->status));
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    table_text(t, !built           ? fk_status_name(j->status)
+                  : i->spill_bytes ? "SPILLS"
+                  : !p->chosen     ? "what is modelled faster spills"
+                                   : "");
 }
 
 static void print_summary(const work *w) {
@@ -179,11 +188,12 @@ static void print_summary(const work *w) {
         ms[built++] = w->jobs[i].image.compile_ms;
         spilled += w->jobs[i].image.spill_bytes > 0;
     }
-    qsort(ms, built, sizeof *ms, by_value);
     printf("\n%zu of %zu built, %zu with spills", built, w->num_jobs, spilled);
-    if (built)
-        printf("; compile median %.0f ms, worst %.0f ms", (ms[(built - 1) / 2] + ms[built / 2]) / 2, ms[built - 1]);
-    printf("%s%s\n", w->out_dir ? "; in " : "", w->out_dir ? w->out_dir : "");
+    if (built) {
+        const double median = cli_median(ms, built);
+        printf("; compile median %.0f ms, worst %.0f ms", median, ms[built - 1]);
+    }
+    printf("%s%s\n", w->out_dir && built ? "; in " : "", w->out_dir && built ? w->out_dir : "");
     free(ms);
 }
 
@@ -217,7 +227,7 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     const char *gpu_list = "a100", *gpus[MAX_GPUS];
     char spelling[FK_MAX_SPELLING], *one = spelling, **list = &one, **owned = NULL, *gpu_text = NULL;
     size_t count = 0, num_gpus = 0;
-    bool json = false, skip_unsupported = false;
+    bool json = false, skip_unsupported = false, made = false;
     int64_t threads = sysconf(_SC_NPROCESSORS_ONLN);
     cli_planning planning = CLI_PLANNING_INIT;
     fk_generate_options how = FK_GENERATE_OPTIONS_INIT;
@@ -234,13 +244,14 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    cli_use_templates(&planning);
     how.planning = cli_plan_options(&planning);
     code = read_spellings(argv, argc, &owned, &count, spelling);
     if (owned) list = owned;
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
     if (code == CLI_OK) code = split_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
-    if (code == CLI_OK && w.out_dir && mkdir(w.out_dir, 0777) != 0 && errno != EEXIST)
+    if (code == CLI_OK && w.out_dir && !(made = mkdir(w.out_dir, 0777) == 0) && errno != EEXIST)
         code = cli_fail(CLI_IO, "%s: %s", w.out_dir, strerror(errno));
     w.num_jobs = count * num_gpus;
     if (code == CLI_OK && !(w.jobs = calloc(w.num_jobs, sizeof *w.jobs)))
@@ -250,6 +261,7 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
             w.jobs[i] = (job){.spelling = list[i / num_gpus], .gpu = gpus[i % num_gpus]};
         run_all(&w, threads);
         code = report(&w, json, skip_unsupported);
+        if (made) rmdir(w.out_dir); /* succeeds where nothing was built */
     }
     free(w.jobs);
     free(gpu_text);

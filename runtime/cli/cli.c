@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,7 +109,8 @@ option cli_rule_option(cli_planning *planning) {
 
 option cli_template_option(cli_planning *planning) {
     return option_text("--template-dir", "DIR", &planning->template_dir,
-                       "templates that stand before the built-in ones");
+                       "templates that stand before the built-in ones, and new masks in DIR/mask\n"
+                       "(default: $FLASHKILN_TEMPLATE_DIR)");
 }
 
 fk_plan_options cli_plan_options(const cli_planning *planning) {
@@ -120,6 +122,11 @@ fk_plan_options cli_plan_options(const cli_planning *planning) {
         out.shape = (fk_shape){v[0], v[1], v[2], v[3], v[4]};
     }
     return out;
+}
+
+/* Spellings are read, and references computed, with the masks of this variable. */
+void cli_use_templates(const cli_planning *planning) {
+    if (planning->template_dir) setenv("FLASHKILN_TEMPLATE_DIR", planning->template_dir, 1);
 }
 
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]) {
@@ -180,6 +187,46 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
            cli_bytes(v_bytes, v), cli_bytes(total, sum));
     if (fabs(total - plan->smem_bytes) >= 1) printf("; as laid out %s", cli_bytes(plan->smem_bytes, smem));
     printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
-    printf("%s%d block%s per SM, about %d registers a thread\n", indent, plan->ctas_per_sm,
-           plan->ctas_per_sm == 1 ? "" : "s", plan->registers);
+    const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;
+    printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each\n", indent,
+           ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
+           cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm);
+}
+
+static bool same_tiles(const fk_plan_info *a, const fk_plan_info *b) {
+    return a->block_m == b->block_m && a->block_n == b->block_n;
+}
+
+void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t count, const fk_plan_info *taken,
+                      const fk_shape *shape) {
+    char time[CLI_QUANTITY], where[128];
+    const fk_plan_info *best = NULL, *other = NULL;
+    size_t legal = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!plans[i].legal) continue;
+        legal++;
+        if (plans[i].chosen) best = &plans[i];
+        if (!other && !same_tiles(&plans[i], taken)) other = &plans[i];
+    }
+    printf("%smodelled %s at %s, bound by %s", indent, cli_time_us(taken->model_us, time), cli_shape_text(shape, where),
+           taken->bound);
+    if (best && best->model_us < taken->model_us)
+        printf("; what is modelled faster spills registers\n");
+    else if (taken->reason[0])
+        printf("; %s\n", taken->reason);
+    else
+        printf("; the best of %zu tilings that fit%s\n", legal, legal < count ? ", others do not" : "");
+    if (other)
+        printf("%sbest with other tiles: block_m %d, block_n %d at %s, %.2fx\n", indent, other->block_m, other->block_n,
+               cli_time_us(other->model_us, time), other->model_us / taken->model_us);
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, by_value);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

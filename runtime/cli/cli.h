@@ -54,6 +54,8 @@ option cli_shape_option(cli_planning *planning);
 option cli_rule_option(cli_planning *planning);
 option cli_template_option(cli_planning *planning);
 fk_plan_options cli_plan_options(const cli_planning *planning);
+/** Before the first spelling is read: its masks may be files of --template-dir. */
+void cli_use_templates(const cli_planning *planning);
 
 /** Parses the words as one spelling; `spelling` receives its canonical form. */
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]);
@@ -63,8 +65,13 @@ cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, cha
 const char *cli_bytes(double bytes, char out[CLI_QUANTITY]); /* 16 KB, 1.21 GB; K = 1024 */
 const char *cli_time_us(double us, char out[CLI_QUANTITY]);  /* 812 us, 1.21 ms */
 
+double cli_median(double *values, size_t count);             /* sorts them; count is at least 1 */
+
 /** Where the tiles lie in shared memory and what they add up to: the story of the block sizes. */
 void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan_info *plan, const fk_device_info *gpu);
+/** Why `taken`, of the candidates that fk_plan_list gave. */
+void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t count, const fk_plan_info *taken,
+                      const fk_shape *shape);
 const char *cli_shape_text(const fk_shape *shape, char out[128]);
 
 #endif

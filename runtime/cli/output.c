@@ -44,6 +44,15 @@ cli_exit output_open(output *out, const char *path) {
     return CLI_OK;
 }
 
+cli_exit output_try(const char *path) {
+    struct stat st;
+    output out = {0};
+    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) return CLI_OK;
+    const cli_exit code = output_open(&out, path);
+    output_discard(&out);
+    return code;
+}
+
 cli_exit output_finish(output *out) {
     if (!out->file) return CLI_OK;
     bool good = fflush(out->file) == 0 && !ferror(out->file);

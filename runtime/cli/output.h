@@ -12,6 +12,8 @@ typedef struct output {
     FILE *file;
 } output;
 
+/** Tells, before the work is done, whether it could be written; null is fine. Pipes and devices are not opened. */
+cli_exit output_try(const char *path);
 /** Zero `out` first if output_discard may meet it unopened. On failure the reason is on stderr. */
 cli_exit output_open(output *out, const char *path);
 /** Brings everything to the disk without publishing it, so that several files can appear together. */

@@ -45,6 +45,7 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     char spelling[FK_MAX_SPELLING], shape[128];
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    cli_use_templates(&planning);
     code = cli_problem(argv, argc, &problem, spelling);
     if (code != CLI_OK) return code;
 

@@ -1,6 +1,7 @@
 /* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. */
 #include "check.h"
 #include "cli.h"
+#include "output.h"
 #include "tensors.h"
 
 #include <math.h>
@@ -137,11 +138,6 @@ static fk_status launch(const run *r, const fk_args *args, int64_t times, double
     return status;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The public interface has no device timer, so launches are timed in batches that dwarf the host's clock and call. */
 static fk_status measure(run *r, const fk_args *args) {
     const double batch_ms = 5;
@@ -156,10 +152,7 @@ static fk_status measure(run *r, const fk_args *args) {
         status = launch(r, args, times, &ms[i]);
     }
     cli_progress("%s", "");
-    if (status == FK_OK) {
-        qsort(ms, (size_t)r->repeat, sizeof *ms, by_value);
-        r->median_ms = ms[r->repeat / 2];
-    }
+    if (status == FK_OK) r->median_ms = cli_median(ms, (size_t)r->repeat);
     free(ms);
     return status;
 }
@@ -232,7 +225,21 @@ static void print_kernel(const run *r) {
     print_store(r);
 }
 
-static void print_story(const run *r) {
+/* The candidates, once more: a kernel remembers its plan, not what it was chosen from. */
+static fk_status print_choice(const run *r) {
+    const fk_plan_options how = cli_plan_options(&r->planning);
+    fk_plan_info *plans = NULL;
+    size_t count = 0;
+    char live[32];
+    snprintf(live, sizeof live, "cuda:%d", r->planned.ordinal);
+    const fk_status status =
+        fk_plan_list(&r->problem, r->planned.ordinal < 0 ? r->planned.key : live, &how, &plans, &count);
+    if (status == FK_OK) cli_print_choice("          ", plans, count, &r->info.plan, &how.shape);
+    fk_free(plans);
+    return status;
+}
+
+static fk_status print_story(const run *r) {
     const fk_args *a = &r->host.args;
     printf("Problem   %s\n", r->spelling);
     printf("          batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld, softmax_scale %g\n",
@@ -242,7 +249,9 @@ static void print_story(const run *r) {
     printf(", planned for %s\n", r->planned.name);
     printf("Plan      family %s with sm_%d primitives\n", r->info.plan.family, r->info.plan.sm);
     cli_print_plan("          ", &r->problem, &r->info.plan, &r->planned);
-    print_kernel(r);
+    const fk_status status = print_choice(r);
+    if (status == FK_OK) print_kernel(r);
+    return status;
 }
 
 static void print_timing(const run *r) {
@@ -312,12 +321,13 @@ static bool print_json(const run *r) {
 
 static cli_exit perform(run *r) {
     cli_exit code = load(r);
+    if (code == CLI_OK) code = output_try(r->o);
+    if (code == CLI_OK) code = output_try(r->lse);
     if (code != CLI_OK) return code;
     fk_status status = open_kernel(r);
-    if (status != FK_OK) return cli_fail_status(status);
-    if (!r->json) print_story(r);
+    if (status == FK_OK && !r->json) status = print_story(r);
     fflush(stdout);
-    status = execute(r);
+    if (status == FK_OK) status = execute(r);
     if (status != FK_OK) return cli_fail_status(status);
     if (!r->json) print_timing(r);
     code = tensors_write(&r->host, &r->problem, r->o, r->lse, r->out_dtype == 1);
@@ -363,6 +373,7 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    cli_use_templates(&r.planning);
     code = check_usage(&r);
     if (code == CLI_OK) code = read_problem(&r, argv, argc);
     if (code == CLI_OK) code = perform(&r);

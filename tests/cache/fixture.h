@@ -52,9 +52,10 @@ static inline void fixture_clear_environment(void) {
 }
 
 static inline void fixture_key(unsigned seed, char key[65]) {
-    const void *part = &seed;
-    const size_t size = sizeof seed;
-    fk_sha256_hex(&part, &size, 1, key);
+    fk_sha256 sha;
+    fk_sha256_start(&sha);
+    fk_sha256_add(&sha, &seed, sizeof seed);
+    fk_sha256_finish_hex(&sha, key);
 }
 
 /* Makes `image` look like a cubin of `sm`. */

@@ -54,6 +54,29 @@ static void modes(void **state) {
     assert_string_equal(err.text, "cache_mode is 4, need 0 to 3");
 }
 
+/* What a device refuses is dropped and replaced; those who may not write drop nothing. */
+static void drop(void **state) {
+    (void)state;
+    static const int modes_in_order[] = {FK_CACHE_OFF, FK_CACHE_READ_ONLY, FK_CACHE_NO_JIT, FK_CACHE_NORMAL};
+    char key[65], no_key[65] = "../../x";
+    assert_true(put(FK_CACHE_NORMAL, 1, 64));
+    assert_true(put(FK_CACHE_NORMAL, 2, 64));
+    fixture_key(1, key);
+    for (size_t i = 0; i < sizeof modes_in_order / sizeof *modes_in_order; ++i) {
+        fk_store *store;
+        assert_int_equal(fk_store_open(dir, modes_in_order[i], &store, NULL), FK_OK);
+        fk_store_drop(store, key, "sm_90"); /* another target, no such entry */
+        fk_store_drop(store, no_key, "sm_80");
+        assert_int_equal(fixture_count(dir, ""), 2);
+        fk_store_drop(store, key, "sm_80");
+        assert_int_equal(fixture_exists(path_of(1)), modes_in_order[i] != FK_CACHE_NORMAL);
+        fk_store_close(store);
+    }
+    assert_int_equal(get(FK_CACHE_NORMAL, 1, 64), 0);
+    assert_int_equal(get(FK_CACHE_NORMAL, 2, 64), 1);
+    assert_true(put(FK_CACHE_NORMAL, 1, 64));
+}
+
 /* While a reader finds damage, another process mends it: the reader must not remove the mended file. */
 static char *mended, *in_place;
 static ssize_t read_then_mend(int fd, void *bytes, size_t size) {
@@ -222,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(round_trip),
         IN_FOLDER(modes),
+        IN_FOLDER(drop),
         IN_FOLDER(damage_mended_meanwhile_is_kept),
         IN_FOLDER(a_hit_is_touched_hourly),
         IN_FOLDER(list_and_verify),

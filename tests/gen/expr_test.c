@@ -198,6 +198,49 @@ static void errors_show_the_column(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* The caret of a whole that is no bool stands under its outermost operator, name or number. */
+static void predicates_are_bools(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int column; /* 0: it is a bool */
+        const char *says;
+    } rows[] = {
+        {"k <= q", 0, ""},
+        {"on", 0, ""},
+        {"k", 1, "not int"},
+        {"1.5", 1, "not float"},
+        {"(k + q)", 4, "not int"},
+        {"k * 2 + q % 3", 7, "not int"},
+        {"q - (k - 1)", 3, "not int"},
+        {"k <= q ? 1 : 2", 8, "not int"},
+        {"min(k, q + 1)", 1, "not int"},
+        {" float(q)", 2, "not float"},
+        {"float(s)", 1, "not float"},
+        {"id[k + 1]", 1, "not int"},
+        {"-(k + q)", 1, "not int"},
+        {"1 + -5", 3, "not int"},
+        {"+ (k + q)", 1, "not int"},
+    };
+    fk_expr_pool *pool = fk_expr_pool_create();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        const fk_expr *e = NULL;
+        fk_error err = {0};
+        const fk_status status =
+            fk_expr_parse_predicate(pool, rows[i].text, RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, "keep", &e, &err);
+        assert_int_equal(status, rows[i].column ? FK_BAD_PROBLEM : FK_OK);
+        assert_true((e == NULL) == (rows[i].column != 0));
+        if (!rows[i].column) continue;
+        char place[64];
+        snprintf(place, sizeof place, "column %d: keep must be a bool", rows[i].column);
+        const char *caret = strrchr(err.text, '\n');
+        if (!strstr(err.text, place) || !strstr(err.text, rows[i].says) ||
+            strcspn(caret, "^") != (size_t)rows[i].column + 4)
+            fail_msg("%s:\n%s", rows[i].text, err.text);
+    }
+    fk_expr_pool_destroy(pool);
+}
+
 static void carets_in_long_and_wide_texts(void **state) {
     (void)state;
     static char text[4096];
@@ -304,10 +347,15 @@ static void noise_is_survived(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prints_c_and_cuda),        cmocka_unit_test(prints_intervals),
-        cmocka_unit_test(random_trees_round_trip),  cmocka_unit_test(locale_does_not_matter),
-        cmocka_unit_test(errors_show_the_column),   cmocka_unit_test(carets_in_long_and_wide_texts),
-        cmocka_unit_test(hostile_depth_is_refused), cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(prints_c_and_cuda),
+        cmocka_unit_test(prints_intervals),
+        cmocka_unit_test(random_trees_round_trip),
+        cmocka_unit_test(locale_does_not_matter),
+        cmocka_unit_test(errors_show_the_column),
+        cmocka_unit_test(predicates_are_bools),
+        cmocka_unit_test(carets_in_long_and_wide_texts),
+        cmocka_unit_test(hostile_depth_is_refused),
+        cmocka_unit_test(noise_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,6 +177,13 @@ static void test_files_are_found_and_confined(void **state) {
     assert_int_equal(fk_lua_open(dir.path, NULL, &lua, &err), FK_IO);
     assert_message(err.text, "must be a directory");
     assert_message(err.text, dir.path);
+    setenv("FLASHKILN_TEMPLATE_DIR", dir.path, 1);
+    assert_int_equal(fk_lua_open(NULL, NULL, &lua, &err), FK_IO);
+    assert_message(err.text, "FLASHKILN_TEMPLATE_DIR");
+    setenv("FLASHKILN_TEMPLATE_DIR", "", 1); /* as if it were not set */
+    assert_int_equal(fk_lua_open(NULL, NULL, &lua, &err), FK_OK);
+    fk_lua_close(lua);
+    unsetenv("FLASHKILN_TEMPLATE_DIR");
 }
 
 static void raise_body(lua_State *L, void *arg) {

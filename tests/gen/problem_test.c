@@ -124,8 +124,9 @@ static const struct {
     {"fwd fp16 d64 keep=\"k<q\"causal", "expected a space after keep=", 23},
     {"fwd fp16 d64 keep=\"k <= \"", "k <= ", -1},
     {"fwd fp16 d64 keep=\"k <= s\"", "seqlen_k", -1}, /* lists the known names */
-    {"fwd fp16 d64 keep=\"k + q\"", "keep is an int: must be a bool", -1},
-    {"fwd fp16 d64 keep=\"0.5 * k\"", "keep is a float: must be a bool", -1},
+    {"fwd fp16 d64 keep=\"k + q\"", "column 3: keep must be a bool, such as k <= q, not int\n    k + q\n      ^", -1},
+    {"fwd fp16 d64 keep=\"0.5 * k\"",
+     "column 5: keep must be a bool, such as k <= q, not float\n    0.5 * k\n        ^", -1},
 };
 
 static void test_bad_spellings_point_at_the_word(void **state) {
@@ -319,7 +320,7 @@ static void test_mask_files_are_read_strictly(void **state) {
         {"return { keep = {} }", "templates/mask/causal.lua: field 'keep' is table: must be text"},
         {"return 3", "templates/mask/causal.lua: returns a number: must return a table"},
         {"return { keep = 'k <= r' }", "templates/mask/causal.lua: "},
-        {"return { keep = 'k + q' }", "templates/mask/causal.lua: keep is an int: must be a bool"},
+        {"return { keep = 'k + q' }", "templates/mask/causal.lua: expression, column 3: keep must be a bool"},
         {"return { params = 3, keep = 'k <= q' }", "field 'params' is 3: must be an array of names"},
         {"return { params = { 'q' }, keep = 'k <= q' }", "param 'q': must be a new name"},
         {"return { params = { 'a', 'a' }, keep = 'k <= q' }", "param 'a': must be a new name"},
@@ -348,6 +349,45 @@ static void test_mask_files_are_read_strictly(void **state) {
     temp_dir_remove(&dir);
 }
 
+/* A file in $FLASHKILN_TEMPLATE_DIR/mask is a mask, and one of a built-in name replaces that. */
+static void test_a_mask_file_is_a_mask(void **state) {
+    (void)state;
+    static const char spelling[] = "fwd fp16 d64 causal every(4)";
+    char text[FK_MAX_SPELLING], long_name[64], file[80];
+    fk_problem p, q;
+    fk_error err;
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "mask/every.lua", "return { params = { 'n' }, keep = '(q + diag - k) % n == 0' }");
+    temp_dir_write(&dir, "mask/causal.lua", "return { params = { 'shift' }, keep = 'k <= q + shift' }");
+    temp_dir_write(&dir, "mask/gqa.lua", "return { keep = 'k == q' }");
+    snprintf(long_name, sizeof long_name, "%032d", 0); /* one letter too many */
+    snprintf(file, sizeof file, "mask/%s.lua", long_name);
+    temp_dir_write(&dir, file, "return { keep = 'k == q' }");
+    assert_int_equal(fk_problem_read(spelling, &p, &err), FK_BAD_PROBLEM);
+    assert_message(err.text, "unknown word \"every\"");
+
+    setenv("FLASHKILN_TEMPLATE_DIR", dir.path, 1);
+    assert_int_equal(fk_problem_read(spelling, &p, &err), FK_BAD_PROBLEM);
+    assert_message(err.text, "mask causal has 0 values: must be 1 (shift)");
+    assert_int_equal(fk_problem_read("fwd fp16 d64 gqa causal(-3) every(4)", &p, &err), FK_OK);
+    assert_int_equal(p.gqa, 1); /* a word of the language stays one */
+    assert_int_equal(fk_problem_write(&p, text, sizeof text, &err), FK_OK);
+    assert_string_equal(text, "fwd fp16 d64 gqa causal(-3) every(4)");
+    fk_expr_pool *pool = fk_expr_pool_create();
+    fk_problem_mask mask;
+    assert_int_equal(fk_problem_mask_load(pool, &p, NULL, &mask, &err), FK_OK);
+    assert_true(mask.num_params == 2 && strcmp(mask.param[1].name, "every1_n") == 0 && mask.param[1].value == 4);
+    fk_expr_pool_destroy(pool);
+    snprintf(text, sizeof text, "fwd fp16 d64 %s", long_name);
+    assert_int_equal(fk_problem_read(text, &q, &err), FK_BAD_PROBLEM);
+    assert_message(err.text, "unknown word");
+    assert_int_equal(fk_problem_read("fwd fp16 d64 ../causal", &q, &err), FK_BAD_PROBLEM);
+
+    unsetenv("FLASHKILN_TEMPLATE_DIR");
+    assert_int_equal(fk_problem_normalise(&p, &q, &err), FK_BAD_PROBLEM);
+    temp_dir_remove(&dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spellings_are_canonicalised),
@@ -358,6 +398,7 @@ int main(void) {
         cmocka_unit_test(test_small_buffers_and_nulls),
         cmocka_unit_test(test_masks_become_one_predicate),
         cmocka_unit_test(test_mask_files_are_read_strictly),
+        cmocka_unit_test(test_a_mask_file_is_a_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

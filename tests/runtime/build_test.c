@@ -25,18 +25,22 @@ static void builds(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fk_problem p;
         fk_image_info info, again;
+        fk_plan_info chosen;
         void *image, *same;
         assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
-        if (fk_build(&p, cases[i].gpu, NULL, &image, &info)) fail_msg("%s: %s", cases[i].spelling, fk_last_error());
+        if (fk_build(&p, cases[i].gpu, NULL, &image, &info, &chosen))
+            fail_msg("%s: %s", cases[i].spelling, fk_last_error());
         print_message("%s for %s: %d registers, %d bytes spilled, %d bytes smem, %.0f ms\n", cases[i].spelling,
                       cases[i].gpu, info.registers, info.spill_bytes, info.smem_dynamic, info.compile_ms);
         assert_string_equal(info.target, cases[i].target);
         assert_memory_equal(image, "\177ELF", 4);
         assert_int_equal(info.spill_bytes, 0);
+        assert_int_equal(info.smem_dynamic, chosen.smem_bytes);
+        assert_int_equal(info.threads, 32 * chosen.warps);
         assert_in_range(info.registers, 32, 255);
         assert_true(info.smem_dynamic > 0 && info.threads >= 32 && info.image_bytes > 1000 && strlen(info.key) == 64);
         if (i == 0) { /* the same input gives the same bytes under the same key */
-            assert_int_equal(fk_build(&p, cases[i].gpu, NULL, &same, &again), FK_OK);
+            assert_int_equal(fk_build(&p, cases[i].gpu, NULL, &same, &again, NULL), FK_OK);
             assert_string_equal(info.key, again.key);
             assert_int_equal(info.image_bytes, again.image_bytes);
             assert_memory_equal(image, same, (size_t)info.image_bytes);
@@ -52,14 +56,14 @@ static void refuses(void **state) {
     void *image = NULL;
     fk_generate_options options = FK_GENERATE_OPTIONS_INIT;
     assert_int_equal(fk_problem_parse("fwd bf16 d64", &p), FK_OK);
-    assert_int_equal(fk_build(&p, "t4", NULL, &image, NULL), FK_UNSUPPORTED); /* no bf16 on sm_75 */
+    assert_int_equal(fk_build(&p, "t4", NULL, &image, NULL, NULL), FK_UNSUPPORTED); /* no bf16 on sm_75 */
     assert_non_null(strstr(fk_last_error(), "bf16"));
-    assert_int_equal(fk_build(&p, "a1000", NULL, &image, NULL), FK_NO_DEVICE);
-    assert_int_equal(fk_build(&p, NULL, NULL, &image, NULL), FK_BAD_ARGUMENT);
-    assert_int_equal(fk_build(NULL, "a100", NULL, &image, NULL), FK_BAD_ARGUMENT);
-    assert_int_equal(fk_build(&p, "a100", NULL, NULL, NULL), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_build(&p, "a1000", NULL, &image, NULL, NULL), FK_NO_DEVICE);
+    assert_int_equal(fk_build(&p, NULL, NULL, &image, NULL, NULL), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_build(NULL, "a100", NULL, &image, NULL, NULL), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_build(&p, "a100", NULL, NULL, NULL, NULL), FK_BAD_ARGUMENT);
     options.struct_size = 1;
-    assert_int_equal(fk_build(&p, "a100", &options, &image, NULL), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_build(&p, "a100", &options, &image, NULL, NULL), FK_BAD_ARGUMENT);
     assert_non_null(strstr(fk_last_error(), "struct_size is 1"));
     assert_null(image);
 }
@@ -68,7 +72,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(builds), cmocka_unit_test(refuses)};
     fk_problem p;
     void *image = NULL;
-    if (fk_problem_parse("fwd fp16 d32", &p) == FK_OK && fk_build(&p, "a100", NULL, &image, NULL) == FK_NO_COMPILER) {
+    if (fk_problem_parse("fwd fp16 d32", &p) == FK_OK &&
+        fk_build(&p, "a100", NULL, &image, NULL, NULL) == FK_NO_COMPILER) {
         printf("skipped: runtime/build_test needs NVRTC: %s\n", fk_last_error());
         return 77;
     }

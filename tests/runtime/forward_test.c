@@ -3,6 +3,7 @@
 #include "sample.h"
 
 #include <ftw.h>
+#include <pthread.h>
 #include <unistd.h>
 
 static char store_dir[] = "/tmp/flashkiln-test-XXXXXX";
@@ -40,6 +41,66 @@ static void from_the_store(void **state) {
     run(&samples[0], true);
 }
 
+/* ---- threads ------------------------------------------------------------------------------------------ */
+
+enum { THREADS = 8 };
+
+typedef struct caller {
+    pthread_t thread;
+    fk_context *context;
+    const sample_tensors *tensors;
+    void *o;
+    fk_kernel_info info;
+    fk_status status;
+} caller;
+
+/* Asks for the kernel and launches it on shared inputs, into an output of its own. */
+static void *call(void *user) {
+    caller *c = user;
+    fk_kernel *kernel = NULL;
+    fk_args args = c->tensors->args;
+    args.lse = NULL;
+    c->status = fk_device_malloc(c->context, c->tensors->elements[3] * 2, &c->o);
+    args.o = c->o;
+    if (!c->status) c->status = fk_kernel_create(c->context, &c->tensors->p, &kernel);
+    if (!c->status) c->status = fk_kernel_describe(kernel, &c->info);
+    if (!c->status) c->status = fk_execute(kernel, &args, NULL, 0, NULL);
+    if (c->status) fprintf(stderr, "%s\n", fk_last_error());
+    fk_kernel_destroy(kernel);
+    return NULL;
+}
+
+/* First calls of eight threads, in two contexts over one store: one compile, and everybody's result is the same. */
+static void threads(void **state) {
+    (void)state;
+    static const sample s = {"fwd bf16 d48 causal", "a100", 1, 2, 2, 130, 200, FK_BSHD, 0};
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context[2];
+    sample_tensors tensors;
+    caller callers[THREADS];
+    options.device = "emu", options.cache_dir = store_dir;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(fk_context_create(&options, &context[i]), FK_OK);
+    assert_true(sample_make(context[0], &s, &tensors));
+    for (int i = 0; i < THREADS; i++) {
+        callers[i] = (caller){.context = context[i % 2], .tensors = &tensors};
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(callers[i].status, FK_OK);
+        assert_int_equal(callers[i].info.from_store, callers[i % 2].info.from_store);
+        assert_memory_equal(callers[i].o, callers[0].o, tensors.elements[3] * 2);
+    }
+    assert_int_equal(callers[0].info.from_store + callers[1].info.from_store, 1);
+    for (int i = 0; i < THREADS; i++)
+        fk_device_free(callers[i].context, callers[i].o);
+    sample_free(context[0], &tensors);
+    fk_context_destroy(context[0]);
+    fk_context_destroy(context[1]);
+}
+
 static int start(void **state) {
     (void)state;
     return mkdtemp(store_dir) ? 0 : -1;
@@ -56,6 +117,7 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(compiled), cmocka_unit_test(from_the_store)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(compiled), cmocka_unit_test(from_the_store),
+                                       cmocka_unit_test(threads)};
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -189,6 +189,30 @@ static const char *spilling_plans_are_replaced(void) {
     return NULL;
 }
 
+/* fk_build takes the same turn, and says which plan it ended with, so that fk_generate can give its text. */
+static const char *build_names_the_plan_it_took(void) {
+    const fk_problem p = parsed("fwd fp16 d128 causal");
+    fk_plan_info *plans, chosen;
+    fk_image_info image, again;
+    size_t count;
+    void *bytes, *same;
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+    setenv("FAKE_NVRTC_SPILL", "24", 1);
+    setenv("FAKE_NVRTC_SPILLS", "2", 1);
+    EXPECT(fk_plan_list(&p, "a100", NULL, &plans, &count) == FK_OK && count > 3 && plans[2].legal);
+    EXPECT(fk_build(&p, "a100", NULL, &bytes, &image, &chosen) == FK_OK && compiles() == 3 && image.spill_bytes == 0);
+    EXPECT(chosen.block_m == plans[2].block_m && chosen.block_n == plans[2].block_n && chosen.warps == plans[2].warps &&
+           chosen.stages == plans[2].stages && chosen.q_in_regs == plans[2].q_in_regs &&
+           chosen.ctas_per_sm == plans[2].ctas_per_sm);
+    fk_generate_options options = FK_GENERATE_OPTIONS_INIT;
+    options.plan = &chosen; /* a plan that is given is built, whatever it spills */
+    EXPECT(fk_build(&p, "a100", &options, &same, &again, NULL) == FK_OK && strcmp(image.key, again.key) == 0);
+    fk_free(plans);
+    fk_free(bytes);
+    fk_free(same);
+    return NULL;
+}
+
 /* ---- failures ----------------------------------------------------------------------------------------- */
 
 static const char *refused_text_names_the_template(void) {
@@ -226,13 +250,21 @@ static const char *rejected_images_are_told_from_broken_contexts(void) {
     return NULL;
 }
 
-/* An entry that this driver refuses and another compiler's image would not: rebuilt once, and replaced in the store. */
+/* An entry that this driver refuses and another compiler's image would not: rebuilt once, and replaced in the store;
+ * where compiling is forbidden, it stays and is the error. */
 static const char *refused_entry_is_replaced(void) {
     const fk_problem p = parsed("fwd fp16 d64 causal");
     fk_kernel *kernel;
     fk_kernel_info info;
     for (int i = 0; i < 3; i++) {
-        fk_context *context = open_context(NULL, FK_CACHE_NORMAL);
+        fk_context *context = open_context(NULL, i == 1 ? FK_CACHE_NO_JIT : FK_CACHE_NORMAL);
+        if (i == 1) {
+            setenv("FAKE_CUDA_REFUSE", "old", 1);
+            EXPECT(context && fk_kernel_create(context, &p, &kernel) == FK_CHECK_FAILED && compiles() == 1);
+            EXPECT(strstr(fk_last_error(), "the driver refuses the sm_80 image of \"fwd fp16 d64 causal\""));
+            fk_context_destroy(context);
+            context = open_context(NULL, FK_CACHE_NORMAL);
+        }
         setenv("FAKE_NVRTC", i == 0 ? "old" : "", 1);
         setenv("FAKE_CUDA_REFUSE", i == 0 ? "new" : "old", 1);
         EXPECT(context && fk_kernel_create(context, &p, &kernel) == FK_OK &&
@@ -337,6 +369,7 @@ static void all(void **state) {
     fake_run(memory_and_copies);
     fake_run(threads_compile_once);
     fake_run(spilling_plans_are_replaced);
+    fake_run(build_names_the_plan_it_took);
     fake_run(refused_text_names_the_template);
     fake_run(rejected_images_are_told_from_broken_contexts);
     fake_run(refused_entry_is_replaced);

@@ -115,12 +115,6 @@ static void test_shared_bounds(void **state) {
            "ld_shared_u32: shared address smem_base() + 2 is not 4-byte aligned");
 }
 
-#ifdef __SANITIZE_THREAD__ /* TSan keeps the signals to itself */
-#define SKIP_UNDER_TSAN skip()
-#else
-#define SKIP_UNDER_TSAN (void)0
-#endif
-
 static void test_global_faults(void **state) {
     (void)state;
     SKIP_UNDER_TSAN;

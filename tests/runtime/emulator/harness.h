@@ -30,18 +30,28 @@ typedef struct params {
 /* Everything checked, copies as late as they may be. */
 static const fk_emu_options strict = {.seed = 1, .late_copies = true, .poison = true, .check_races = true};
 
-static inline fk_emu_image *load(const char *text) {
+#ifdef __SANITIZE_THREAD__ /* TSan keeps the signals to itself */
+#define SKIP_UNDER_TSAN skip()
+#else
+#define SKIP_UNDER_TSAN (void)0
+#endif
+
+static inline fk_emu_image *load_entry(const char *text, const char *entry) {
     void *bytes = NULL;
     size_t size = 0;
     double ms = 0;
     char compiler[96];
     fk_emu_image *image = NULL;
     fk_error err = {FK_OK, ""};
-    if (fk_emu_compile(text, "fk_kernel", NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
+    if (fk_emu_compile(text, entry, NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
         fk_emu_load(bytes, size, &image, &err) != FK_OK)
         fail_msg("%s", err.text);
     free(bytes);
     return image;
+}
+
+static inline fk_emu_image *load(const char *text) {
+    return load_entry(text, "fk_kernel");
 }
 
 static inline fk_emu_image *load_body(const char *body) {

@@ -1,6 +1,7 @@
 /* An NVRTC of our own, version 12.9. Its image is the options behind a cubin's ELF header, or behind PTX's .target
  * line. FAKE_NVRTC=refuse|empty|slow|old makes it fail with a log, give no bytes, take a while, or put "old" into the
- * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log. -DINCOMPLETE leaves a function out. */
+ * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is set.
+ * -DINCOMPLETE leaves a function out. */
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +39,9 @@ int nvrtcDestroyProgram(void **p) {
 }
 int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
     program *self = p;
-    const char *spill = getenv("FAKE_NVRTC_SPILL");
-    __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
+    const char *spill = getenv("FAKE_NVRTC_SPILL"), *spills = getenv("FAKE_NVRTC_SPILLS");
+    const int number = __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
+    if (spills && number > atoi(spills)) spill = NULL;
     if (mode("slow")) usleep(50000);
     if (mode("refuse")) {
         snprintf(self->log, sizeof self->log,

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Installs a build folder, compiles the example against nothing but that, with either library, and runs it.
+
+Usage: install_test.py BUILD SOURCE COMPILER [FLAGS...]
+"""
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+
+
+def output(*command, **environment):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, **environment}).stdout
+
+
+def main():
+    build, source, *compiler = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="fk_install_test_") as folder:
+        first, prefix = os.path.join(folder, "first"), os.path.join(folder, "moved")
+        output("cmake", "--install", build, "--prefix", first)
+        os.rename(first, prefix)
+        found = [os.path.join(at, name) for at, _, names in os.walk(prefix) for name in names]
+        pkgconfig, = [os.path.dirname(path) for path in found if path.endswith("/flashkiln.pc")]
+        lib = os.path.dirname(pkgconfig)
+        pc = lambda *options: shlex.split(output("pkg-config", *options, "flashkiln", PKG_CONFIG_PATH=pkgconfig))
+        archive = os.path.join(lib, "libflashkiln.a")
+        static = [archive if word == "-lflashkiln" else word for word in pc("--static", "--libs")]
+        for kind, libraries in (("shared", [*pc("--libs"), f"-Wl,-rpath,{lib}"]), ("static", static)):
+            program = os.path.join(folder, kind)
+            output(*compiler, source, *pc("--cflags"), "-o", program, *libraries)
+            told = output(program, FLASHKILN_CACHE_DIR=os.path.join(folder, "cache"))
+            assert told == "1, 1/2, ...\n", f"{kind}: {told!r}"
+        told = output(os.path.join(prefix, "bin", "flashkiln"), "plan", "fwd", "bf16", "d128")
+        assert "block_m" in told, told
+    print("installed: the program runs, and the example with either library")
+
+
+if __name__ == "__main__":
+    main()
