@@ -105,16 +105,9 @@ typedef struct fk_problem {
     fk_mask mask[FK_MAX_MASKS];
 } fk_problem;
 
-#define FK_PROBLEM_INIT                                                                                                \
-    {                                                                                                                  \
-        sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, {                                                                     \
-            {                                                                                                          \
-                {0}, {0}, 0, {                                                                                         \
-                    0                                                                                                  \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
+/* clang-format off */
+#define FK_PROBLEM_INIT {sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, {{{0}, {0}, 0, {0}}}}
+/* clang-format on */
 
 /** Reads a one-line spelling, such as
  *      fwd bf16 d128 causal
@@ -183,8 +176,7 @@ typedef struct fk_shape {
 
 typedef enum fk_rule {
     FK_RULE_MODEL = 0, /**< enumerate legal tilings, rank by the cost model */
-    FK_RULE_PAPER =
-        1 /**< FlashAttention (Dao et al. 2022), algorithm 1 line 1: B_c = ceil(M / 4d), B_r = min(B_c, d) */
+    FK_RULE_PAPER = 1  /**< algorithm 1 of FlashAttention (Dao et al. 2022): B_c = ceil(M / 4d), B_r = min(B_c, d) */
 } fk_rule;
 
 typedef struct fk_plan_options {
@@ -284,9 +276,8 @@ typedef enum fk_cache_mode {
 
 typedef struct fk_context_options {
     size_t struct_size;
-    const char *device; /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
-    const char
-        *plan_for; /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for that GPU */
+    const char *device;    /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
+    const char *plan_for;  /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for it */
     const char *cache_dir; /**< null = $FLASHKILN_CACHE_DIR, else $XDG_CACHE_HOME/flashkiln, else ~/.cache/flashkiln */
     int32_t cache_mode;    /**< fk_cache_mode */
     fk_plan_options planning; /**< of every kernel; the strings of all options are copied */

@@ -2,6 +2,7 @@
  * its front end runs one thread at a time). Its own disk cache is switched off: the store is the only cache, and
  * compile_ms means compiling. */
 #include "compile.h"
+#include "clock.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* X(member, parameters): nvrtc functions; a program is an opaque pointer, 0 is success. */
 #define FK_NVRTC_FUNCTIONS(X)                                                                                          \
@@ -189,12 +189,6 @@ static void read_resources(const char *log, fk_image *out) {
     }
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static fk_status take_image(const nvrtc *n, void *program, bool cubin, fk_image *out, fk_error *err) {
     size_t size = 0;
     int result = cubin ? n->GetCUBINSize(program, &size) : n->GetPTXSize(program, &size);
@@ -225,14 +219,14 @@ fk_status fk_compile(const char *text, const char *entry, const char *target, fk
     void *program = NULL;
     char *log = NULL;
     size_t log_size = 0;
-    const double begin = now_ms();
+    const double begin = fk_now_ms();
     int result = n->CreateProgram(&program, text, name, 0, NULL, NULL);
     if (result) {
         status = fk_fail(err, FK_COMPILE_FAILED, "NVRTC made no program (error %d)", result);
         goto done;
     }
     result = n->CompileProgram(program, num_options, options);
-    image.compile_ms = now_ms() - begin;
+    image.compile_ms = fk_now_ms() - begin;
     if (n->GetProgramLogSize(program, &log_size) == 0 && (log = calloc(1, log_size + 1)))
         n->GetProgramLog(program, log);
     if (result) {

@@ -1,17 +1,11 @@
 /* problem -> plan -> text -> image -> loaded kernel. The CUDA text is the waist: what lies behind it does not look
  * at the problem again. */
+#include "clock.h"
 #include "object.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* ---- images ------------------------------------------------------------------------------------------- */
 
@@ -121,12 +115,12 @@ static void unload(fk_kernel *kernel) {
 }
 
 static fk_status load(fk_kernel *kernel, const fk_entry *e, fk_error *err) {
-    const double begin = now_ms();
+    const double begin = fk_now_ms();
     fk_build_describe(e, &kernel->info.image);
     fk_status status = kernel->context->driver ? load_cuda(kernel, e, err)
                                                : fk_emu_load(e->image, (size_t)e->image_bytes, &kernel->image, err);
     if (status) unload(kernel);
-    kernel->info.load_ms = now_ms() - begin;
+    kernel->info.load_ms = fk_now_ms() - begin;
     return status;
 }
 
@@ -179,7 +173,7 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
     fk_built c;
-    const double begin = now_ms();
+    const double begin = fk_now_ms();
     fk_kernel *kernel = calloc(1, sizeof *kernel);
     if (!kernel) return fk_fail(err, FK_NO_MEMORY, "no memory for a kernel");
     kernel->context = context;
@@ -189,7 +183,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
                                       context};
     fk_status status = fk_build_best(&request, &c, err);
     if (!status) {
-        kernel->info.lookup_ms = now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
+        kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
         status = load_or_recompile(kernel, &c, err);
         describe(kernel, &c);
         fk_built_free(&c);

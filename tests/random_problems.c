@@ -2,9 +2,9 @@
  * A failure prints one line that reproduces it. Exit status: 0, 1 on a failure, 77 if there is no such device.
  * Jobs are forked before any device is opened; each takes whole groups of seeds that share a kernel. */
 #include "random_trial.h"
+#include "scratch.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef struct settings {
     double seconds; /* 0: no limit */
     int jobs;
     bool verbose, gpu;
-    char scratch[64]; /* a cache of our own; "" if one was named */
+    char scratch[256]; /* a cache of our own; "" if one was named */
 } settings;
 
 /* What a job tells its parent after each problem; `started` before it, so that a crash names its seed. */
@@ -156,11 +156,6 @@ static void print_summary(const settings *s, const summary *all, double seconds)
     printf("\n");
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where) {
-    (void)info, (void)kind, (void)where;
-    return remove(path);
-}
-
 /* Starts all jobs on one pipe; a report is shorter than PIPE_BUF, so reports do not mix. */
 static int run_all(const settings *s, summary *all) {
     int ends[2], failures = 0, absent = 0;
@@ -259,10 +254,8 @@ int main(int argc, char **argv) {
     summary all = {0};
     parse(argc, argv, &s);
     if (!s.cache_dir) {
-        const char *tmp = getenv("TMPDIR");
-        snprintf(s.scratch, sizeof s.scratch, "%.40s/flashkiln-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-        s.cache_dir = mkdtemp(s.scratch);
-        if (!s.cache_dir) {
+        s.cache_dir = s.scratch;
+        if (!scratch_make(s.scratch, sizeof s.scratch)) {
             fprintf(stderr, "%s: %s\n", s.scratch, strerror(errno));
             return 1;
         }
@@ -271,6 +264,6 @@ int main(int argc, char **argv) {
     const double start = now();
     const int status = run_all(&s, &all);
     if (status != NO_DEVICE) print_summary(&s, &all, now() - start);
-    if (*s.scratch) nftw(s.scratch, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (*s.scratch) scratch_remove(s.scratch);
     return all.failed ? 1 : status;
 }

@@ -2,6 +2,7 @@
  * when the call returns. No shell is involved; the compiler sees no path but its own directory's files. */
 #include "gen/embedded.h"
 #include "image.h"
+#include "runtime/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -161,12 +161,6 @@ static char *read_file(int dir, const char *name, size_t extra, size_t *size) {
     return bytes;
 }
 
-static double milliseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* The work between the making and the removal of the directory. */
 static fk_status compile_in(int dir, const char *path, const char *text, const char *entry, bool sanitize, void **image,
                             size_t *size, char compiler[96], fk_error *err) {
@@ -198,7 +192,7 @@ static fk_status compile_in(int dir, const char *path, const char *text, const c
 fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_options *options, void **image, size_t *size,
                          double *compile_ms, char compiler[96], fk_error *err) {
     static const char *const names[] = {ABI, HEADER, SOURCE, IMAGE, LOG};
-    const double start = milliseconds();
+    const double start = fk_now_ms();
     const bool sanitize = options && options->sanitize;
 #ifndef FK_FIBER_ASAN
     if (sanitize)
@@ -216,6 +210,6 @@ fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_optio
         unlinkat(dir, names[i], 0);
     if (dir >= 0) close(dir);
     rmdir(path);
-    *compile_ms = milliseconds() - start;
+    *compile_ms = fk_now_ms() - start;
     return status;
 }

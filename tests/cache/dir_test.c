@@ -88,7 +88,7 @@ static void directories_that_cannot_be(void **state) {
     store = open_store(path, FK_CACHE_NORMAL);
     assert_true(fixture_put(store, 1, 64, note, sizeof note));
     assert_int_equal(mode_of(path), 0700);
-    fixture_delete(path); /* under a live store */
+    scratch_remove(path); /* under a live store */
     assert_int_equal(fixture_get(store, 1, 64, note, sizeof note), 0);
     assert_true(fixture_put(store, 1, 64, note, sizeof note));
     assert_int_equal(fixture_get(store, 1, 64, note, sizeof note), 1);

@@ -16,7 +16,7 @@ static int open_store(void **state) {
 static int close_store(void **state) {
     (void)state;
     fk_store_close(store);
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
     return 0;
 }

@@ -199,7 +199,7 @@ static int calls_of_work(const fk_vfs *vfs) {
     work(dir, vfs);
     const int calls = fault.calls;
     check_afterwards(dir);
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
     return calls;
 }
@@ -218,7 +218,7 @@ static void strike_every_call(kind what, int error, const fk_vfs *vfs) {
         assert_in_range(fault.calls, what == FAIL_FROM ? 1 : at, 1000000);
         assert_int_equal(fixture_open_fds(), fds);
         check_afterwards(dir);
-        fixture_delete(dir);
+        scratch_remove(dir);
         free(dir);
     }
 }
@@ -274,7 +274,7 @@ static void interrupts_cost_nothing(void **state) {
         assert_int_equal(fixture_get(store, 3, BYTES, note, sizeof note), 1);
         struck = fault.calls >= at;
         fk_store_close(store);
-        fixture_delete(dir);
+        scratch_remove(dir);
         free(dir);
     }
     assert_true(at > 15);
@@ -297,7 +297,7 @@ static void a_link_whose_answer_is_lost(void **state) {
     assert_string_equal(note, "stored");
     assert_int_equal(fixture_count(dir, "tmp."), 0);
     fk_store_close(store);
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
 }
 
@@ -321,7 +321,7 @@ static void death_at_every_call(void **state) {
         assert_int_equal(WEXITSTATUS(status), DEAD);
         check_afterwards(dir);
         assert_in_range(fixture_count(dir, "tmp."), 0, 2); /* a dead writer's litter, gone after an hour */
-        fixture_delete(dir);
+        scratch_remove(dir);
         free(dir);
     }
 }

@@ -23,24 +23,13 @@
 #include "cache/internal.h"
 #include "cache/sha256.h"
 #include "cache/store.h"
+#include "scratch.h"
 
-static inline int fixture_remove(const char *path, const struct stat *st, int type, struct FTW *walk) {
-    (void)st, (void)type, (void)walk;
-    return remove(path);
-}
-
-static inline void fixture_delete(const char *dir) {
-    chmod(dir, 0700);
-    nftw(dir, fixture_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* A fresh folder; the caller frees the path after fixture_delete. */
+/* A fresh folder; the caller frees the path after scratch_remove. */
 static inline char *fixture_folder(void) {
-    const char *base = getenv("TMPDIR");
-    char *path = NULL;
-    if (asprintf(&path, "%s/fk_store_XXXXXX", base && *base ? base : "/tmp") < 0) abort();
-    if (!mkdtemp(path)) abort();
-    return path;
+    char path[256], *copy = scratch_make(path, sizeof path) ? strdup(path) : NULL;
+    if (!copy) abort();
+    return copy;
 }
 
 static inline void fixture_clear_environment(void) {

@@ -18,7 +18,7 @@ static inline int make_folder(void **state) {
 static inline int delete_folder(void **state) {
     (void)state;
     fixture_clear_environment();
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
     return 0;
 }

@@ -78,7 +78,7 @@ static void sixteen_processes(void **state) {
             assert_int_equal(fixture_get(store, own_seed(i, j), BYTES, note, sizeof note), 1);
     assert_int_equal(fixture_count(dir, "tmp."), 0);
     fk_store_close(store);
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
 }
 
@@ -115,7 +115,7 @@ static void one_winner(void **state) {
         }
         assert_int_equal(stored, 1);
     }
-    fixture_delete(dir);
+    scratch_remove(dir);
     free(dir);
 }
 

@@ -1,12 +1,12 @@
 /* The whole way on the emulator: spelling -> plan -> text -> image -> store -> launch, against the reference. Broad
  * random coverage is tests/random_problems.c; here is one small case of each kind of path. */
 #include "sample.h"
+#include "scratch.h"
 
-#include <ftw.h>
 #include <pthread.h>
 #include <unistd.h>
 
-static char store_dir[] = "/tmp/flashkiln-test-XXXXXX";
+static char store_dir[256];
 
 static const sample samples[] = {
     {"fwd fp16 d32 causal", "a100", 1, 2, 2, 200, 200, FK_BSHD, 0},
@@ -103,17 +103,12 @@ static void threads(void **state) {
 
 static int start(void **state) {
     (void)state;
-    return mkdtemp(store_dir) ? 0 : -1;
-}
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at) {
-    (void)s, (void)kind, (void)at;
-    return remove(path);
+    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
 }
 
 static int stop(void **state) {
     (void)state;
-    return nftw(store_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return scratch_remove(store_dir) ? 0 : -1;
 }
 
 int main(void) {

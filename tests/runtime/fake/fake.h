@@ -10,14 +10,15 @@
 
 #include <cmocka.h>
 
-#include <ftw.h>
+#include "scratch.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char fake_dir[] = "/tmp/flashkiln-test-XXXXXX";
+static char fake_dir[256];
 
 /** Compiles fake/NAME.c with `flags` to fake_dir/OUT. */
 static inline void fake_build(const char *name, const char *flags, const char *out) {
@@ -37,17 +38,12 @@ static inline void fake_use(const char *variable, const char *file) {
 
 static inline int fake_start(void **state) {
     (void)state;
-    return mkdtemp(fake_dir) ? 0 : -1;
-}
-
-static inline int fake_remove(const char *path, const struct stat *s, int kind, struct FTW *at) {
-    (void)s, (void)kind, (void)at;
-    return remove(path);
+    return scratch_make(fake_dir, sizeof fake_dir) ? 0 : -1;
 }
 
 static inline int fake_stop(void **state) {
     (void)state;
-    return nftw(fake_dir, fake_remove, 16, FTW_DEPTH | FTW_PHYS);
+    return scratch_remove(fake_dir) ? 0 : -1;
 }
 
 /** Runs `body` in a child; it returns null, or what is wrong. */
