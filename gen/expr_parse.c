@@ -108,10 +108,8 @@ static const fk_expr *complain_unknown(parser *p, const fk_expr_token *token, co
     size_t used = 0;
     for (size_t i = 0; i < p->num_symbols && used < sizeof known; ++i) {
         const fk_expr_symbol *s = &p->symbols[i];
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s%s", used ? ", " : "", s->name,
-                                 s->rank == 0   ? ""
-                                 : s->rank == 1 ? "[]"
-                                                : "[][]");
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s%.*s", used ? ", " : "", s->name, 2 * s->rank,
+                                 "[][][][]");
     }
     const int length = token->length < 64 ? (int)token->length : 64;
     return fk_expr_complain(&p->lex, token->start,
@@ -145,7 +143,7 @@ static const fk_expr *parse_call(parser *p, const fk_expr_token *name) {
 }
 
 static const fk_expr *parse_read(parser *p, const fk_expr_symbol *symbol, const char *name) {
-    const fk_expr *index[2] = {NULL, NULL};
+    const fk_expr *index[FK_EXPR_MAX_RANK] = {NULL};
     for (int i = 0; i < symbol->rank; ++i) {
         const size_t opened = p->lex.token.start;
         if (!fk_expr_lex_is(&p->lex, "["))
@@ -159,7 +157,7 @@ static const fk_expr *parse_read(parser *p, const fk_expr_symbol *symbol, const 
             return fk_expr_complain(&p->lex, start, "an index is an int, not %s", type_name(index[i]->type));
         if (!close_with(p, "]", opened)) return NULL;
     }
-    const fk_expr *e = fk_expr_read(p->pool, name, symbol->type, index[0], index[1]);
+    const fk_expr *e = fk_expr_read(p->pool, name, symbol->type, index);
     if (e && e->depth > FK_EXPR_MAX_PARSE_DEPTH)
         return fk_expr_complain(&p->lex, p->lex.token.start, "too deep: the limit is %d", FK_EXPR_MAX_PARSE_DEPTH);
     return e;

@@ -22,7 +22,7 @@ def bf16_value(bits):
     return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
 
 
-def attention(q, k, v, sizes, visible):
+def attention(q, k, v, sizes, visible, term=lambda s, b, h, i, j: s):
     """o[b][s][h][d] flat and lse[b][h][s] flat, by the definition in float64, of bshd tensors."""
     batch, heads, kv_heads, seqlen_q, seqlen_k, dim = sizes
     row = lambda x, b, s, h, n_s, n_h: x[((b * n_s + s) * n_h + h) * dim:][:dim]
@@ -36,6 +36,7 @@ def attention(q, k, v, sizes, visible):
                 q_row = row(q, b, i, h, seqlen_q, heads)
                 scores = [sum(x * y for x, y in zip(q_row, row(k, b, j, g, seqlen_k, kv_heads))) / math.sqrt(dim)
                           for j in seen]
+                scores = [term(s, b, h, i, j) for j, s in zip(seen, scores)]
                 total = sum(math.exp(s) for s in scores)
                 lse[(b * heads + h) * seqlen_q + i] = math.log(total) if seen else -math.inf
                 for j, s in zip(seen, scores):
@@ -182,6 +183,43 @@ class Running(Case):
                 for h in range(heads):
                     self.assertEqual(a[((n * seqlen + s) * heads + h) * dim:][:dim],
                                      b[((n * heads + h) * seqlen + s) * dim:][:dim])
+
+    def test_declared_arrays(self):
+        tensors = self.draw(4)
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        slope, length = [0.5, 0.25, 0.125, 0.0625], [7, 3]
+        slopes = self.path("slope.npy", npy("<f4", (4,), struct.pack("<4f", *slope)))
+        lengths = self.path("length.npy", npy("<i4", (2,), struct.pack("<2i", *length)))
+        # The shell takes the quotes off score="..."; every batch entry has its own length.
+        words = ["fwd", "fp16", "d8", "gqa", "array=slope:float[h]",
+                 "score=s + 0.1 * tanh(s) - abs(q - k) * slope[h]", "key_padding"]
+        text = self.good("run", *words, *files, "--array", f"slope={slopes}", f"--array=length={lengths}", "-o", "o.npy",
+                         "--device", "emu", "--check")
+        self.assertIn('score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]" key_padding', text)
+        term = lambda s, b, h, i, j: s + 0.1 * math.tanh(s) - abs(i - j) * slope[h] if j < length[b] else -math.inf
+        o, _ = attention(*tensors, self.SIZES, lambda i, j: True, term)
+        self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+
+    def test_arrays_that_are_drawn_or_missing(self):
+        random = ["--random", "1,2,2,20,30", "--device", "emu", "--check"]
+        self.good("run", "fwd fp16 d8 alibi bias causal", *random)
+        one = self.path("one.npy", npy("<f4", (1,), struct.pack("<f", 0.5)))  # repeated for every head
+        self.good("run", "fwd fp16 d8 alibi", *random, "--array", f"slope={one}")
+        run = lambda code, parts, spelling, *more: self.bad(code, parts, "run", spelling, *random, *more)
+        run(USAGE, ["array doc_q cannot be drawn", "--array doc_q=FILE.npy"], "fwd fp16 d8 document")
+        run(USAGE, ["array table cannot be drawn"], "fwd fp16 d8 relative(3)")
+        run(USAGE, ['no array "slop"', "it has slope"], "fwd fp16 d8 alibi", "--array", f"slop={one}")
+        run(USAGE, ['no array "slope"', "it has none"], "fwd fp16 d8", "--array", f"slope={one}")
+        run(USAGE, ['"slope" is not NAME=FILE.npy'], "fwd fp16 d8 alibi", "--array", "slope")
+        run(IO, ["nothing.npy"], "fwd fp16 d8 alibi", "--array", "slope=nothing.npy")
+        ints = self.path("ints.npy", npy("<i4", (2,), struct.pack("<2i", 1, 2)))
+        run(BAD_INPUT, ["ints.npy", "<i4", "slope needs <f4"], "fwd fp16 d8 alibi", "--array", f"slope={ints}")
+        three = self.path("three.npy", npy("<f4", (3,), struct.pack("<3f", 1, 2, 3)))
+        run(BAD_INPUT, ["three.npy", "shape[0] is 3; 2, or 1"], "fwd fp16 d8 alibi", "--array", f"slope={three}")
+        flat = self.path("flat.npy", npy("<f4", (20, 30), bytes(2400)))
+        run(BAD_INPUT, ["flat.npy", "2 axes; 4"], "fwd fp16 d8 bias", "--array", f"bias={flat}")
+        files = self.files(self.draw(5), "<f2", lambda x: struct.pack("<e", x))
+        self.bad(USAGE, ["array slope is missing"], "run", "fwd fp16 d8 gqa alibi", *files, "--device", "emu")
 
     def test_softmax_scale(self):
         """Scale 0 means the default; a tiny one makes the mean of V."""

@@ -1,4 +1,5 @@
 /* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. */
+#include "arrays.h"
 #include "check.h"
 #include "cli.h"
 #include "tensors.h"
@@ -14,6 +15,7 @@ typedef struct run {
     const char *q, *k, *v, *o, *lse, *device, *plan_for, *cache_dir;
     cli_planning planning;
     option_ints random;
+    option_texts array;
     int layout, dtype, out_dtype;
     bool check, no_cache, json;
     int64_t repeat;
@@ -22,6 +24,7 @@ typedef struct run {
     char spelling[FK_MAX_SPELLING];
     /* what is held */
     tensors host;
+    arrays arrays;
     fk_context *context;
     fk_kernel *kernel;
     void *dq, *dk, *dv, *dout, *dlse, *workspace;
@@ -70,10 +73,12 @@ static cli_exit read_problem(run *r, char *const *words, int num_words) {
 }
 
 static cli_exit load(run *r) {
-    const cli_exit code = r->random.count ? tensors_draw(&r->random, &r->problem, r->layout, &r->host)
+    cli_exit code = r->random.count ? tensors_draw(&r->random, &r->problem, r->layout, &r->host)
                                           : tensors_read(r->q, r->k, r->v, &r->problem, r->layout, &r->host);
-    if (code == CLI_OK) r->host.args.softmax_scale = (float)r->softmax_scale;
-    return code;
+    if (code != CLI_OK) return code;
+    r->host.args.softmax_scale = (float)r->softmax_scale;
+    const uint64_t seed = r->random.count > 5 ? (uint64_t)r->random.value[5] : 0;
+    return arrays_load(&r->array, &r->problem, r->random.count > 0, seed, &r->host.args, &r->arrays);
 }
 
 /* ---- device ------------------------------------------------------------------------------------------- */
@@ -117,6 +122,8 @@ static fk_status upload(run *r, fk_args *args) {
     args->v = r->dv;
     args->o = r->dout;
     args->lse = r->dlse;
+    const fk_status status = arrays_upload(&r->arrays, r->context, args);
+    if (status != FK_OK) return status;
     const size_t bytes = fk_kernel_workspace(r->kernel, args);
     return bytes ? fk_device_malloc(r->context, bytes, &r->workspace) : FK_OK;
 }
@@ -198,6 +205,7 @@ static void close_all(run *r) {
     void *const memory[] = {r->dq, r->dk, r->dv, r->dout, r->dlse, r->workspace};
     for (size_t i = 0; r->context && i < sizeof memory / sizeof memory[0]; i++)
         fk_device_free(r->context, memory[i]);
+    arrays_free(&r->arrays, r->context);
     fk_kernel_destroy(r->kernel);
     fk_context_destroy(r->context);
     tensors_free(&r->host);
@@ -344,6 +352,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
         option_text("--v", "V.npy", &r.v, "[batch, seqlen_k, heads_kv, head_dim_v]"),
         option_numbers("--random", "B,HQ,HKV,SQ,SK[,SEED]", &r.random, 0, FK_MAX_SEQLEN,
                        "standard normal q, k and v of these sizes instead"),
+        option_list("--array", "NAME=FILE.npy", &r.array,
+                    "a declared array, <f4 or <i4; may be given for each; with --random those of\nfloats are drawn"),
         option_text("-o", "O.npy", &r.o, "write the output: <f2, or <u2 for bf16"),
         option_text("--lse", "LSE.npy", &r.lse, "write log-sum-exp: [batch, heads_q, seqlen_q] of <f4, natural log"),
         option_choice("--out-dtype", "TYPE", &r.out_dtype, out_dtypes, "of O.npy: same (default) or f32"),

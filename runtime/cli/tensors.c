@@ -160,14 +160,21 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
+static float next_normal(uint64_t *state) {
+    const double u = ((double)(next_random(state) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
+    const double phase = (double)(next_random(state) >> 11) * 0x1p-53;
+    return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * phase));
+}
+
+void tensors_draw_normal(uint64_t seed, float *out, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        out[i] = next_normal(&seed);
+}
+
 static uint16_t *draw(size_t bytes, uint64_t seed, int32_t dtype) {
-    uint64_t state = seed;
     uint16_t *out = malloc(bytes);
-    for (size_t i = 0; out && i < bytes / 2; i++) {
-        const double u = ((double)(next_random(&state) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
-        const double phase = (double)(next_random(&state) >> 11) * 0x1p-53;
-        out[i] = half_of((float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * phase)), dtype);
-    }
+    for (size_t i = 0; out && i < bytes / 2; i++)
+        out[i] = half_of(next_normal(&seed), dtype);
     return out;
 }
 

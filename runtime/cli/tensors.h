@@ -20,6 +20,7 @@ cli_exit tensors_read(const char *q_path, const char *k_path, const char *v_path
 /** Draws from the standard normal distribution; shape: batch, heads_q, heads_kv, seqlen_q, seqlen_k[, seed]. The same
  *  values on every machine with the same libm. */
 cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, tensors *out);
+void tensors_draw_normal(uint64_t seed, float *out, int64_t count);
 void tensors_free(tensors *t);
 
 /** Writes O (in the problem's dtype, or float32) and lse; a null path is skipped. Both files appear, or neither. */

@@ -42,7 +42,8 @@ static void check_text(const fk_source *source, bool standalone) {
     const char *text = source->text;
     const size_t size = strlen(text);
     assert_true(size > 5000);
-    assert_string_equal(source->entry, "fk_forward");
+    assert_string_equal(source->kernel[0].entry, "fk_forward");
+    assert_int_equal(source->num_kernels, 1);
     assert_message(text, "extern \"C\" __global__");
     assert_message(text, "fk_forward(");
     assert_message(text, "struct Params {");
@@ -71,7 +72,7 @@ static void test_same_bytes_twice(void **state) {
                 assert_string_equal(a.text, b.text);
                 assert_string_equal(a.spelling, spellings[i]);
                 assert_memory_equal(&a.plan, &b.plan, sizeof a.plan);
-                assert_int_equal(a.threads, a.plan.warps * 32);
+                assert_int_equal(a.kernel[0].threads, a.plan.warps * 32);
                 check_text(&a, standalone);
                 fk_source_free(&a);
                 fk_source_free(&b);
@@ -197,7 +198,7 @@ static void test_template_dir_stands_before_the_built_in(void **state) {
              "k >= q + diag - window0_left && k <= q + diag + window0_right\n"
              "int window0_left;\nint window0_right;\nuses diag;\nuses k;\nuses q;\n"
              "const Element * q true 1 iv_sub(iv_add(q_iv, diag_iv), window0_left_iv)\n",
-             source.threads, source.plan.block_m / source.plan.warps);
+             source.kernel[0].threads, source.plan.block_m / source.plan.warps);
     assert_string_equal(source.text, expected);
     fk_source_free(&source);
     temp_dir_remove(&dir);

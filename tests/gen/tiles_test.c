@@ -5,7 +5,7 @@
 
 typedef struct world {
     fk_problem p;
-    fk_problem_mask mask;
+    fk_problem_terms terms;
     fk_expr_pool *pool;
     fk_shape shape;
     int block_m, block_n;
@@ -16,12 +16,12 @@ static bool keep(const world *w, int64_t q, int64_t k, int64_t h) {
     const int64_t diag = w->p.align == FK_TOP_LEFT ? 0 : w->shape.seqlen_k - w->shape.seqlen_q;
     double values[7 + FK_MAX_MASKS * FK_MAX_MASK_VALUES] = {
         (double)q, (double)k, 0, (double)h, (double)w->shape.seqlen_q, (double)w->shape.seqlen_k, (double)diag};
-    for (int i = 0; i < w->mask.num_params; ++i) {
-        names[7 + i] = w->mask.param[i].name;
-        values[7 + i] = w->mask.param[i].value;
+    for (int i = 0; i < w->terms.mask.num_params; ++i) {
+        names[7 + i] = w->terms.mask.param[i].name;
+        values[7 + i] = w->terms.mask.param[i].value;
     }
-    const fk_expr_env env = {.names = names, .values = values, .count = 7 + (size_t)w->mask.num_params};
-    return !w->mask.keep || fk_expr_eval(w->mask.keep, &env) != 0;
+    const fk_expr_env env = {.names = names, .values = values, .count = 7 + (size_t)w->terms.mask.num_params};
+    return !w->terms.mask.keep || fk_expr_eval(w->terms.mask.keep, &env) != 0;
 }
 
 static fk_tile_counts brute_force(const world *w) {
@@ -49,7 +49,7 @@ static world make_world(const char *spelling, uint64_t *seed) {
     world w = {.pool = fk_expr_pool_create()};
     fk_error err = {.text = ""};
     if (fk_problem_read(spelling, &w.p, &err) != FK_OK) fail_msg("%s", err.text);
-    if (fk_problem_mask_load(w.pool, &w.p, NULL, &w.mask, &err) != FK_OK) fail_msg("%s", err.text);
+    if (fk_problem_terms_load(w.pool, &w.p, NULL, &w.terms, &err) != FK_OK) fail_msg("%s", err.text);
     w.shape = (fk_shape){1, 2, 2, 1 + random_below(seed, 150), 1 + random_below(seed, 150)};
     w.block_m = blocks[random_below(seed, 3)];
     w.block_n = blocks[random_below(seed, 3)];
@@ -87,7 +87,7 @@ static void test_closed_forms_are_exact(void **state) {
         snprintf(spelling, sizeof spelling, forms[i % 6], left, right);
 #pragma GCC diagnostic pop
         const world w = make_world(spelling, &seed);
-        assert_null(w.mask.split.residual);
+        assert_null(w.terms.mask.split.residual);
         const fk_tile_counts counted = count(&w), true_counts = brute_force(&w);
         if (memcmp(&counted, &true_counts, sizeof counted) != 0) {
             fail_msg("%s, %lld x %lld, tiles %d x %d: counted %lld %lld %lld, are %lld %lld %lld", spelling,

@@ -27,6 +27,8 @@ typedef struct params {
     "struct Params { u32 *out; const u32 *in; i64 n; };\n"
 #define KERNEL "extern \"C\" __global__ void __launch_bounds__(128, 2) fk_kernel(const __grid_constant__ Params p) "
 
+static const char *const kernel_entry[] = {"fk_kernel"};
+
 /* Everything checked, copies as late as they may be. */
 static const fk_emu_options strict = {.seed = 1, .late_copies = true, .poison = true, .check_races = true};
 
@@ -37,7 +39,7 @@ static inline fk_emu_image *load(const char *text) {
     char compiler[96];
     fk_emu_image *image = NULL;
     fk_error err = {FK_OK, ""};
-    if (fk_emu_compile(text, "fk_kernel", NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
+    if (fk_emu_compile(text, kernel_entry, 1, NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
         fk_emu_load(bytes, size, &image, &err) != FK_OK)
         fail_msg("%s", err.text);
     free(bytes);
