@@ -20,7 +20,8 @@ void fk_array_write_type(const fk_array_decl *array, char out[FK_ARRAY_TYPE_SIZE
 
 /** Checks every field; `out` gets determined bytes. */
 fk_status fk_array_check(const fk_array_decl *in, fk_array_decl *out, fk_error *err);
-/** Adds a checked declaration, or finds the same one. Fails where one of its name says otherwise, or the list is full. */
+/** Adds a checked declaration, or finds the same one. Fails where one of its name says otherwise, or the list is full.
+ */
 fk_status fk_array_list_add(fk_array_list *list, const fk_array_decl *array, fk_error *err);
 /** -1: no such array */
 int fk_array_list_find(const fk_array_list *list, const char *name);

@@ -83,7 +83,7 @@ static void read_tiles(lua_State *L, const char *path, const char *field, fk_arc
     for (out->num_tiles = 0; out->num_tiles < (int)count; ++out->num_tiles) {
         fk_tile *tile = &out->tile[out->num_tiles];
         char where[128];
-        snprintf(where, sizeof where, "%s: %s %d", path, field, out->num_tiles + 1);
+        snprintf(where, sizeof where, "%s: %s[%d]", path, field, out->num_tiles + 1);
         if (lua_geti(L, -1, out->num_tiles + 1) != LUA_TTABLE)
             fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
         fk_table_check(L, where, " block_m block_n warps stages q_in_regs ctas ");

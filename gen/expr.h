@@ -52,16 +52,16 @@ size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **o
 /** The i'th index of a read; NULL beyond its rank. */
 const fk_expr *fk_expr_index(const fk_expr *read, int i);
 bool fk_expr_is_scalar(const fk_expr *e, const char *name);
-/** d e / d (the element that `read`, one of e's reads of a float array, reads). Reads of the same array by other indices
- *  are taken for other elements: the sum over all of them is the derivative where they meet. */
+/** d e / d (the element that `read`, one of e's reads of a float array, reads). Reads of the same array by other
+ * indices are taken for other elements: the sum over all of them is the derivative where they meet. */
 fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const fk_expr *read, const fk_expr **out,
                                      fk_error *err);
 
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0, mod_or_0, shl_or_0,
- *  shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of the iv_
- *  functions of the same file, in which every scalar `x` is printed as the Interval variable `x_iv` and a read of an int
- *  array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text is malloc'ed. */
+ *  names; calls fminf, __popc, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0, mod_or_0,
+ * shl_or_0, shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of
+ * the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable `x_iv` and a read
+ * of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text is malloc'ed. */
 typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 

@@ -1,5 +1,6 @@
 /* Reading the tables that Lua files return, strictly: what is missing, of another type or not known is an error that
- * names file and field. `where` is the file, perhaps with a place in it; the table is on top of the stack. In bodies. */
+ * names file and field. `where` is the file, perhaps with a place in it; the table is on top of the stack. In bodies.
+ */
 #ifndef FK_GEN_LUA_TABLE_H
 #define FK_GEN_LUA_TABLE_H
 

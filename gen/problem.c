@@ -1,4 +1,5 @@
-/* A canonical problem has every default filled, every byte determined, and means something: its masks and scores parse. */
+/* A canonical problem has every default filled, every byte determined, and means something: its masks and scores parse.
+ */
 #include "problem.h"
 
 #include "term.h"
@@ -130,8 +131,8 @@ static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
         out->value[i] = in->value[i];
         if (in->value[i] >= -FK_MAX_SEQLEN && in->value[i] <= FK_MAX_SEQLEN) continue;
-        status = fk_fail(err, FK_BAD_PROBLEM, "%s of mask %s is %d: must be from %d to %d", file.param[i].name, in->name,
-                         in->value[i], -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s of mask %s is %d: must be from %d to %d", file.param[i].name,
+                         in->name, in->value[i], -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
     }
     out->num_values = in->num_values;
     memcpy(out->name, in->name, strlen(in->name));

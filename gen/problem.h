@@ -22,7 +22,8 @@ typedef struct fk_mask_param {
 
 typedef struct fk_problem_mask {
     const fk_expr *keep; /* all terms conjoined, params renamed to unique names; NULL: every key is seen */
-    fk_expr_split split; /* of keep, by the variable of the tiles that a CTA walks over: k, and q for the backward pass */
+    fk_expr_split
+        split; /* of keep, by the variable of the tiles that a CTA walks over: k, and q for the backward pass */
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
 } fk_problem_mask;
@@ -36,8 +37,8 @@ typedef struct fk_score_param {
 
 /* An element of an array whose gradient is asked for. */
 typedef struct fk_score_read {
-    int array;           /* its place in fk_problem_terms.arrays */
-    const fk_expr *element; /* the read, such as slope[h] */
+    int array;                 /* its place in fk_problem_terms.arrays */
+    const fk_expr *element;    /* the read, such as slope[h] */
     const fk_expr *derivative; /* of the term's value by that element */
 } fk_score_read;
 

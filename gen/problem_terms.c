@@ -116,8 +116,10 @@ static fk_status derive_arrays(loader *l, fk_score_term *term, uint32_t *found, 
         const fk_expr *read[FK_MAX_SCORE_READS];
         const size_t count = fk_expr_find_reads(term->value, arrays->decl[i].name, read, FK_MAX_SCORE_READS);
         if (count > FK_MAX_SCORE_READS || count > (size_t)(FK_MAX_SCORE_READS - term->num_reads)) {
-            return fk_fail(err, FK_UNSUPPORTED, "grad=%s: one term reads more than %d elements whose gradients are "
-                           "asked for", arrays->decl[i].name, FK_MAX_SCORE_READS);
+            return fk_fail(err, FK_UNSUPPORTED,
+                           "grad=%s: one term reads more than %d elements whose gradients are "
+                           "asked for",
+                           arrays->decl[i].name, FK_MAX_SCORE_READS);
         }
         for (size_t j = 0; j < count && status == FK_OK; ++j) {
             fk_score_read *out = &term->read[term->num_reads++];
@@ -135,17 +137,16 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
     const fk_term_file *file = &l->score[index];
     fk_problem_score *out = &l->out->score;
     fk_score_term *term = file->is_sink ? &out->sink[out->num_sinks++] : &out->term[out->num_terms++];
-    fk_status status = score->name[0] ? parse_file(l, FK_TERM_SCORE, score->name, file, &term->value, err)
-                                      : fk_term_parse(l->pool, FK_TERM_SCORE, score->expr, NULL, &l->out->arrays,
-                                                      &term->value, err);
+    fk_status status =
+        score->name[0] ? parse_file(l, FK_TERM_SCORE, score->name, file, &term->value, err)
+                       : fk_term_parse(l->pool, FK_TERM_SCORE, score->expr, NULL, &l->out->arrays, &term->value, err);
     for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
         fk_score_param *param = &out->param[out->num_params++];
         param->is_float = file->param[i].is_float;
         param->value = score->value[i];
         status = rename_param(l, score->name, index, &file->param[i], &term->value, param->name, err);
     }
-    if (status == FK_OK && !file->is_sink)
-        status = fk_expr_differentiate(l->pool, term->value, "s", &term->ds, err);
+    if (status == FK_OK && !file->is_sink) status = fk_expr_differentiate(l->pool, term->value, "s", &term->ds, err);
     if (status == FK_OK) status = derive_arrays(l, term, found, err);
     if (status == FK_OK) fk_array_list_note(&l->out->arrays, term->value);
     return status;

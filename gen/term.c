@@ -60,7 +60,8 @@ static void load_body(lua_State *L, void *arg) {
         !fk_lua_has_file(L, path)) {
         char known[512];
         fk_term_names(call->kind, known, sizeof known);
-        fk_lua_raise(L, FK_BAD_PROBLEM, "unknown %s \"%s\"; known:%s", fk_term_kind_name(call->kind), call->name, known);
+        fk_lua_raise(L, FK_BAD_PROBLEM, "unknown %s \"%s\"; known:%s", fk_term_kind_name(call->kind), call->name,
+                     known);
     }
     fk_term_file_read(L, call->kind, path, call->out);
 }
@@ -85,7 +86,8 @@ static size_t list_symbols(fk_term_kind kind, const fk_term_file *file, const fk
     }
     for (int i = 0; i < arrays->count; ++i) {
         const fk_array_decl *array = &arrays->decl[i];
-        out[count] = (fk_expr_symbol){.type = array->type == FK_INT32 ? FK_EXPR_INT : FK_EXPR_FLOAT, .rank = array->rank};
+        out[count] =
+            (fk_expr_symbol){.type = array->type == FK_INT32 ? FK_EXPR_INT : FK_EXPR_FLOAT, .rank = array->rank};
         memcpy(out[count++].name, array->name, sizeof out->name);
     }
     return count;

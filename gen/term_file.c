@@ -93,7 +93,8 @@ void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_ter
         fk_table_check(L, path, " params score sink ");
         out->is_sink = lua_getfield(L, -1, "sink") != LUA_TNIL;
         lua_pop(L, 1);
-        if (out->is_sink && lua_getfield(L, -1, "score") != LUA_TNIL) fk_table_fail(L, path, "score", "absent beside sink");
+        if (out->is_sink && lua_getfield(L, -1, "score") != LUA_TNIL)
+            fk_table_fail(L, path, "score", "absent beside sink");
         if (out->is_sink) lua_pop(L, 1);
         fk_table_text(L, path, out->is_sink ? "sink" : "score", out->expr, sizeof out->expr);
     }
@@ -106,8 +107,8 @@ void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_ter
             lua_pop(L, 1);
         }
         if (count == 0 && (lua_pushnil(L), lua_next(L, -2)))
-            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: params is a table by name: must be a list, { { \"slope\", \"float[h]\" } }",
-                         path);
+            fk_lua_raise(L, FK_TEMPLATE_ERROR,
+                         "%s: params is a table by name: must be a list, { { \"slope\", \"float[h]\" } }", path);
     }
     lua_pop(L, 2);
 }

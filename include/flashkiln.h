@@ -92,8 +92,8 @@ typedef struct fk_mask {
     int32_t value[FK_MAX_MASK_VALUES]; /**< in the order of the file's params; |value| <= FK_MAX_SEQLEN */
 } fk_mask;
 
-/** One score term, applied to s = softmax_scale * q.k before the masks: a named file of templates/score with its run-time
- *  values, or (name empty) a float expression of the caller's over s and what masks may read. */
+/** One score term, applied to s = softmax_scale * q.k before the masks: a named file of templates/score with its
+ * run-time values, or (name empty) a float expression of the caller's over s and what masks may read. */
 typedef struct fk_score {
     char name[32];          /**< "softcap", "alibi", ...; "" when expr is given */
     char expr[FK_MAX_EXPR]; /**< the new score, such as "s - slope[h] * abs(q + diag - k)" */
@@ -103,27 +103,33 @@ typedef struct fk_score {
 
 typedef enum fk_element { FK_FLOAT32 = 0, FK_INT32 = 1 } fk_element;
 /** What a dimension of an array runs over. FK_DIM_ANY: its size is a run-time value, fk_array.size. */
-typedef enum fk_dim { FK_DIM_ANY = 0, FK_DIM_BATCH = 1, FK_DIM_HEADS_Q = 2, FK_DIM_SEQLEN_Q = 3, FK_DIM_SEQLEN_K = 4 } fk_dim;
+typedef enum fk_dim {
+    FK_DIM_ANY = 0,
+    FK_DIM_BATCH = 1,
+    FK_DIM_HEADS_Q = 2,
+    FK_DIM_SEQLEN_Q = 3,
+    FK_DIM_SEQLEN_K = 4
+} fk_dim;
 
 /** An array that masks and scores read as name[i][j]...; an index outside a dimension reads its nearest element. */
 typedef struct fk_array_decl {
     char name[32];
-    int32_t type;              /**< fk_element */
-    int32_t rank;              /**< 1 to FK_MAX_RANK */
-    int32_t dim[FK_MAX_RANK];  /**< fk_dim; 0 beyond rank */
-    int32_t sorted;            /**< 1: an int array that never decreases along its last dimension; tiles that it empties are
-                                    skipped. Data that do decrease give wrong results. */
+    int32_t type;             /**< fk_element */
+    int32_t rank;             /**< 1 to FK_MAX_RANK */
+    int32_t dim[FK_MAX_RANK]; /**< fk_dim; 0 beyond rank */
+    int32_t sorted; /**< 1: an int array that never decreases along its last dimension; tiles that it empties are
+                         skipped. Data that do decrease give wrong results. */
 } fk_array_decl;
 
 /** What is asked. No pointers, so it may be copied, stored and compared after fk_problem_canonical. */
 typedef struct fk_problem {
     size_t struct_size;
-    int32_t op;         /**< fk_op */
-    int32_t dtype;      /**< fk_dtype of q, k, v and o */
-    int32_t head_dim;   /**< of q and k: 8 to 256, a multiple of 8 */
-    int32_t head_dim_v; /**< of v and o; 0 = head_dim */
-    int32_t gqa;        /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
-    int32_t align;      /**< fk_align */
+    int32_t op;            /**< fk_op */
+    int32_t dtype;         /**< fk_dtype of q, k, v and o */
+    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8 */
+    int32_t head_dim_v;    /**< of v and o; 0 = head_dim */
+    int32_t gqa;           /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
+    int32_t align;         /**< fk_align */
     int32_t deterministic; /**< backward: 1 = gradients are bitwise equal from run to run; forward always is: 0 */
     int32_t grad;          /**< backward: bit i = the gradient of array i of fk_problem_arrays is asked for, too */
     int32_t num_masks, num_scores, num_arrays;
@@ -134,8 +140,9 @@ typedef struct fk_problem {
 
 #define FK_PROBLEM_INIT                                                                                                \
     {                                                                                                                  \
-        sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {{{0}, {0}, 0, {0}}}, {{{0}, {0}, 0, {0}}},               \
-            {{{0}, 0, 0, {0}, 0}}                                                                                      \
+        sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {{{0}, {0}, 0, {0}}}, {{{0}, {0}, 0, {0}}}, {             \
+            { {0}, 0, 0, {0}, 0 }                                                                                      \
+        }                                                                                                              \
     }
 
 /** Reads a one-line spelling, such as
@@ -152,21 +159,22 @@ FK_API fk_status fk_problem_parse(const char *spelling, fk_problem *out);
 FK_API fk_status fk_problem_spell(const fk_problem *problem, char *out, size_t size);
 /** Checks every field and fills defaults; equal problems become equal bytes. `out` may be `problem`. */
 FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out);
-/** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those of
- *  its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
+/** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those
+ * of its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
 FK_API fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count);
 /** Reads a file of spellings: NAME.lua, sandboxed Lua that returns an array of strings; any other name, text with one
  *  spelling a line, in which blank lines and lines that start with # are skipped. Each spelling is checked.
  *  `*spellings` holds `*count` strings and lies in one block: one fk_free frees all. At most 65,536 spellings.
- *  @return FK_IO: the file cannot be read; FK_BAD_PROBLEM: names file and entry; FK_TEMPLATE_ERROR: Lua's file and line */
+ *  @return FK_IO: the file cannot be read; FK_BAD_PROBLEM: names file and entry; FK_TEMPLATE_ERROR: Lua's file and line
+ */
 FK_API fk_status fk_problem_list(const char *path, char ***spellings, size_t *count);
 
 /* ---- devices ------------------------------------------------------------------------------------------ */
 
 /** A GPU, from the built-in table or from a live one. Rates are per SM and clock. */
 typedef struct fk_device_info {
-    char name[64]; /**< "NVIDIA A100-SXM4-80GB" */
-    char key[32];  /**< "a100", as given to --gpu; "" for a live GPU that the table does not know */
+    char name[64];   /**< "NVIDIA A100-SXM4-80GB" */
+    char key[32];    /**< "a100", as given to --gpu; "" for a live GPU that the table does not know */
     int32_t ordinal; /**< CUDA ordinal; -1 when it is not on this machine */
     int32_t sm;      /**< 75, 80, 86, 89, 90, 100, 120 */
     int32_t num_sms;
@@ -204,7 +212,8 @@ typedef struct fk_shape {
 
 typedef enum fk_rule {
     FK_RULE_MODEL = 0, /**< enumerate legal tilings, rank by the cost model */
-    FK_RULE_PAPER = 1  /**< FlashAttention (Dao et al. 2022), algorithm 1 line 1: B_c = ceil(M / 4d), B_r = min(B_c, d) */
+    FK_RULE_PAPER =
+        1 /**< FlashAttention (Dao et al. 2022), algorithm 1 line 1: B_c = ceil(M / 4d), B_r = min(B_c, d) */
 } fk_rule;
 
 typedef struct fk_plan_options {
@@ -213,7 +222,8 @@ typedef struct fk_plan_options {
     fk_shape shape;
     const char *template_dir; /**< null = the templates built into the library */
 } fk_plan_options;
-#define FK_PLAN_OPTIONS_INIT {sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL}
+#define FK_PLAN_OPTIONS_INIT                                                                                           \
+    { sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL }
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
 typedef struct fk_plan_info {
@@ -222,13 +232,13 @@ typedef struct fk_plan_info {
     int32_t block_m; /**< query rows of a CTA, B_r in the paper; backward: of a tile that CTAs walk over */
     int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA */
     int32_t warps;
-    int32_t stages;       /**< KV buffers in shared memory; backward: Q and dO buffers */
-    int32_t q_in_regs;    /**< 1: Q stays in registers; 0: it is re-read from shared memory */
-    int32_t ctas_per_sm;  /**< resident CTAs the register cap is set for */
-    int32_t smem_bytes;   /**< dynamic shared memory of a CTA */
-    int32_t registers;    /**< estimated registers of a thread */
-    int32_t legal;        /**< 0: rejected, see reason */
-    int32_t chosen;       /**< 1 for the plan that fk_generate takes */
+    int32_t stages;      /**< KV buffers in shared memory; backward: Q and dO buffers */
+    int32_t q_in_regs;   /**< 1: Q stays in registers; 0: it is re-read from shared memory */
+    int32_t ctas_per_sm; /**< resident CTAs the register cap is set for */
+    int32_t smem_bytes;  /**< dynamic shared memory of a CTA */
+    int32_t registers;   /**< estimated registers of a thread */
+    int32_t legal;       /**< 0: rejected, see reason */
+    int32_t chosen;      /**< 1 for the plan that fk_generate takes */
     double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< floors of the model */
     double model_us;
     double hbm_bytes; /**< predicted HBM traffic */
@@ -256,7 +266,8 @@ typedef struct fk_generate_options {
     fk_plan_options planning; /**< used when plan is null */
     int32_t standalone;       /**< 1: no #line directives, and a comment that shows how the host launches it */
 } fk_generate_options;
-#define FK_GENERATE_OPTIONS_INIT {sizeof(fk_generate_options), NULL, FK_PLAN_OPTIONS_INIT, 0}
+#define FK_GENERATE_OPTIONS_INIT                                                                                       \
+    { sizeof(fk_generate_options), NULL, FK_PLAN_OPTIONS_INIT, 0 }
 
 /** Emits the CUDA source: self-contained, deterministic. `*text` is the caller's: fk_free.
  *  @param chosen  receives the plan used; may be null */
@@ -288,13 +299,15 @@ typedef enum fk_cache_mode {
 
 typedef struct fk_context_options {
     size_t struct_size;
-    const char *device;   /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
-    const char *plan_for; /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for that GPU */
+    const char *device; /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
+    const char
+        *plan_for; /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for that GPU */
     const char *cache_dir; /**< null = $FLASHKILN_CACHE_DIR, else $XDG_CACHE_HOME/flashkiln, else ~/.cache/flashkiln */
     int32_t cache_mode;    /**< fk_cache_mode */
     fk_plan_options planning;
 } fk_context_options;
-#define FK_CONTEXT_OPTIONS_INIT {sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT}
+#define FK_CONTEXT_OPTIONS_INIT                                                                                        \
+    { sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT }
 
 typedef struct fk_context fk_context;
 typedef struct fk_kernel fk_kernel;
@@ -325,11 +338,11 @@ typedef struct fk_kernel_info {
 } fk_kernel_info;
 FK_API fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out);
 
-/** A declared array of one launch: a device pointer (host pointer on the emulator) to float32 or int32 elements, aligned to
- *  4 bytes, and strides in elements, at least 0. A stride of 0 repeats one element along its dimension. */
+/** A declared array of one launch: a device pointer (host pointer on the emulator) to float32 or int32 elements,
+ * aligned to 4 bytes, and strides in elements, at least 0. A stride of 0 repeats one element along its dimension. */
 typedef struct fk_array {
     const void *data;
-    int64_t size[FK_MAX_RANK]; /**< of dimensions FK_DIM_ANY, 1 to 2^31 - 1; those of the others follow from args */
+    int64_t size[FK_MAX_RANK];   /**< of dimensions FK_DIM_ANY, 1 to 2^31 - 1; those of the others follow from args */
     int64_t stride[FK_MAX_RANK]; /**< that of the last dimension at most 2^31 - 1 */
 } fk_array;
 
@@ -354,8 +367,13 @@ typedef struct fk_args {
 #define FK_ARGS_INIT                                                                                                   \
     {                                                                                                                  \
         sizeof(fk_args), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0},      \
-            0.0f, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0},                            \
-            {{NULL, {0, 0, 0, 0}, {0, 0, 0, 0}}}                                                                       \
+            0.0f, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {                          \
+            {                                                                                                          \
+                NULL, {0, 0, 0, 0}, {                                                                                  \
+                    0, 0, 0, 0                                                                                         \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
@@ -395,9 +413,9 @@ typedef enum fk_reference_kind {
  *  contiguous [batch, num_heads_q, seqlen_q, head_dim_v]; lse: [batch, num_heads_q, seqlen_q]. Either may be null. */
 FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o,
                               double *lse);
-/** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim]; any
- *  may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o if
- *  that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
+/** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim];
+ * any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o
+ * if that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
 FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
                                        double *dq, double *dk, double *dv);
 

@@ -1,5 +1,5 @@
-/* Declared arrays of a launch. No read leaves an array: indices are clamped, so data, sizes and strides are all that has
- * to be right. */
+/* Declared arrays of a launch. No read leaves an array: indices are clamped, so data, sizes and strides are all that
+ * has to be right. */
 #include "object.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
     int64_t extent = 1;
     if (!array->data) return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is null", index, decl->name);
     if ((uintptr_t)array->data % 4)
-        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is at %p; it must be aligned to 4 bytes", index, decl->name,
-                       array->data);
+        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is at %p; it must be aligned to 4 bytes", index,
+                       decl->name, array->data);
     for (int d = 0; d < decl->rank; d++) {
         const int64_t size = size_of(decl, array, args, d), stride = array->stride[d];
         const int64_t limit = d == decl->rank - 1 ? INT32_MAX : INT64_MAX;
@@ -48,8 +48,9 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
     }
     *begin = (uintptr_t)array->data;
     if (__builtin_add_overflow(*begin, (uintptr_t)extent * 4, end))
-        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) at %p spans %lld elements; it must end within the address "
-                                             "space",
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "array[%d] (%s) at %p spans %lld elements; it must end within the address "
+                       "space",
                        index, decl->name, array->data, (long long)extent);
     return FK_OK;
 }

@@ -70,13 +70,14 @@ void draw_array_masks(rng *kernel, rng *values, char *spelling) {
 
 /* ---- data --------------------------------------------------------------------------------------------- */
 
-/* What an array of a name holds: ints of lo .. hi; floats are normal, `lo` and `hi` times a tenth their mean and spread. */
+/* What an array of a name holds: ints of lo .. hi; floats are normal, `lo` and `hi` times a tenth their mean and
+ * spread. */
 static const struct {
     const char *name;
     int lo, hi;
-} contents[] = {{"slope", 1, 1}, {"temp", 10, 2}, {"bias", 0, 20}, {"table", 0, 20}, {"sink", 0, 30},
-                {"w", 0, 10},    {"u", 0, 10},    {"v", 0, 10},    {"bucket", -2, 40}, {"id", 0, 3},
-                {"seg", 0, 4},   {"block", 0, 5}, {"first", -2, 0}, {"length", 0, 3},  {"prefix", 0, 1}};
+} contents[] = {{"slope", 1, 1}, {"temp", 10, 2}, {"bias", 0, 20},  {"table", 0, 20},   {"sink", 0, 30},
+                {"w", 0, 10},    {"u", 0, 10},    {"v", 0, 10},     {"bucket", -2, 40}, {"id", 0, 3},
+                {"seg", 0, 4},   {"block", 0, 5}, {"first", -2, 0}, {"length", 0, 3},   {"prefix", 0, 1}};
 
 static double range_end(const char *name, bool high, int64_t seqlen_k) {
     for (size_t i = 0; i < COUNT(contents); i++) {

@@ -1,4 +1,5 @@
-/* Random score terms and masks that read arrays: their words, and data for whatever arrays a problem turns out to have. */
+/* Random score terms and masks that read arrays: their words, and data for whatever arrays a problem turns out to have.
+ */
 #ifndef FK_TESTS_RANDOM_TERMS_H
 #define FK_TESTS_RANDOM_TERMS_H
 

@@ -36,8 +36,8 @@ static cli_exit check_names(const option_texts *given, const arrays *a) {
         }
         if (!equals) return cli_fail(CLI_USAGE, "run: --array: \"%.100s\" is not NAME=FILE.npy", text);
         if (!found)
-            return cli_fail(CLI_USAGE, "run: --array: the problem has no array \"%.*s\"; it has%s", (int)(equals - text),
-                            text, a->count ? known : " none");
+            return cli_fail(CLI_USAGE, "run: --array: the problem has no array \"%.*s\"; it has%s",
+                            (int)(equals - text), text, a->count ? known : " none");
     }
     return CLI_OK;
 }
@@ -79,7 +79,8 @@ static cli_exit draw_array(uint64_t seed, const fk_args *args, size_t i, arrays 
     for (int d = 0; d < decl->rank; d++) {
         shape[d] = declared_size(args, decl->dim[d]);
         if (!shape[d] || decl->type != FK_FLOAT32 || count > ((int64_t)1 << 40) / shape[d])
-            return cli_fail(CLI_USAGE, "run: array %s cannot be drawn; give --array %s=FILE.npy", decl->name, decl->name);
+            return cli_fail(CLI_USAGE, "run: array %s cannot be drawn; give --array %s=FILE.npy", decl->name,
+                            decl->name);
         count *= shape[d];
     }
     float *values = malloc((size_t)count * sizeof *values);

@@ -8,7 +8,8 @@ static const table_column columns[] = {
     {"regs", "registers", true},  {"model", "model_us", true},      {"bound", "bound", false},
     {"HBM", "hbm_bytes", true},   {NULL, "legal", false},           {NULL, "tensor_us", true},
     {NULL, "exp_us", true},       {NULL, "issue_us", true},         {NULL, "smem_us", true},
-    {NULL, "hbm_us", true},       {"why not", "reason", false},
+    {NULL, "hbm_us", true},       {NULL, "l2_us", true},
+    {"why not", "reason", false},
 };
 
 static void add_plan(table *t, const fk_plan_info *p) {
@@ -32,6 +33,7 @@ static void add_plan(table *t, const fk_plan_info *p) {
     table_number(t, p->issue_us, "%s", "");
     table_number(t, p->smem_us, "%s", "");
     table_number(t, p->hbm_us, "%s", "");
+    table_number(t, p->l2_us, "%s", "");
     table_text(t, p->reason);
 }
 

@@ -1,4 +1,7 @@
 @ if #score.terms > 0 then error("bwd: the backward kernels have no score terms; sink alone is supported", 0) end
+@ for _, sink in ipairs(score.sinks) do
+@   if #sink.reads > 0 then error("bwd: the backward kernels give no gradients of arrays", 0) end
+@ end
 @ include("piece/prelude.cu")
 constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(layout.p), smem_lse = $(layout.lse), smem_delta = $(layout.delta);
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const fk_expr_symbol RANDOM_SYMBOLS[] = {
-    {"q", FK_EXPR_INT, 0},   {"k", FK_EXPR_INT, 0},    {"h", FK_EXPR_INT, 0},   {"diag", FK_EXPR_INT, 0},
-    {"s", FK_EXPR_FLOAT, 0}, {"t", FK_EXPR_FLOAT, 0},  {"on", FK_EXPR_BOOL, 0}, {"id", FK_EXPR_INT, 1},
+    {"q", FK_EXPR_INT, 0},   {"k", FK_EXPR_INT, 0},     {"h", FK_EXPR_INT, 0},     {"diag", FK_EXPR_INT, 0},
+    {"s", FK_EXPR_FLOAT, 0}, {"t", FK_EXPR_FLOAT, 0},   {"on", FK_EXPR_BOOL, 0},   {"id", FK_EXPR_INT, 1},
     {"w", FK_EXPR_FLOAT, 2}, {"seen", FK_EXPR_BOOL, 1}, {"bias", FK_EXPR_FLOAT, 4}};
 #define NUM_RANDOM_SYMBOLS (sizeof RANDOM_SYMBOLS / sizeof *RANDOM_SYMBOLS)
 

@@ -163,7 +163,7 @@ static void test_terms_keep_their_order(void **state) {
     assert_string_equal(t.score.param[0].name, "softcap2_cap");
     assert_true(t.score.param[0].is_float);
     static const char *const arrays[] = {"w", "slope", "sink", "length"}; /* the caller's, scores', masks' */
-    static const uint32_t clamp[] = {2, 0, 0, 0};                        /* k / 2 is not k */
+    static const uint32_t clamp[] = {2, 0, 0, 0};                         /* k / 2 is not k */
     assert_int_equal(t.arrays.count, 4);
     for (int i = 0; i < 4; ++i) {
         assert_string_equal(t.arrays.decl[i].name, arrays[i]);
@@ -202,7 +202,8 @@ static void test_score_files_are_read_strictly(void **state) {
         {"return { sink = 'float(q)' }", "sink reads q or k"},
         {"return { params = { 's' }, score = 's' }", "param 's': must be a new name"},
         {"return { params = { { 'x', 'half' } }, score = 's' }", "type \"half\": must be int, float, or an array's"},
-        {"return { params = { { 'x', 'float[h]' }, { 'x', 'int[h]' } }, score = 's' }", "param 'x': must be a new name"},
+        {"return { params = { { 'x', 'float[h]' }, { 'x', 'int[h]' } }, score = 's' }",
+         "param 'x': must be a new name"},
         {"return { params = { { 'x', 'float' } }, score = 's' }", "has 1 params: must have 0"},
         {"return { params = { { 'p', 'float[h]' } }, score = 's' }", "the name of an array is \"p\""},
     };
@@ -273,7 +274,8 @@ static void test_templates_see_scores(void **state) {
     fk_error err = {.text = ""};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
     options.template_dir = dir.path;
-    fk_status status = fk_problem_read("bwd fp16 d64 alibi sink softcap(30) grad=slope grad=sink key_padding", &p, &err);
+    fk_status status =
+        fk_problem_read("bwd fp16 d64 alibi sink softcap(30) grad=slope grad=sink key_padding", &p, &err);
     if (status == FK_OK) status = fk_device_lookup("a100", &device, &err);
     if (status == FK_OK) status = fk_plan_best(&p, &device, &options, &plan, &err);
     if (status == FK_OK) status = fk_source_create(&p, &device, &plan, dir.path, true, &source, &err);

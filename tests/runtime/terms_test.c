@@ -1,5 +1,5 @@
-/* Score terms and masks with arrays: the reference against formulas in C, the emulated kernel against the reference, and
- * every argument of an array that is refused. */
+/* Score terms and masks with arrays: the reference against formulas in C, the emulated kernel against the reference,
+ * and every argument of an array that is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,10 @@ static double score_of_bias(double s, int b, int h, int i, int j) {
 static double score_of_relative(double s, int b, int h, int i, int j) {
     (void)b;
     const int distance = j - i - DIAG;
-    return s + (double)table[h * BUCKETS + bucket[(distance < -REACH ? -REACH : distance > REACH ? REACH : distance) + REACH]];
+    return s + (double)table[h * BUCKETS + bucket[(distance < -REACH  ? -REACH
+                                                   : distance > REACH ? REACH
+                                                                      : distance) +
+                                                  REACH]];
 }
 static double score_of_sink(double s, int b, int h, int i, int j) {
     (void)b, (void)h;
@@ -201,7 +204,8 @@ static void reference_follows_the_formulas(void **state) {
                 fail_msg("%s: lse[%d] is %.12g, not %.12g", formulas[n].spelling, row, got_lse[row], want_lse);
             for (int c = 0; c < D; c++)
                 if (!(fabs(got[row * D + c] - want[c]) < 1e-9))
-                    fail_msg("%s: o[%d][%d] is %.12g, not %.12g", formulas[n].spelling, row, c, got[row * D + c], want[c]);
+                    fail_msg("%s: o[%d][%d] is %.12g, not %.12g", formulas[n].spelling, row, c, got[row * D + c],
+                             want[c]);
         }
     }
 }
@@ -220,7 +224,8 @@ static void run_on_emulator(fk_context *context, const fk_problem *p, const char
             fail_msg("%s: lse[%d] is %g, not %g", name, row, (double)lse[row], want_lse[row]);
         for (int c = 0; c < D; c++)
             if (!(fabs((double)fk_fp16_to_float(got[c]) - want[row * D + c]) < 3e-3))
-                fail_msg("%s: o[%d][%d] is %g, not %g", name, row, c, (double)fk_fp16_to_float(got[c]), want[row * D + c]);
+                fail_msg("%s: o[%d][%d] is %g, not %g", name, row, c, (double)fk_fp16_to_float(got[c]),
+                         want[row * D + c]);
     }
     fk_kernel_destroy(kernel);
 }

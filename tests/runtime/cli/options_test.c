@@ -62,8 +62,8 @@ static void lists_take_one_text_at_a_time(void **state) {
     (void)state;
     values v;
     int words = 0;
-    char message[OPTION_MESSAGE] = "", *argv[] = {"--texts", "a=b", "--texts=c", "--texts=", "--texts=", "--texts=",
-                                                  "--texts=", "--texts=", "--texts=", "--texts="};
+    char message[OPTION_MESSAGE] = "", *argv[] = {"--texts",  "a=b",      "--texts=c", "--texts=", "--texts=",
+                                                  "--texts=", "--texts=", "--texts=",  "--texts=", "--texts="};
     assert_true(parse(&v, 3, argv, &words, message));
     assert_int_equal(v.texts.count, 2);
     assert_string_equal(v.texts.value[0], "a=b");
