@@ -4,7 +4,8 @@
 #include "runtime/dropout.h"
 
 /* For the counters a and b: odd, and such that no (di, dj) nearer than 69,600 to (0, 0) has row di + col dj = 0 modulo 2^32. */
-static const uint32_t a_row = 0xbb67b0cb, a_col = 0x6a09e667, b_row = 0xa54ff6b9, b_col = 0x3c6ef373;
+static const uint32_t a_row = 0xbb67b0cb, a_col = 0x6a09e667, b_row = 0xa54ff6b9, b_col = 0x3c6ef373,
+                      last = 0x9e3779b1;
 
 /* Philox4x32 of Salmon et al. 2011: x is the counter and becomes the result. */
 static void philox(uint32_t x[4], uint32_t key_0, uint32_t key_1, int rounds) {
@@ -42,8 +43,8 @@ static uint32_t hash_word(const uint32_t key[4], uint32_t i, uint32_t j) {
     const uint32_t b = (key[1] | 1) + (i & ~9u) * b_row + (j & ~9u) * b_col; /* odd */
     uint32_t x = a * b + key[2];
     x ^= x >> 16;
-    x = x * b + a;
-    return x ^ x >> 16;
+    const uint32_t y = x * b + a, z = x * last + key[2];
+    return (y & 0xffff0000) | z >> 16; /* a product's upper half is its better one */
 }
 
 static uint32_t philox_word(const uint32_t key[4], uint32_t i, uint32_t j) {

@@ -14,8 +14,8 @@ template <bool ROWS_ARE_KEYS> struct DropoutWords {
         col += cols;
     }
 
-    // Columns 2t and 2t + 1 of blocks (m, n) and (m, n + 1); the whole warp calls it.
-    __device__ __forceinline__ void signs(u32 (&w)[2], u32 (&next)[2], int m, int n, DropoutRate rate) const {
+    // w[n']: the signs of the words of columns 2t and 2t + 1 of block (m, n + n'); the whole warp calls it.
+    __device__ __forceinline__ void signs(u32 (&w)[2][2], int m, int n, DropoutRate rate) const {
         const u32 block_row = row + 16 * m, block_col = col + 16 * (n + odd);
         u32 x[4] = {ROWS_ARE_KEYS ? block_col : block_row, ROWS_ARE_KEYS ? block_row : block_col, key.z, key.w};
         philox<7>(x, key.x, key.y); // word 2 (i % 2) + j % 2
@@ -24,8 +24,8 @@ template <bool ROWS_ARE_KEYS> struct DropoutWords {
             const u32 even_row = x[ROWS_ARE_KEYS ? 2 * e : e], odd_row = x[ROWS_ARE_KEYS ? 2 * e + 1 : 2 + e];
             const u32 own = odd ? odd_row : even_row;
             const u32 other = __shfl_xor_sync(full_warp, odd ? even_row : odd_row, 4);
-            w[e] = dropout_signs(odd ? other : own, rate);
-            next[e] = dropout_signs(odd ? own : other, rate);
+            w[0][e] = dropout_signs(odd ? other : own, rate);
+            w[1][e] = dropout_signs(odd ? own : other, rate);
         }
     }
 };
