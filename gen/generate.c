@@ -31,9 +31,9 @@ static void summarise(const fk_planner *planner, const fk_plan_info *plan, char 
                  "tiles: block_m (B_r) %d x block_n (B_c) %d, %d warps, %d %s of %s in %s\n"
                  "an SM holds %d %s of %d threads, about %d registers each, %d bytes of shared memory\n",
                  plan->block_m, plan->block_n, plan->warps, plan->stages, plan->stages == 1 ? "stage" : "stages",
-                 backward ? "Q and dO, K and V" : "K and V, Q",
-                 plan->q_in_regs ? "registers" : "shared memory", plan->ctas_per_sm,
-                 plan->ctas_per_sm == 1 ? "CTA" : "CTAs", plan->warps * 32, plan->registers, plan->smem_bytes);
+                 backward ? "Q and dO, K and V" : "K and V, Q", plan->q_in_regs ? "registers" : "shared memory",
+                 plan->ctas_per_sm, plan->ctas_per_sm == 1 ? "CTA" : "CTAs", plan->warps * 32, plan->registers,
+                 plan->smem_bytes);
     if (planner->terms.mask.num_params || used < 0 || (size_t)used >= size) return;
     snprintf(out + used, size - (size_t)used,
              "modelled at batch %lld, %lld heads, seqlen_q %lld, seqlen_k %lld: %lld KiB of HBM traffic, bound by %s\n",

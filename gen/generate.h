@@ -37,7 +37,7 @@ typedef struct fk_kernel_launch {
 
 /** Everything that is launched by: text and its launch facts. */
 typedef struct fk_source {
-    char *text; /* malloc'ed */
+    char *text;                              /* malloc'ed */
     fk_kernel_launch kernel[FK_MAX_KERNELS]; /* in the order in which they are launched */
     int32_t num_kernels, main_kernel;        /* main: the one that the plan is of */
     int32_t d_pad;                           /* columns of q and k tiles, and of dq's sum */

@@ -50,13 +50,13 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     const int operand = 4;                                                /* one ldmatrix of K or V */
     const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
     const int staged = arch->async_copy ? 0 : 4 * staged_chunks(tile->block_n, widest, threads);
-    const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
+    const int fixed = 32;                        /* addresses, loop counters, bounds of the mask, scale */
     const int ahead = arch->async_copy ? 6 : 56; /* operands and addresses made ahead of their use */
     return acc_o + acc_s + q + operand + stats + staged + fixed + ahead;
 }
 
-static fk_visit_cost forward_visit(const fk_device_info *device, const fk_arch *arch,
-                                   const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
+static fk_visit_cost forward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+                                   const fk_plan_info *plan, double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
     const double q_bytes = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad;

@@ -3,10 +3,9 @@
  * visit, in the units of model.c:
  *     tensor   five products: 2 block_m block_n (3 d_pad + 2 dv_pad) / mma_flops
  *     exp      block_m block_n / exp_rate: P is computed again
- *     smem     each row of warps reads Q and dO twice, each column K and V once; dQ takes dS and K once more; where there
- *              are several columns, P and dS pass through shared memory for dV and dK
- *     l2       4 block_m d_pad bytes of fp32 adds to dQ's sum, which no cache of an SM holds
- * Two small kernels run before and after it, at the speed of HBM. */
+ *     smem     each row of warps reads Q and dO twice, each column K and V once; dQ takes dS and K once more; where
+ * there are several columns, P and dS pass through shared memory for dV and dK l2       4 block_m d_pad bytes of fp32
+ * adds to dQ's sum, which no cache of an SM holds Two small kernels run before and after it, at the speed of HBM. */
 #include "plan.h"
 
 #include <math.h>
@@ -81,8 +80,8 @@ fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arc
 /* K, V, dK and dV pass once. Q, dO, the row statistics and dQ's sum pass once if the heads that run at a time fit L2,
  * else once for each wave over them, and never more than once for each visit. */
 void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
-                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles, double *tiles_bytes,
-                           double *around_bytes) {
+                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
+                           double *tiles_bytes, double *around_bytes) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q, seqlen_q = (double)shape->seqlen_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
     const double width = 2.0 * (p->head_dim + p->head_dim_v), sum = 4.0 * layout->d_pad;
@@ -96,7 +95,8 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
     if (heads_at_a_time * seqlen_q * row > L2_SHARE * (double)device->l2_bytes)
         q = fmax(q, ceil(ctas / slots) * heads_at_a_time * seqlen_q * row);
     *tiles_bytes = once + fmin(q, visited);
-    const double delta = 2 * 2.0 * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
+    const double delta =
+        2 * 2.0 * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
     const double dq = sum + 2.0 * p->head_dim;
     *around_bytes = heads * seqlen_q * (delta + dq);
 }

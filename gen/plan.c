@@ -135,7 +135,8 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
     } else if (tile->block_n % (16 * rows)) {
         reject(plan, "block_n %d: must be a multiple of 16 keys for each of %d rows of warps", tile->block_n, rows);
     } else if (tile->block_m % (16 * cols)) {
-        reject(plan, "block_m %d: must be a multiple of 16 queries for each of %d columns of warps", tile->block_m, cols);
+        reject(plan, "block_m %d: must be a multiple of 16 queries for each of %d columns of warps", tile->block_m,
+               cols);
     }
 }
 
@@ -204,8 +205,8 @@ void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_p
                                                              : planner->shape.seqlen_k / plan->block_n + 1;
     const int64_t rows = planner->terms.mask.split.residual ? MAX_TILES / num_walked : MAX_TILES;
     fk_tile_totals tiles;
-    fk_tiles_count(planner->p, &planner->terms.mask, &planner->shape, plan->block_m, plan->block_n, rows < 16 ? 16 : rows,
-                   &tiles);
+    fk_tiles_count(planner->p, &planner->terms.mask, &planner->shape, plan->block_m, plan->block_n,
+                   rows < 16 ? 16 : rows, &tiles);
     fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, plan);
 }
 
@@ -279,7 +280,8 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
     if (!list)
         status = fk_fail(err, FK_NO_MEMORY, "no memory for %d plans", planner.arch.num_tiles);
     else if (options->rule == FK_RULE_PAPER && problem.op == FK_BACKWARD)
-        status = fk_fail(err, FK_UNSUPPORTED, "rule is paper: must be model for bwd; the paper's rule sizes the forward pass");
+        status = fk_fail(err, FK_UNSUPPORTED,
+                         "rule is paper: must be model for bwd; the paper's rule sizes the forward pass");
     else if (options->rule == FK_RULE_PAPER)
         status = enumerate_paper(&planner, list, &n, err);
     else

@@ -46,8 +46,8 @@ fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arc
                                 const fk_plan_info *plan, double partial_share);
 /** Bytes of the main kernel, and of the two around it. */
 void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
-                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles, double *tiles_bytes,
-                           double *around_bytes);
+                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
+                           double *tiles_bytes, double *around_bytes);
 
 /* ---- plan.c ---- */
 

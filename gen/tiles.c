@@ -8,7 +8,8 @@
 
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASKS * FK_MAX_MASK_VALUES, Q = 0, K = 1 };
 
-/* A CTA owns a tile of one axis and walks over tiles of the other: query and key; in the backward pass key and query. */
+/* A CTA owns a tile of one axis and walks over tiles of the other: query and key; in the backward pass key and query.
+ */
 typedef struct axis {
     int variable;
     int64_t length, block;
@@ -97,8 +98,9 @@ static int64_t count_row(counter *c, int64_t own) {
     const fk_expr_split *split = &c->mask->split;
     const int64_t length = c->walked.length, block = c->walked.block;
     set_range(c, &c->own, own, own + 1);
-    /* Keys [begin, end) are seen by some row, [all_begin, all_end) by all, as far as the bounds say. A last tile that is
-     * cut by the sequence's end is masked; in the backward pass what is past the end of q has p = 0 without a mask. */
+    /* Keys [begin, end) are seen by some row, [all_begin, all_end) by all, as far as the bounds say. A last tile that
+     * is cut by the sequence's end is masked; in the backward pass what is past the end of q has p = 0 without a mask.
+     */
     const int64_t limit = c->walked.variable == Q ? ceil_div(length, block) * block : length;
     int64_t begin = 0, end = length, all_begin = 0, all_end = limit;
     for (int i = 0; i < split->num_upper; ++i) {

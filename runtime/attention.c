@@ -204,8 +204,7 @@ fk_status fk_args_check(const fk_problem *p, const fk_array_list *arrays, const 
     if (!status) status = check_tensor(&t.k, device, false, &touched, err);
     if (!status) status = check_tensor(&t.v, device, false, &touched, err);
     if (!status) status = check_arrays(arrays, a, &touched, err);
-    if (!status)
-        status = (p->op == FK_BACKWARD ? check_backward : check_forward)(&t, a, device, &touched, err);
+    if (!status) status = (p->op == FK_BACKWARD ? check_backward : check_forward)(&t, a, device, &touched, err);
     if (status) return status;
     if (workspace) {
         const uintptr_t begin = (uintptr_t)workspace->data;
@@ -228,10 +227,10 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
     const int64_t sq = args->seqlen_q, sk = args->seqlen_k, hq = args->num_heads_q, hkv = args->num_heads_kv;
     const struct {
         int64_t *stride, seqlen, heads, dim;
-    } all[] = {{args->q_stride, sq, hq, p.head_dim},     {args->k_stride, sk, hkv, p.head_dim},
-                   {args->v_stride, sk, hkv, p.head_dim_v},  {args->o_stride, sq, hq, p.head_dim_v},
-                   {args->dout_stride, sq, hq, p.head_dim_v}, {args->dq_stride, sq, hq, p.head_dim},
-                   {args->dk_stride, sk, hkv, p.head_dim},   {args->dv_stride, sk, hkv, p.head_dim_v}};
+    } all[] = {{args->q_stride, sq, hq, p.head_dim},      {args->k_stride, sk, hkv, p.head_dim},
+               {args->v_stride, sk, hkv, p.head_dim_v},   {args->o_stride, sq, hq, p.head_dim_v},
+               {args->dout_stride, sq, hq, p.head_dim_v}, {args->dq_stride, sq, hq, p.head_dim},
+               {args->dk_stride, sk, hkv, p.head_dim},    {args->dv_stride, sk, hkv, p.head_dim_v}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* seqlen x heads x dim < 2^30 x 2^31 x 2^8 */
         const int64_t seqlen = all[i].seqlen, heads = all[i].heads, dim = all[i].dim;
         int64_t *stride = all[i].stride;
@@ -256,8 +255,8 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, fk_gr
     const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
     const int64_t element_bytes = (p->head_dim + p->head_dim_v) * 2;
     /* Backward walks over q and dout of a kv head's query heads, with two floats a row, and adds to dq's sum. */
-    const int64_t walked_bytes = backward ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio
-                                          : a->seqlen_k * element_bytes;
+    const int64_t walked_bytes =
+        backward ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio : a->seqlen_k * element_bytes;
     const int64_t own = backward ? a->seqlen_k : a->seqlen_q;
     const int64_t block = backward ? kernel->info.plan.block_n : kernel->info.plan.block_m;
     const int64_t num_tiles = (own + block - 1) / block;
@@ -294,7 +293,8 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         return FK_OK;
     case FK_GRID_ROW_CHUNKS:
         if (chunks > INT32_MAX - 256)
-            return fk_fail(err, FK_BAD_ARGUMENT, "seqlen_q is %lld; seqlen_q x head_dim / 8 may be %d, which is %lld rows",
+            return fk_fail(err, FK_BAD_ARGUMENT,
+                           "seqlen_q is %lld; seqlen_q x head_dim / 8 may be %d, which is %lld rows",
                            (long long)a->seqlen_q, INT32_MAX - 256,
                            (long long)((INT32_MAX - 256) / (kernel->problem.head_dim / 8)));
         *out = make_row_grid(a, (chunks + 255) / 256);

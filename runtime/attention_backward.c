@@ -1,7 +1,7 @@
 /* A backward launch: its workspace, and one parameter block for its three kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | turns |, each part from a multiple of 256 bytes; rows are padded to
- * whole query tiles. Turns are there if the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | turns |, each part from a multiple of 256 bytes; rows are padded
+ * to whole query tiles. Turns are there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -45,7 +45,8 @@ size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
 
 static fk_status check_workspace(const fk_workspace *workspace, size_t needed, fk_error *err) {
     if (!workspace->data)
-        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is null; this launch needs %zu bytes (fk_kernel_workspace)", needed);
+        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is null; this launch needs %zu bytes (fk_kernel_workspace)",
+                       needed);
     if ((uintptr_t)workspace->data % PART_ALIGNMENT)
         return fk_fail(err, FK_BAD_ARGUMENT, "workspace is at %p; it must be aligned to %d bytes", workspace->data,
                        PART_ALIGNMENT);
@@ -109,8 +110,9 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     fk_status status = fk_args_check(&kernel->problem, &kernel->arrays, a, true, workspace, err);
     if (status) return status;
     if (!lay_out(kernel, a, &part))
-        return fk_fail(err, FK_BAD_ARGUMENT, "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "
-                                             "have 2^60 bytes",
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "
+                       "have 2^60 bytes",
                        (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q);
     status = check_workspace(workspace, part.bytes, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)

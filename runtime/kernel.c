@@ -76,8 +76,7 @@ static int load_function(fk_kernel *kernel, int i) {
     void *handle = NULL;
     int result = d->library_kernel(&handle, kernel->library, launch->entry);
     if (!result) result = d->kernel_function(&kernel->function[i], handle);
-    return result ? result
-                  : d->function_set(kernel->function[i], FK_CU_FUNC_MAX_DYNAMIC_SMEM, launch->smem_bytes);
+    return result ? result : d->function_set(kernel->function[i], FK_CU_FUNC_MAX_DYNAMIC_SMEM, launch->smem_bytes);
 }
 
 static int load_functions(fk_kernel *kernel, const fk_entry *entry, char *log, size_t log_size) {

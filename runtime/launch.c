@@ -15,7 +15,7 @@ typedef struct launch {
 /* The kernel's block ends where its problem's terms need no more (bind.c). */
 static size_t block_bytes(const fk_kernel *kernel, size_t score_offset, size_t array_offset) {
     const size_t num_arrays = (size_t)kernel->arrays.count;
-    const size_t bytes = num_arrays               ? array_offset + num_arrays * sizeof(fk_array_param)
+    const size_t bytes = num_arrays                 ? array_offset + num_arrays * sizeof(fk_array_param)
                          : kernel->has_score_values ? score_offset + sizeof kernel->score_value
                                                     : score_offset;
     return (bytes + 7) / 8 * 8;
@@ -24,10 +24,12 @@ static size_t block_bytes(const fk_kernel *kernel, size_t score_offset, size_t a
 static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace, launch *out,
                          fk_error *err) {
     if (kernel->problem.op == FK_BACKWARD) {
-        out->param_bytes = block_bytes(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array));
+        out->param_bytes =
+            block_bytes(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array));
         return fk_backward_prepare(kernel, args, workspace, &out->params.backward, out->grid, err);
     }
-    out->param_bytes = block_bytes(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
+    out->param_bytes =
+        block_bytes(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
     return fk_forward_prepare(kernel, args, &out->params.forward, &out->grid[0], err);
 }
 

@@ -128,8 +128,8 @@ typedef struct fk_workspace {
     void *data;
     size_t bytes;
 } fk_workspace;
-/** Checks sizes, strides, pointers and the scale of `args`. `device`: also what the kernel's 16-byte copies need, and the
- *  results (o and lse of the forward pass too), which the reference does not touch. `workspace` may be null. */
+/** Checks sizes, strides, pointers and the scale of `args`. `device`: also what the kernel's 16-byte copies need, and
+ * the results (o and lse of the forward pass too), which the reference does not touch. `workspace` may be null. */
 fk_status fk_args_check(const fk_problem *canonical, const fk_array_list *arrays, const fk_args *args, bool device,
                         const fk_workspace *workspace, fk_error *err);
 /** The scale to use: args' own, or 1 / sqrt(head_dim). */

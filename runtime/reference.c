@@ -22,8 +22,8 @@ float fk_walk_rounded(const fk_problem *p, float x) {
     return p->dtype == FK_FP16 ? fk_fp16_to_float(fk_fp16_from_float(x)) : fk_bf16_to_float(fk_bf16_from_float(x));
 }
 
-void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row, int64_t head,
-                    int n, float *out) {
+void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
+                    int64_t head, int n, float *out) {
     const uint16_t *from = (const uint16_t *)data + b * stride[0] + row * stride[1] + head * stride[2];
     for (int i = 0; i < n; i++)
         out[i] = p->dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);

@@ -57,8 +57,8 @@ void fk_walker_enter(fk_walker *walker, int64_t b, int64_t h);
 fk_walk_row fk_walker_softmax(fk_walker *walker, int64_t q);
 
 /** `n` 16-bit elements of a row as floats. */
-void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row, int64_t head,
-                    int n, float *out);
+void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
+                    int64_t head, int n, float *out);
 float fk_walk_rounded(const fk_problem *p, float x);
 double fk_dot_f64(const float *x, const float *y, int n); /* n is a multiple of 8 */
 float fk_dot_f32(const float *x, const float *y, int n);

@@ -123,7 +123,7 @@ fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, 
     if (!status) status = fk_walk_check(&p, args, &err);
     gradients out = {dq, dk, dv};
     if (!status)
-        status = fk_walk_run(&p, args, kind == FK_REFERENCE_EAGER, args->batch * args->num_heads_kv, backward_task, &out,
-                             &err);
+        status = fk_walk_run(&p, args, kind == FK_REFERENCE_EAGER, args->batch * args->num_heads_kv, backward_task,
+                             &out, &err);
     return status ? fk_report(&err) : FK_OK;
 }

@@ -165,6 +165,55 @@ class Running(Case):
         run("fwd bf16 d8 gqa causal", u2)
         self.assertEqual(read_npy(self.path("o.npy"))[2], bits)
 
+    def test_gradients_by_the_definition(self):
+        """Central differences of sum(dO * O) in float64, from files; the forward pass runs by itself."""
+        tensors = self.draw(4)
+        batch, heads, kv_heads, seqlen_q, seqlen_k, dim = self.SIZES
+        rng = random.Random(5)
+        dout = [rng.randrange(-128, 129) / 128 for _ in range(batch * seqlen_q * heads * dim)]
+        keep = lambda i, j: j <= i + 2
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        files += ["--do", self.path("do.npy", npy("<f2", self.shapes()[0], b"".join(struct.pack("<e", x) for x in dout)))]
+        text = self.good("run", "bwd fp16 d8 gqa causal", *files, "--dq", "dq.npy", "--dk", "dk.npy", "--dv", "dv.npy",
+                         "-o", "o.npy", "--lse", "lse.npy", "--device", "emu", "--check")
+        for words in ("good", "dq", "dk", "dv", "keys; tiles of"):
+            self.assertIn(words, text)
+        o, lse = attention(*tensors, self.SIZES, keep)
+        self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+        self.close(read_npy(self.path("lse.npy"))[2], lse, 1e-5)
+
+        def loss():
+            return sum(a * b for a, b in zip(attention(*tensors, self.SIZES, keep)[0], dout))
+
+        for name, x, shape in zip(("dq", "dk", "dv"), tensors, self.shapes()):
+            descr, got_shape, got = read_npy(self.path(f"{name}.npy"))
+            self.assertEqual((descr, got_shape), ("<f2", shape))
+            for at in rng.sample(range(len(x)), 12):
+                kept, step = x[at], 1e-4
+                x[at] = kept + step
+                above = loss()
+                x[at] = kept - step
+                below = loss()
+                x[at] = kept
+                self.assertLess(abs(got[at] - (above - below) / (2 * step)), 4e-3, (name, at))
+
+    def test_backward_usage(self):
+        good = self.path("q.npy", npy("<f2", (1, 2, 1, 8), bytes(32)))
+        files = ["--q", good, "--k", good, "--v", good]
+        self.bad(USAGE, ["--do", "missing"], "run", "bwd fp16 d8", *files)
+        self.bad(USAGE, ["--dq", "bwd"], "run", "fwd fp16 d8", *files, "--dq", "dq.npy")
+        self.bad(USAGE, ["overwrite", good], "run", "bwd fp16 d8", *files, "--do", good, "--dv", good)
+        self.bad(USAGE, ["one file"], "run", "bwd fp16 d8", *files, "--do", good, "--dq", "x.npy", "--dk", "x.npy")
+        wide = self.path("do.npy", npy("<f2", (1, 2, 1, 16), bytes(64)))
+        self.bad(BAD_INPUT, ["do.npy", "dim", "16", "8"], "run", "bwd fp16 d8", *files, "--do", wide, "--device", "emu")
+
+    def test_backward_json(self):
+        words = ["run", "bwd bf16 d16 causal deterministic", "--random", "1,2,2,40,50,9", "--device", "emu", "--check"]
+        result = json.loads(self.good(*words, "--json"))
+        self.assertLessEqual(result["ratio"], 2)
+        self.assertIn(result["worst"], ("dq", "dk", "dv"))
+        self.assertIsNone(result["lse_max_abs"])
+
     def test_layouts_agree(self):
         tensors = self.draw(2)
         files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))

@@ -36,7 +36,7 @@ typedef struct drawn {
     char spelling[FK_MAX_SPELLING]; /* as drawn; not canonical */
     const char *plan_for;           /* key of the device table */
     fk_dtype dtype;
-    fk_args args; /* sizes, softmax_scale and strides; no pointers */
+    fk_args args;               /* sizes, softmax_scale and strides; no pointers */
     layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
     bool backward, deterministic;
     bool wants_lse, wants_dlse;

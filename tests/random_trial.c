@@ -264,8 +264,9 @@ static bool execute(trial *t, uint16_t *const *results) {
         !call(t, "synchronize", fk_synchronize(t->context, NULL)))
         return false;
     for (int i = 0; i < num_tensors(d); i++)
-        if (is_result(d, i) && !call(t, "copy", fk_copy_from_device(t->context, results[i], t->device[i],
-                                                                    (size_t)d->tensor[i].elements * 2)))
+        if (is_result(d, i) &&
+            !call(t, "copy",
+                  fk_copy_from_device(t->context, results[i], t->device[i], (size_t)d->tensor[i].elements * 2)))
             return false;
     return call(t, "copy", fk_copy_from_device(t->context, t->lse, t->device_lse, lse_count(&args) * sizeof(float)));
 }
@@ -313,8 +314,8 @@ static double largest_norm(const trial *t, int tensor) {
  * there is no error of the kernel's. */
 static double cancelled(const trial *t, int tensor) {
     if (tensor != DQ && tensor != DK) return 0;
-    const double scale = t->d->args.softmax_scale > 0 ? (double)t->d->args.softmax_scale
-                                                      : 1 / sqrt((double)t->d->tensor[Q].dim);
+    const double scale =
+        t->d->args.softmax_scale > 0 ? (double)t->d->args.softmax_scale : 1 / sqrt((double)t->d->tensor[Q].dim);
     return 0x1p-22 * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);
 }
 
@@ -327,8 +328,8 @@ static bool check_values(trial *t, int tensor) {
     for (int64_t b = 0; b < l->size[0]; b++)
         for (int64_t h = 0; h < l->size[2]; h++)
             for (int64_t s = 0; s < l->size[1]; s++) {
-                const bool unseen = (tensor == O || tensor == DQ) &&
-                                    isinf(t->exact_lse[(b * l->size[2] + h) * l->size[1] + s]);
+                const bool unseen =
+                    (tensor == O || tensor == DQ) && isinf(t->exact_lse[(b * l->size[2] + h) * l->size[1] + s]);
                 uint16_t *row = t->host[tensor] + row_at(l, b, s, h);
                 for (int64_t i = 0; i < l->dim; i++, index++) {
                     const double value = decode(d->dtype, row[i]), want = t->exact[tensor][index];
@@ -353,7 +354,8 @@ static bool check_values(trial *t, int tensor) {
     const double ratio = fmax(by_largest, by_norm);
     t->verdict->ratio = fmax(t->verdict->ratio, ratio);
     if (ratio <= 2) return true;
-    return complain(t, "error of %s is %.2f x eager's (largest: %.3g at [%lld, %lld, %lld, %lld], %.2f x; norm: %.2f x)",
+    return complain(t,
+                    "error of %s is %.2f x eager's (largest: %.3g at [%lld, %lld, %lld, %lld], %.2f x; norm: %.2f x)",
                     tensor_name[tensor], ratio, ours.largest, (long long)worst[0], (long long)worst[1],
                     (long long)worst[2], (long long)worst[3], by_largest, by_norm);
 }

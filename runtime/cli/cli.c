@@ -163,7 +163,8 @@ const char *cli_shape_text(const fk_shape *shape, char out[128]) {
     return out;
 }
 
-/* What lies in shared memory: "resident" once, "walked" in each stage; the rest is for the operands of later products. */
+/* What lies in shared memory: "resident" once, "walked" in each stage; the rest is for the operands of later products.
+ */
 static void print_sram(const char *indent, const char *resident, const char *walked, int stages, double total,
                        const fk_plan_info *plan, const fk_device_info *gpu) {
     char sum[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
@@ -179,7 +180,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                     const fk_device_info *gpu) {
     char q[CLI_QUANTITY], dout[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], resident[96], walked[96];
     const double element = 2;
-    const double q_bytes = element * plan->block_m * problem->head_dim, k_bytes = element * plan->block_n * problem->head_dim;
+    const double q_bytes = element * plan->block_m * problem->head_dim,
+                 k_bytes = element * plan->block_n * problem->head_dim;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
     const double v_bytes = element * plan->block_n * problem->head_dim_v;
     const bool backward = problem->op == FK_BACKWARD;

@@ -93,11 +93,26 @@ bool run_print_json(const run *r) {
     const double lse[] = {forward ? c->lse.kernel : (double)NAN, forward ? c->lse.eager : (double)NAN};
     const char *const texts[] = {r->spelling,        r->runs.name,       r->planned.name, i->target,
                                  r->info.store_path, r->info.store_note, i->key};
-    const double numbers[] = {
-        p->block_m,         p->block_n,      p->warps,          p->stages,        i->registers,
-        i->spill_bytes,     i->smem_dynamic, r->info.lookup_ms, r->info.load_ms,  i->compile_ms,
-        r->median_ms,       r->tflops,       worst->max_abs.kernel, worst->max_abs.eager, worst->frobenius.kernel,
-        worst->frobenius.eager, lse[0], lse[1], (double)c->wrong, c->ratio};
+    const double numbers[] = {p->block_m,
+                              p->block_n,
+                              p->warps,
+                              p->stages,
+                              i->registers,
+                              i->spill_bytes,
+                              i->smem_dynamic,
+                              r->info.lookup_ms,
+                              r->info.load_ms,
+                              i->compile_ms,
+                              r->median_ms,
+                              r->tflops,
+                              worst->max_abs.kernel,
+                              worst->max_abs.eager,
+                              worst->frobenius.kernel,
+                              worst->frobenius.eager,
+                              lse[0],
+                              lse[1],
+                              (double)c->wrong,
+                              c->ratio};
     table *t = table_create(columns, sizeof columns / sizeof columns[0]);
     for (size_t n = 0; n < sizeof texts / sizeof texts[0]; n++)
         table_text(t, texts[n]);

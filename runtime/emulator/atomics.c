@@ -1,6 +1,6 @@
 /* Words of global memory that several blocks touch at a time: sums without an order, and turns, by which a block waits
- * for earlier ones. A wait is a loop around ld_acquire_u32. Blocks start in order (fk_emu_options.in_order) and a started
- * one runs on, so a wait for an earlier block ends; what would not end is a fault. */
+ * for earlier ones. A wait is a loop around ld_acquire_u32. Blocks start in order (fk_emu_options.in_order) and a
+ * started one runs on, so a wait for an earlier block ends; what would not end is a fault. */
 #include "engine.h"
 
 #include <sched.h>
@@ -57,8 +57,9 @@ unsigned int fk_ld_acquire_u32(const unsigned int *p) {
     }
     const bool hopeless = block->alone && ++wait->loads > MAX_LOADS_ALONE;
     if (hopeless || seconds() - wait->since > MAX_SECONDS)
-        fk_block_fault(block, "deadlock: waits in ld_acquire_u32 for the word at %p, which stays %u; a block may wait "
-                              "for earlier ones only",
+        fk_block_fault(block,
+                       "deadlock: waits in ld_acquire_u32 for the word at %p, which stays %u; a block may wait "
+                       "for earlier ones only",
                        (void *)(uintptr_t)p, value);
     if (atomic_load_explicit(block->stop, memory_order_relaxed))
         fk_block_fault(block, "waits in ld_acquire_u32 for a block that has faulted");

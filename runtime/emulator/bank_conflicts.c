@@ -1,6 +1,7 @@
 /* Shared memory has 32 banks of 4 bytes. One pass (wavefront) serves any number of lanes as long as no bank is asked
- * for two different words; 8- and 16-byte accesses are served sixteen and eight lanes at a time. The lanes of a warp make their accesses
- * one by one here, so the n-th accesses of its lanes since its last synchronisation are taken for one instruction. */
+ * for two different words; 8- and 16-byte accesses are served sixteen and eight lanes at a time. The lanes of a warp
+ * make their accesses one by one here, so the n-th accesses of its lanes since its last synchronisation are taken for
+ * one instruction. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 #define BANKS 32u
 #define MAX_NOTED 1024u
 
-/* Passes for up to 32 lanes, in chunks of 4, 8 or 16 bytes: the most different chunks that one bank (group) is asked for.
+/* Passes for up to 32 lanes, in chunks of 4, 8 or 16 bytes: the most different chunks that one bank (group) is asked
+ * for.
  */
 static uint32_t passes(const uint32_t *addrs, uint32_t active, uint32_t bytes) {
     const uint32_t slots = BANKS * 4u / bytes;

@@ -171,9 +171,8 @@ static double milliseconds(void) {
 }
 
 /* The work between the making and the removal of the directory. */
-static fk_status compile_in(int dir, const char *path, const char *text, const char *const *entries,
-                            size_t num_entries, bool sanitize, void **image, size_t *size, char compiler[96],
-                            fk_error *err) {
+static fk_status compile_in(int dir, const char *path, const char *text, const char *const *entries, size_t num_entries,
+                            bool sanitize, void **image, size_t *size, char compiler[96], fk_error *err) {
     char program[4096];
     size_t log_size = 0, bytes_size = 0;
     int exit_code = 0;

@@ -336,6 +336,6 @@ template <auto ENTRY> inline void fk_emu_run(const void *params) {
         fk_emu_engine = engine;                                                                                        \
     }                                                                                                                  \
     static const fk_emu_entry fk_emu_entries[] = {__VA_ARGS__};                                                        \
-    extern "C" __attribute__((visibility("default"))) const fk_emu_exports fk_emu_kernel = {                           \
-        fk_emu_bind, fk_emu_entries, sizeof fk_emu_entries / sizeof *fk_emu_entries,                                   \
-        FK_EMU_COMPILER_MARK FK_EMU_COMPILER};
+    extern "C" __attribute__((visibility("default")))                                                                  \
+    const fk_emu_exports fk_emu_kernel = {fk_emu_bind, fk_emu_entries, sizeof fk_emu_entries / sizeof *fk_emu_entries, \
+                                          FK_EMU_COMPILER_MARK FK_EMU_COMPILER};

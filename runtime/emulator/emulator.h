@@ -49,9 +49,9 @@ typedef struct fk_emu_grid {
     uint32_t x, y, z; /**< CUDA's limits: x below 2^31, y and z at most 65,535; fewer than 2^32 blocks in all */
 } fk_emu_grid;
 
-/** Runs a grid of the kernel `entry`, in blocks of `threads` (a multiple of 32, at most 1024) and returns when all are done. Blocks run on
- *  $FLASHKILN_EMU_THREADS OS threads (default: one per core, at most 16); results do not depend on their number. Any
- *  thread may launch. A fault ends the launch; memory then holds what was written so far.
+/** Runs a grid of the kernel `entry`, in blocks of `threads` (a multiple of 32, at most 1024) and returns when all are
+ * done. Blocks run on $FLASHKILN_EMU_THREADS OS threads (default: one per core, at most 16); results do not depend on
+ * their number. Any thread may launch. A fault ends the launch; memory then holds what was written so far.
  *  @param params      the kernel's parameter, `param_bytes` of it
  *  @param smem_bytes  dynamic shared memory, at most 1 MiB
  *  @param options     null = all zero

@@ -34,8 +34,8 @@ template <int ROWS, int COLS, int N> __device__ __forceinline__ u32 chunk_offset
     const u32 base = first / chunks * (ROWS * pitch) + lane_row * pitch + ((first % chunks ^ swizzle) << 4);
     return (base ^ (n % chunks << 4)) + n / chunks * (ROWS * pitch) + row_0 * pitch;
 }
-@ end
 
+@ end
 __device__ constexpr int lanes_for(int chunks) { return chunks <= 2 ? 2 : chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32; }
 
 @ -- Without asynchronous copies a tile waits in registers between issue and land, under the products of the tile before; in

@@ -36,6 +36,7 @@ static const char *const spellings[] = {
     "fwd fp16 d128 window(100,0) top-left",
     "fwd fp16 d256 causal keep=\"(q - k) % 4 == 0\" window(7,7)",
     "fwd fp16 d8 keep=\"popcount(q / 64 ^ k / 64) <= 1 || h == 3\"",
+    "fwd fp16 d64 array=id:int[k][] score=\"s + id[k][q / 2]\" softcap(3.5) alibi sink document key_padding",
 };
 
 static void check_text(const fk_source *source, bool standalone) {
@@ -127,8 +128,11 @@ static void test_longest_query_tiles_start_first(void **state) {
     static const struct {
         const char *spelling;
         int order;
-    } cases[] = {{"fwd fp16 d64 causal", 1}, {"fwd fp16 d64", 1},         {"fwd fp16 d64 keep=\"k >= q\"", -1},
-                 {"bwd fp16 d64 causal", -1}, {"bwd fp16 d64 keep=\"k >= q\"", 1}};
+    } cases[] = {{"fwd fp16 d64 causal", 1},
+                 {"fwd fp16 d64", 1},
+                 {"fwd fp16 d64 keep=\"k >= q\"", -1},
+                 {"bwd fp16 d64 causal", -1},
+                 {"bwd fp16 d64 keep=\"k >= q\"", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_source source = must_create(cases[i].spelling, "a100", true);
         assert_int_equal(source.q_order, cases[i].order);

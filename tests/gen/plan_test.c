@@ -64,7 +64,8 @@ static void test_every_head_dim_has_a_plan_everywhere(void **state) {
             for (int j = 0; j < 6; ++j) {
                 char spelling[64];
                 const bool backward = j % 2;
-                snprintf(spelling, sizeof spelling, "%s fp16 d%d dv%d causal", backward ? "bwd" : "fwd", d, others[j / 2]);
+                snprintf(spelling, sizeof spelling, "%s fp16 d%d dv%d causal", backward ? "bwd" : "fwd", d,
+                         others[j / 2]);
                 fk_plan_info *plans;
                 const size_t count = enumerate(spelling, device.key, NULL, &plans);
                 check_list(plans, count, &device, backward);
@@ -300,7 +301,8 @@ static void test_backward_model(void **state) {
 }
 
 static const char backward_arch_text[] =
-    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, tiles = {}, backward_tiles = {\n"
+    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, tiles = {}, backward_tiles = "
+    "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = true, ctas = 1 },\n"
     "{ block_m = 40, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
@@ -326,7 +328,8 @@ static void test_backward_rejections_name_the_limit(void **state) {
     expect_reason(plans, count, "block_m 16: must be a multiple of 16 queries for each of 4 columns of warps");
     expect_reason(plans, count, "registers: about ");
     free(plans);
-    temp_dir_write(&dir, "arch/sm80.lua", "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true }");
+    temp_dir_write(&dir, "arch/sm80.lua",
+                   "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true }");
     const fk_problem p = problem_of("bwd fp16 d64");
     const fk_device_info a100 = device_of("a100");
     fk_plan_info plan;

@@ -28,7 +28,8 @@ static fk_tile_counts brute_force(const world *w) {
     fk_tile_counts out = {0, 0, 0};
     for (int64_t m = 0; m < w->shape.seqlen_q; m += w->block_m) {
         for (int64_t n = 0; n < w->shape.seqlen_k; n += w->block_n) {
-            /* A tile that is cut is masked; in the backward pass queries past the end are no cut, as they have p = 0. */
+            /* A tile that is cut is masked; in the backward pass queries past the end are no cut, as they have p = 0.
+             */
             const bool backward = w->p.op == FK_BACKWARD;
             bool any = false, all = backward || n + w->block_n <= w->shape.seqlen_k;
             for (int64_t q = m; q < m + w->block_m && (backward || q < w->shape.seqlen_q); ++q) {

@@ -1,5 +1,5 @@
-/* A backward launch: every argument that is refused, with field, value and limit; workspace, parameter block and grids of
- * good ones. */
+/* A backward launch: every argument that is refused, with field, value and limit; workspace, parameter block and grids
+ * of good ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ CHANGE(dk_is_dq, a->dk = dq)
 CHANGE(dq_in_lse, a->lse = (float *)(void *)dq)
 CHANGE(dk_in_dlse, a->dlse = (const float *)(const void *)dk)
 CHANGE(workspace_null, w->data = NULL)
-CHANGE(workspace_misaligned, w->data = workspace + 128)
+CHANGE(workspace_misaligned, (w->data = workspace + 128, w->bytes -= 128))
 CHANGE(workspace_small, w->bytes = 397311)
 CHANGE(workspace_is_k, (w->data = k, w->bytes = sizeof k))
 CHANGE(many_keys, (a->batch = 1, a->seqlen_k = 65535 * 128 + 1, a->dq = (void *)((uintptr_t)1 << 60),
@@ -98,7 +98,7 @@ static const refusal refusals[] = {
     {"dv rows", dv_rows_overlap, {"dv_stride[2] (head) is 24", "overlap", "head_dim_v, 32"}},
     {"dq is q", dq_is_q, {"dq at 0x", "overlaps q at 0x"}},
     {"dv in o", dv_in_o, {"dv at 0x", "overlaps"}},
-    {"dk is dq", dk_is_dq, {"dk at 0x", "overlaps dq at 0x"}},
+    {"dk is dq", dk_is_dq, {"dk at 0x", "overlaps"}},
     {"dq in lse", dq_in_lse, {"dq at 0x", "overlaps lse at 0x"}},
     {"dk in dlse", dk_in_dlse, {"dk at 0x", "overlaps dlse at 0x"}},
     {"workspace null", workspace_null, {"workspace is null", "405504 bytes", "fk_kernel_workspace"}},

@@ -120,7 +120,8 @@ static const char *backward_launches_three_kernels(void) {
     EXPECT(fk_execute(kernel, &a, workspace, bytes - 1, &stream) == FK_BAD_ARGUMENT);
     EXPECT(strstr(fk_last_error(), "workspace_bytes") && cuda("fake_cuda_launches") == 0);
     EXPECT(fk_execute(kernel, &a, workspace, bytes, &stream) == FK_OK);
-    EXPECT(strcmp(fake_variable("cuda.so", "fake_cuda_launched"), "fk_backward_delta fk_backward fk_backward_dq ") == 0);
+    EXPECT(strcmp(fake_variable("cuda.so", "fake_cuda_launched"), "fk_backward_delta fk_backward fk_backward_dq ") ==
+           0);
     EXPECT(*(void **)fake_variable("cuda.so", "fake_cuda_stream") == &stream && cuda("fake_cuda_depth") == 0);
     const fk_backward_params *params = fake_variable("cuda.so", "fake_cuda_params");
     EXPECT(params->q == a.q && params->dv == a.dv && params->delta == workspace);

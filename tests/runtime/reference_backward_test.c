@@ -13,7 +13,17 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { HQ = 4, HKV = 2, SQ = 5, SK = 7, D = 8, DV = 16, NUM_Q = SQ * HQ * D, NUM_K = SK * HKV * D, NUM_V = SK * HKV * DV };
+enum {
+    HQ = 4,
+    HKV = 2,
+    SQ = 5,
+    SK = 7,
+    D = 8,
+    DV = 16,
+    NUM_Q = SQ * HQ * D,
+    NUM_K = SK * HKV * D,
+    NUM_V = SK * HKV * DV
+};
 enum { NUM_O = SQ * HQ * DV, NUM_ROWS = HQ * SQ };
 
 typedef struct inputs {
@@ -112,8 +122,8 @@ static void is_the_derivative(void **state) {
         fk_args a = make_args(&p, &in, with_dlse);
         a.softmax_scale = n % 2 ? 0.25f : 0;
         const double scale = n % 2 ? 0.25 : 1 / sqrt(D), tolerance = !eager ? 1e-7 : bf16 ? 0.3 : 0.04;
-        assert_int_equal(
-            fk_reference_backward(&p, &a, eager ? FK_REFERENCE_EAGER : FK_REFERENCE_F64, dq, dk, dv), FK_OK);
+        assert_int_equal(fk_reference_backward(&p, &a, eager ? FK_REFERENCE_EAGER : FK_REFERENCE_F64, dq, dk, dv),
+                         FK_OK);
         compare("dq", &in, in.q, HQ, SQ, D, dq, causal, with_dlse, scale, tolerance);
         compare("dk", &in, in.k, HKV, SK, D, dk, causal, with_dlse, scale, tolerance);
         compare("dv", &in, in.v, HKV, SK, DV, dv, causal, with_dlse, scale, tolerance);

@@ -37,10 +37,11 @@ static void test_sums(void **state) {
 static void test_pairs_from_shared_memory(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
-    const char *body = "if (threadIdx.x < 16) st_shared_u32(smem_base() + 4 * threadIdx.x, __float_as_uint(threadIdx.x * 0.5f));"
-                       "__syncthreads();"
-                       "if (threadIdx.x < 8) { const float2 v = ld_shared_f32x2(smem_base() + 8 * threadIdx.x);"
-                       "p.out[threadIdx.x] = (u32)(10 * v.x + 1000 * v.y); }";
+    const char *body =
+        "if (threadIdx.x < 16) st_shared_u32(smem_base() + 4 * threadIdx.x, __float_as_uint(threadIdx.x * 0.5f));"
+        "__syncthreads();"
+        "if (threadIdx.x < 8) { const float2 v = ld_shared_f32x2(smem_base() + 8 * threadIdx.x);"
+        "p.out[threadIdx.x] = (u32)(10 * v.x + 1000 * v.y); }";
     if (launch(body, 1, "1", &strict, &err) != FK_OK) fail_msg("%s", err.text);
     for (uint32_t i = 0; i < 8; ++i)
         assert_int_equal(out[i], 10 * i + 1000 * i + 500);
@@ -49,9 +50,10 @@ static void test_pairs_from_shared_memory(void **state) {
 static void test_halves(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
-    const char *body = "if (threadIdx.x) return; const float2 a = unpack_fp16(0xbc003e00u), b = unpack_bf16(0xc0403f00u);"
-                       "p.out[0] = __float_as_uint(a.x); p.out[1] = __float_as_uint(a.y);"
-                       "p.out[2] = __float_as_uint(b.x); p.out[3] = __float_as_uint(b.y);";
+    const char *body =
+        "if (threadIdx.x) return; const float2 a = unpack_fp16(0xbc003e00u), b = unpack_bf16(0xc0403f00u);"
+        "p.out[0] = __float_as_uint(a.x); p.out[1] = __float_as_uint(a.y);"
+        "p.out[2] = __float_as_uint(b.x); p.out[3] = __float_as_uint(b.y);";
     if (launch(body, 1, "1", &strict, &err) != FK_OK) fail_msg("%s", err.text);
     const float want[4] = {1.5f, -1, 0.5f, -3};
     assert_memory_equal(out, want, sizeof want);
@@ -123,16 +125,18 @@ static void test_hopeless_waits(void **state) {
 static void test_several_kernels_of_an_image(void **state) {
     (void)state;
     static const char *const entries[] = {"first", "second"};
-    const char *text = PROLOGUE "struct Pair { u32 *out; u32 a, b; };"
-                                "extern \"C\" __global__ void first(const __grid_constant__ Params p) { p.out[0] = 7; }"
-                                "extern \"C\" __global__ void second(const __grid_constant__ Pair p) { p.out[1] = p.a * p.b; }";
+    const char *text =
+        PROLOGUE "struct Pair { u32 *out; u32 a, b; };"
+                 "extern \"C\" __global__ void first(const __grid_constant__ Params p) { p.out[0] = 7; }"
+                 "extern \"C\" __global__ void second(const __grid_constant__ Pair p) { p.out[1] = p.a * p.b; }";
     void *bytes = NULL;
     size_t size = 0;
     double ms = 0;
     char compiler[96];
     fk_emu_image *image = NULL;
     fk_error err = {FK_OK, ""};
-    if (fk_emu_compile(text, entries, 2, NULL, &bytes, &size, &ms, compiler, &err) || fk_emu_load(bytes, size, &image, &err))
+    if (fk_emu_compile(text, entries, 2, NULL, &bytes, &size, &ms, compiler, &err) ||
+        fk_emu_load(bytes, size, &image, &err))
         fail_msg("%s", err.text);
     free(bytes);
     const params p = {out, NULL, 0};
@@ -155,14 +159,10 @@ static void test_several_kernels_of_an_image(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_pairs_from_shared_memory),
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_waits_within_a_block),
-        cmocka_unit_test(test_hopeless_waits),
-        cmocka_unit_test(test_several_kernels_of_an_image),
+        cmocka_unit_test(test_sums),           cmocka_unit_test(test_pairs_from_shared_memory),
+        cmocka_unit_test(test_halves),         cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_turns),          cmocka_unit_test(test_waits_within_a_block),
+        cmocka_unit_test(test_hopeless_waits), cmocka_unit_test(test_several_kernels_of_an_image),
     };
     out = device_words(1024);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

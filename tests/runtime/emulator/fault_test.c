@@ -238,7 +238,8 @@ static void test_grid(void **state) {
         for (uint32_t i = 0; i < 1024; ++i)
             assert_int_equal(out[i], i < 5 * 3 * 7 ? 8 : 0);
         p.n = 1;
-        assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grid, 32, 0, &o, NULL, &err), FK_LAUNCH_FAILED);
+        assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grid, 32, 0, &o, NULL, &err),
+                         FK_LAUNCH_FAILED);
         assert_non_null(strstr(err.text, "block (4, 2, 1) thread 9: st_shared_u32"));
     }
     fk_emu_unload(image);
