@@ -14,7 +14,7 @@
 enum {
     FK_STORE_DIR_MAX = 3800,     /* bytes of the directory's path with its zero: leaves room for an entry in PATH_MAX */
     FK_ENTRY_NAME_MAX = 96,      /* 64 digits, a dot and a target */
-    FK_ENTRY_HEADER_MAX = 4096,  /* bytes of a header: FK_MAX_SPELLING and the other fields fit */
+    FK_ENTRY_HEADER_MAX = 8192,  /* bytes of a header: FK_MAX_SPELLING and the other fields fit */
     FK_ENTRY_TRAILER_BYTES = 32, /* SHA-256 */
     FK_STALE_SECONDS = 3600,     /* a temporary this old has no writer; an entry is touched this often at most */
 };

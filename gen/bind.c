@@ -1,6 +1,7 @@
 #include "bind.h"
 
 #include "abi.h"
+#include "lua_table.h"
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -10,121 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- reading tables that files returned ---- */
-
-/* Every error names the file and the field. */
-_Noreturn static void fail_field(lua_State *L, const char *where, const char *field, const char *must) {
-    const int type = lua_type(L, -1);
-    if (type == LUA_TNIL)
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: field '%s' is missing: must be %s", where, field, must);
-    fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: field '%s' is %s: must be %s", where, field,
-                 type == LUA_TTABLE || type == LUA_TFUNCTION ? lua_typename(L, type) : luaL_tolstring(L, -1, NULL),
-                 must);
-}
-
-static int read_int(lua_State *L, const char *where, const char *field, int low, int high) {
-    lua_getfield(L, -1, field);
-    int is_int;
-    const lua_Integer value = lua_tointegerx(L, -1, &is_int);
-    if (lua_type(L, -1) != LUA_TNUMBER || !is_int || value < low || value > high) {
-        char must[64];
-        snprintf(must, sizeof must, "an integer from %d to %d", low, high);
-        fail_field(L, where, field, must);
-    }
-    lua_pop(L, 1);
-    return (int)value;
-}
-
-static bool read_bool(lua_State *L, const char *where, const char *field) {
-    lua_getfield(L, -1, field);
-    if (!lua_isboolean(L, -1)) fail_field(L, where, field, "true or false");
-    const bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
-static void read_text(lua_State *L, const char *where, const char *field, char *out, size_t size) {
-    lua_getfield(L, -1, field);
-    size_t length;
-    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &length) : NULL;
-    if (!text || length == 0 || length >= size || strlen(text) != length) {
-        char must[64];
-        snprintf(must, sizeof must, "text of 1 to %zu bytes", size - 1);
-        fail_field(L, where, field, must);
-    }
-    memcpy(out, text, length + 1);
-    lua_pop(L, 1);
-}
-
-/* The table on top has no fields but these (a list with a space before and behind each). */
-static void check_known(lua_State *L, const char *where, const char *known) {
-    luaL_checkstack(L, 8, where);
-    lua_pushnil(L);
-    while (lua_next(L, -2)) {
-        lua_pop(L, 1);
-        const char *key = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : luaL_typename(L, -1);
-        const char *wanted = lua_pushfstring(L, " %s ", key);
-        if (!strstr(known, wanted))
-            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: unknown field '%s'; known:%s", where, key, known);
-        lua_pop(L, 1);
-    }
-}
-
-static void run_table(lua_State *L, const char *path) {
-    fk_lua_run(L, path);
-    if (!lua_istable(L, -1)) {
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: returns a %s: must return a table", path, luaL_typename(L, -1));
-    }
-}
-
-/* ---- masks ---- */
-
-static bool is_identifier(const char *text) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-    if (!*text || !strchr(letters, *text)) return false;
-    for (++text; *text; ++text) {
-        if (!strchr(letters, *text) && (*text < '0' || *text > '9')) return false;
-    }
-    return true;
-}
-
-static void check_param(lua_State *L, const char *path, const fk_mask_file *file, int index) {
-    const char *name = file->param[index];
-    bool taken = false;
-    for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i)
-        taken = taken || strcmp(fk_mask_symbols[i].name, name) == 0;
-    for (int i = 0; i < index; ++i)
-        taken = taken || strcmp(file->param[i], name) == 0;
-    if (!is_identifier(name) || taken) {
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': must be %s", path, name,
-                     taken ? "a new name" : "an identifier");
-    }
-}
-
-void fk_bind_read_mask(lua_State *L, const char *path, fk_mask_file *out) {
-    memset(out, 0, sizeof *out);
-    run_table(L, path);
-    check_known(L, path, " params keep ");
-    read_text(L, path, "keep", out->keep, sizeof out->keep);
-    if (lua_getfield(L, -1, "params") != LUA_TNIL) {
-        if (!lua_istable(L, -1)) fail_field(L, path, "params", "an array of names");
-        const lua_Unsigned count = lua_rawlen(L, -1);
-        if (count > FK_MAX_MASK_VALUES) {
-            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has %d params: must be at most %d", path, (int)count,
-                         FK_MAX_MASK_VALUES);
-        }
-        for (; out->num_params < (int)count; ++out->num_params) {
-            lua_geti(L, -1, out->num_params + 1);
-            const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
-            snprintf(out->param[out->num_params], sizeof out->param[0], "%s", name);
-            if (strlen(name) >= sizeof out->param[0]) fail_field(L, path, "params", "names below 32 bytes");
-            check_param(L, path, out, out->num_params);
-            lua_pop(L, 1);
-        }
-    }
-    lua_pop(L, 2);
-}
-
 /* ---- arch ---- */
 
 static void push_arch(lua_State *L, const char *name, int depth);
@@ -133,7 +19,7 @@ static void push_arch(lua_State *L, const char *name, int depth);
  */
 static void inherit(lua_State *L, const char *path, int depth) {
     char parent[32];
-    read_text(L, path, "inherits", parent, sizeof parent);
+    fk_table_text(L, path, "inherits", parent, sizeof parent);
     lua_pushnil(L);
     lua_setfield(L, -2, "inherits");
     push_arch(L, parent, depth + 1);
@@ -159,7 +45,7 @@ static void push_arch(lua_State *L, const char *name, int depth) {
     snprintf(path, sizeof path, "templates/arch/%s.lua", name);
     luaL_checkstack(L, 16, path);
     if (depth > 8) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: inherits more than 8 deep", path);
-    run_table(L, path);
+    fk_table_run(L, path);
     const int type = lua_getfield(L, -1, "inherits");
     lua_pop(L, 1);
     if (type != LUA_TNIL) inherit(L, path, depth);
@@ -168,7 +54,7 @@ static void push_arch(lua_State *L, const char *name, int depth) {
 /* The registry's row for an SM: its own, else the nearest lower one. Its table stays on the stack. */
 static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
     static const char path[] = "templates/registry.lua";
-    run_table(L, path);
+    fk_table_run(L, path);
     int best = 0;
     lua_pushnil(L);
     while (lua_next(L, -2)) {
@@ -187,31 +73,32 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
     return best;
 }
 
-static void read_tiles(lua_State *L, const char *path, fk_arch *out) {
-    if (lua_getfield(L, -1, "tiles") != LUA_TTABLE) fail_field(L, path, "tiles", "an array of tiles");
+static void read_tiles(lua_State *L, const char *path, const char *field, fk_arch *out) {
+    if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > FK_MAX_TILES) {
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has %d tiles: must be from 1 to %d", path, (int)count, FK_MAX_TILES);
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has %d %s: must be from 1 to %d", path, (int)count, field,
+                     FK_MAX_TILES);
     }
     for (out->num_tiles = 0; out->num_tiles < (int)count; ++out->num_tiles) {
         fk_tile *tile = &out->tile[out->num_tiles];
         char where[128];
-        snprintf(where, sizeof where, "%s: tile %d", path, out->num_tiles + 1);
+        snprintf(where, sizeof where, "%s: %s[%d]", path, field, out->num_tiles + 1);
         if (lua_geti(L, -1, out->num_tiles + 1) != LUA_TTABLE)
             fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        check_known(L, where, " block_m block_n warps stages q_in_regs ctas ");
-        tile->block_m = read_int(L, where, "block_m", 1, 4096);
-        tile->block_n = read_int(L, where, "block_n", 1, 4096);
-        tile->warps = read_int(L, where, "warps", 1, 32);
-        tile->stages = read_int(L, where, "stages", 1, 16);
-        tile->q_in_regs = read_bool(L, where, "q_in_regs");
-        tile->ctas = read_int(L, where, "ctas", 1, 32);
+        fk_table_check(L, where, " block_m block_n warps stages q_in_regs ctas ");
+        tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
+        tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
+        tile->warps = fk_table_int(L, where, "warps", 1, 32);
+        tile->stages = fk_table_int(L, where, "stages", 1, 16);
+        tile->q_in_regs = fk_table_bool(L, where, "q_in_regs");
+        tile->ctas = fk_table_int(L, where, "ctas", 1, 32);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
 }
 
-void fk_bind_read_arch(lua_State *L, int device_sm, fk_arch *out) {
+void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out) {
     char file[32] = "", path[64];
     memset(out, 0, sizeof *out);
     out->sm = registry_row(L, device_sm, file, sizeof file);
@@ -219,53 +106,39 @@ void fk_bind_read_arch(lua_State *L, int device_sm, fk_arch *out) {
     snprintf(path, sizeof path, "templates/arch/%s.lua", file);
     lua_pushinteger(L, out->sm);
     lua_setfield(L, -2, "sm");
-    read_text(L, path, "name", out->name, sizeof out->name);
-    read_text(L, path, "family", out->family, sizeof out->family);
-    out->mma_k = read_int(L, path, "mma_k", 1, 256);
-    out->async_copy = read_bool(L, path, "async_copy");
-    out->bf16 = read_bool(L, path, "bf16");
-    read_tiles(L, path, out);
+    fk_table_text(L, path, "name", out->name, sizeof out->name);
+    fk_table_text(L, path, "family", out->family, sizeof out->family);
+    out->mma_k = fk_table_int(L, path, "mma_k", 1, 256);
+    out->async_copy = fk_table_bool(L, path, "async_copy");
+    out->bf16 = fk_table_bool(L, path, "bf16");
+    read_tiles(L, path, op == FK_BACKWARD ? "backward_tiles" : "tiles", out);
     fk_lua_seal(L, "arch", NULL);
 }
 
 /* ---- what templates see ---- */
 
-static void set_int(lua_State *L, const char *field, int value) {
-    lua_pushinteger(L, value);
-    lua_setfield(L, -2, field);
-}
-
-static void set_bool(lua_State *L, const char *field, bool value) {
-    lua_pushboolean(L, value);
-    lua_setfield(L, -2, field);
-}
-
-static void set_text(lua_State *L, const char *field, const char *text) {
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, field);
-}
-
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling) {
     lua_newtable(L);
-    set_text(L, "op", "fwd");
-    set_text(L, "dtype", p->dtype == FK_BF16 ? "bf16" : "fp16");
-    set_int(L, "head_dim", p->head_dim);
-    set_int(L, "head_dim_v", p->head_dim_v);
-    set_bool(L, "gqa", p->gqa);
-    set_text(L, "spelling", spelling);
+    fk_table_set_text(L, "op", p->op == FK_BACKWARD ? "bwd" : "fwd");
+    fk_table_set_text(L, "dtype", p->dtype == FK_BF16 ? "bf16" : "fp16");
+    fk_table_set_int(L, "head_dim", p->head_dim);
+    fk_table_set_int(L, "head_dim_v", p->head_dim_v);
+    fk_table_set_bool(L, "gqa", p->gqa);
+    fk_table_set_bool(L, "deterministic", p->deterministic);
+    fk_table_set_text(L, "spelling", spelling);
     fk_lua_seal(L, "problem", NULL);
 }
 
-void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
+void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
-    set_int(L, "block_m", tile->block_m);
-    set_int(L, "block_n", tile->block_n);
-    set_int(L, "warps", tile->warps);
-    set_int(L, "threads", tile->warps * 32);
-    set_int(L, "rows_per_warp", tile->block_m / tile->warps);
-    set_int(L, "stages", tile->stages);
-    set_bool(L, "q_in_regs", tile->q_in_regs);
-    set_int(L, "ctas_per_sm", tile->ctas);
+    fk_table_set_int(L, "block_m", tile->block_m);
+    fk_table_set_int(L, "block_n", tile->block_n);
+    fk_table_set_int(L, "warps", tile->warps);
+    fk_table_set_int(L, "threads", tile->warps * 32);
+    if (p->op == FK_FORWARD) fk_table_set_int(L, "rows_per_warp", tile->block_m / tile->warps);
+    fk_table_set_int(L, "stages", tile->stages);
+    fk_table_set_bool(L, "q_in_regs", tile->q_in_regs);
+    fk_table_set_int(L, "ctas_per_sm", tile->ctas);
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -282,19 +155,20 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     luaL_checkstack(L, 16, path);
     fk_lua_run(L, path);
     fk_bind_push_problem(L, p, "");
-    fk_bind_push_plan(L, tile, "");
+    fk_bind_push_plan(L, p, tile, "");
     lua_pushvalue(L, arch);
     lua_call(L, 3, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
-    out->bytes = read_int(L, path, "bytes", 0, INT_MAX);
-    out->d_pad = read_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
-    out->dv_pad = read_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
+    out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);
+    out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
+    out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
+    out->col_warps = p->op == FK_BACKWARD ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     fk_lua_seal(L, "layout", NULL);
 }
 
 /* ---- masks as text ---- */
 
-/* Each bound twice: over intervals, and at one query. */
+/* Each bound twice: over intervals, and at one query (backward: at one key). */
 static fk_status print_bounds(const fk_expr *const *bounds, int count, char **intervals, char **at, fk_error *err) {
     fk_status status = FK_OK;
     for (int i = 0; i < count && status == FK_OK; ++i) {
@@ -341,21 +215,23 @@ static void set_texts(lua_State *L, const char *field, char *const *texts, int c
     lua_setfield(L, -2, field);
 }
 
-void fk_bind_push_mask(lua_State *L, const fk_problem_mask *mask, const fk_mask_texts *texts, int q_order) {
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order) {
+    const fk_problem_mask *mask = &terms->mask;
     static const char *const optional[] = {"keep", "residual", "residual_keep", NULL};
     lua_newtable(L);
-    if (texts->keep) set_text(L, "keep", texts->keep);
-    if (texts->residual) set_text(L, "residual", texts->residual);
-    if (texts->residual_keep) set_text(L, "residual_keep", texts->residual_keep);
+    if (texts->keep) fk_table_set_text(L, "keep", texts->keep);
+    if (texts->residual) fk_table_set_text(L, "residual", texts->residual);
+    if (texts->residual_keep) fk_table_set_text(L, "residual_keep", texts->residual_keep);
     set_texts(L, "upper", texts->upper, mask->split.num_upper);
     set_texts(L, "lower", texts->lower, mask->split.num_lower);
     set_texts(L, "upper_at", texts->upper_at, mask->split.num_upper);
     set_texts(L, "lower_at", texts->lower_at, mask->split.num_lower);
-    set_int(L, "q_order", q_order);
+    fk_table_set_int(L, "q_order", q_order);
+    fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     lua_newtable(L);
     for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i) {
         const char *name = fk_mask_symbols[i].name;
-        set_bool(L, name, mask->keep && fk_expr_uses(mask->keep, name));
+        fk_table_set_bool(L, name, mask->keep && fk_expr_uses(mask->keep, name));
     }
     fk_lua_seal(L, "mask.uses", NULL);
     lua_setfield(L, -2, "uses");
@@ -370,19 +246,29 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_mask *mask, const fk_mask_
 
 static void add_param(lua_State *L, int *count, const char *type, const char *name) {
     lua_newtable(L);
-    set_text(L, "type", type);
-    set_text(L, "name", name);
+    fk_table_set_text(L, "type", type);
+    fk_table_set_text(L, "name", name);
     fk_lua_seal(L, "params[i]", NULL);
     lua_seti(L, -2, ++*count);
 }
 
-void fk_bind_push_params(lua_State *L) {
+void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms) {
     int count = 0;
     lua_newtable(L);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);
-    FK_FORWARD_PARAMS(FK_FIELD)
+    if (op == FK_BACKWARD) {
+        FK_BACKWARD_PARAMS(FK_FIELD)
+    } else {
+        FK_FORWARD_PARAMS(FK_FIELD)
+    }
 #undef FK_FIELD
     char values[32];
     snprintf(values, sizeof values, "mask_value[%d]", FK_MAX_MASK_SLOTS);
     add_param(L, &count, "int", values);
+    if (!terms->score.num_params && !terms->arrays.count) return;
+    snprintf(values, sizeof values, "score_value[%d]", FK_MAX_SCORE_SLOTS);
+    add_param(L, &count, "int", values);
+    if (!terms->arrays.count) return;
+    snprintf(values, sizeof values, "array[%d]", terms->arrays.count);
+    add_param(L, &count, "Array", values);
 }

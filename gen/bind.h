@@ -4,12 +4,10 @@
 #define FK_GEN_BIND_H
 
 #include "problem.h"
-#include "problem_mask.h"
+#include "lua_host.h"
+#include "term.h"
 
 #include <stdbool.h>
-
-/** Runs and reads the mask file at `path`. */
-void fk_bind_read_mask(lua_State *L, const char *path, fk_mask_file *out);
 
 /** One candidate of an arch file. */
 typedef struct fk_tile {
@@ -27,12 +25,13 @@ typedef struct fk_arch {
     fk_tile tile[FK_MAX_TILES];
     int num_tiles;
 } fk_arch;
-/** Pushes the arch table of the registry's row for `device_sm` and reads it. */
-void fk_bind_read_arch(lua_State *L, int device_sm, fk_arch *out);
+/** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of `op`. */
+void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out);
 
 /** gen/layout.lua's answer; what C needs of it. */
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
+    int col_warps; /* warps that share one warp's worth of keys, in the backward pass; else 1 */
 } fk_smem_layout;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out);
@@ -41,16 +40,26 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
 typedef struct fk_mask_texts {
     char *keep, *residual, *residual_keep;
     char *upper[FK_EXPR_MAX_BOUNDS], *lower[FK_EXPR_MAX_BOUNDS];       /* intervals */
-    char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query */
+    char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query; backward: at one key */
 } fk_mask_texts;
 fk_status fk_mask_texts_create(const fk_problem_mask *mask, fk_mask_texts *out, fk_error *err);
 void fk_mask_texts_free(fk_mask_texts *texts);
 
+/** The same of scores (bind_score.c). */
+typedef struct fk_score_texts {
+    char *text[FK_MAX_SCORES * (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
+    int count;
+} fk_score_texts;
+fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *out, fk_error *err);
+void fk_score_texts_free(fk_score_texts *texts);
+
 /* The names that a template sees (docs/templates.md). Each pushes one table. */
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
-void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary);
-void fk_bind_push_mask(lua_State *L, const fk_problem_mask *mask, const fk_mask_texts *texts, int q_order);
-void fk_bind_push_params(lua_State *L);
+void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order);
+void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
+void fk_bind_push_arrays(lua_State *L, const fk_array_list *arrays);
+void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms);
 
 #endif

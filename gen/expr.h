@@ -1,7 +1,7 @@
 /* The mask / score expression language (docs/expressions.md): one parse, many uses.
  *
  *   C syntax: ints and floats, true, false, + - * / % & ^ | ~ << >>, comparisons, && || !, ?:, calls of min max abs exp
- *   log tanh popcount float, variables, reads of declared arrays a[i] and a[i][j].
+ *   log tanh popcount float, variables, reads of declared arrays a[i], a[i][j], up to rank 4.
  *   Types: int (32 bit on the device, 64 on the CPU), float, bool. Ints widen to float where they meet one.
  *   Integer / and % truncate toward zero, as in C.
  *
@@ -18,7 +18,8 @@ typedef struct fk_expr_pool fk_expr_pool;
 
 typedef enum fk_expr_type { FK_EXPR_INT, FK_EXPR_FLOAT, FK_EXPR_BOOL } fk_expr_type;
 
-/** A name that expressions may read. rank 0: a scalar; 1, 2: an array (indexed by ints). */
+#define FK_EXPR_MAX_RANK 4
+/** A name that expressions may read. rank 0: a scalar; 1 to 4: an array (indexed by ints). */
 typedef struct fk_expr_symbol {
     char name[32];
     fk_expr_type type;
@@ -35,9 +36,14 @@ fk_status fk_expr_pool_check(const fk_expr_pool *pool, fk_error *err);
  *  expected: unknown name (lists the known ones), wrong type, unbalanced parenthesis, trailing text, too deep. */
 fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
                         const fk_expr **out, fk_error *err);
-/** The same for what must be a bool; `what` ("keep") names it where it is not. */
-fk_status fk_expr_parse_predicate(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols,
-                                  size_t num_symbols, const char *what, const fk_expr **out, fk_error *err);
+/** What an expression must be: its name ("keep"), its type, and an example ("k <= q") for who got it wrong. */
+typedef struct fk_expr_wanted {
+    const char *what;
+    fk_expr_type type;
+    const char *example;
+} fk_expr_wanted;
+fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
+                           const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
@@ -49,11 +55,21 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
 fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
                                 fk_error *err);
 
+/** The distinct reads of an array in e, in the order of the text: `out` receives the first `most`. @return how many */
+size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most);
+/** The i'th index of a read; NULL beyond its rank. */
+const fk_expr *fk_expr_index(const fk_expr *read, int i);
+bool fk_expr_is_scalar(const fk_expr *e, const char *name);
+/** d e / d (the element that `read`, one of e's reads of a float array, reads). Reads of the same array by other
+ * indices are taken for other elements: the sum over all of them is the derivative where they meet. */
+fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const fk_expr *read, const fk_expr **out,
+                                     fk_error *err);
+
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, ..., name_at(i) or name_at(i, j) for arrays, and div_or_0, mod_or_0, shl_or_0, shr_or_0
- * of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of the iv_ functions
- * of the same file, in which every scalar `x` is printed as the Interval variable `x_iv`; a bool is an Interval within
- *  [0, 1]. The text is malloc'ed. */
+ *  names; calls fminf, __popc, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0, mod_or_0,
+ * shl_or_0, shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of
+ * the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable `x_iv` and a read
+ * of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text is malloc'ed. */
 typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 

@@ -17,7 +17,7 @@ static bool is_negative(const fk_expr *e) {
 
 /* Folds only what stays the same in the device's 32 bits. */
 static const fk_expr *fold(fk_expr_pool *pool, const fk_expr *e) {
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (!fk_expr_is_constant(e->arg[i])) return e;
     }
     const double value = fk_expr_eval(e, &(fk_expr_env){0});
@@ -108,14 +108,14 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
         if (e->type == FK_EXPR_FLOAT && by->type == FK_EXPR_INT) return fk_expr_build(pool, OP_WIDEN, by, NULL, NULL);
         return fk_expr_pool_fail(pool, FK_INTERNAL, "a name is substituted by a value of another type");
     }
-    const fk_expr *arg[3] = {NULL, NULL, NULL};
+    const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL};
     bool changed = false;
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         arg[i] = fk_expr_substitute(pool, e->arg[i], name, by);
         if (!arg[i]) return NULL;
         changed |= arg[i] != e->arg[i];
     }
     if (!changed) return e;
-    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg[0], arg[1]);
+    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg);
     return fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
 }

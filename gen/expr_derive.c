@@ -1,9 +1,10 @@
-/* d e / d name by the rules of calculus, one case an operator. Ints are steps: their derivative is zero. */
+/* d e / d leaf by the rules of calculus, one case an operator. The leaf is a scalar or one read of an array. Ints are
+ * steps: their derivative is zero. */
 #include "expr_node.h"
 
 #include <string.h>
 
-static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const char *name);
+static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf);
 
 static const fk_expr *unary(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a) {
     return fk_expr_build(pool, op, a, NULL, NULL);
@@ -19,9 +20,9 @@ static const fk_expr *derive_quotient(fk_expr_pool *pool, const fk_expr *e, cons
     return binary(pool, OP_DIV, change, e->arg[1]);
 }
 
-static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const char *name) {
+static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf) {
     const fk_expr *a = e->arg[0], *b = e->arg[1];
-    const fk_expr *da = derive(pool, a, name), *db = derive(pool, b, name);
+    const fk_expr *da = derive(pool, a, leaf), *db = derive(pool, b, leaf);
     switch (e->op) {
     case OP_MUL:
         return binary(pool, OP_ADD, binary(pool, OP_MUL, da, b), binary(pool, OP_MUL, a, db));
@@ -36,8 +37,8 @@ static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const 
     }
 }
 
-static const fk_expr *derive_unary(fk_expr_pool *pool, const fk_expr *e, const char *name) {
-    const fk_expr *a = e->arg[0], *da = derive(pool, a, name);
+static const fk_expr *derive_unary(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf) {
+    const fk_expr *a = e->arg[0], *da = derive(pool, a, leaf);
     switch (e->op) {
     case OP_NEG:
         return unary(pool, OP_NEG, da);
@@ -53,40 +54,61 @@ static const fk_expr *derive_unary(fk_expr_pool *pool, const fk_expr *e, const c
     }
 }
 
-static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const char *name) {
+static const fk_expr *derive(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf) {
     switch (e->op) {
     case OP_SCALAR:
-        return fk_expr_float(pool, strcmp(e->name, name) == 0);
-    case OP_FLOAT:
     case OP_READ:
+        return fk_expr_float(pool, fk_expr_equal(e, leaf));
+    case OP_FLOAT:
     case OP_WIDEN:
         return fk_expr_float(pool, 0);
     case OP_SELECT:
-        return fk_expr_build(pool, OP_SELECT, e->arg[0], derive(pool, e->arg[1], name), derive(pool, e->arg[2], name));
+        return fk_expr_build(pool, OP_SELECT, e->arg[0], derive(pool, e->arg[1], leaf), derive(pool, e->arg[2], leaf));
     default:
-        return e->arg[1] ? derive_binary(pool, e, name) : derive_unary(pool, e, name);
+        return e->arg[1] ? derive_binary(pool, e, leaf) : derive_unary(pool, e, leaf);
     }
 }
 
 static bool reads_as_float(const fk_expr *e, const char *name) {
-    if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return e->type == FK_EXPR_FLOAT;
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    if (fk_expr_is_scalar(e, name)) return e->type == FK_EXPR_FLOAT;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (!reads_as_float(e->arg[i], name)) return false;
     }
     return true;
 }
 
-fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
-                                fk_error *err) {
-    if (fk_expr_pool_check(pool, err) != FK_OK) return fk_expr_pool_check(pool, NULL);
-    if (e->type != FK_EXPR_FLOAT)
-        return fk_fail(err, FK_BAD_PROBLEM, "expression: only a float expression has a derivative; this one is %s",
-                       e->type == FK_EXPR_INT ? "int" : "bool");
-    if (!reads_as_float(e, name))
-        return fk_fail(err, FK_BAD_PROBLEM, "expression: no derivative with respect to '%s', which is not a float",
-                       name);
-    const fk_expr *d = derive(pool, e, name);
+static fk_status check_float(const fk_expr_pool *pool, const fk_expr *e, fk_error *err) {
+    const fk_status status = fk_expr_pool_check(pool, err);
+    if (status != FK_OK || e->type == FK_EXPR_FLOAT) return status;
+    return fk_fail(err, FK_BAD_PROBLEM, "expression: only a float expression has a derivative; this one is %s",
+                   e->type == FK_EXPR_INT ? "int" : "bool");
+}
+
+static fk_status differentiate(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf, const fk_expr **out,
+                               fk_error *err) {
+    const fk_expr *d = derive(pool, e, leaf);
     if (!d) return fk_expr_pool_check(pool, err);
     *out = d;
     return FK_OK;
+}
+
+fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
+                                fk_error *err) {
+    const fk_status status = check_float(pool, e, err);
+    if (status != FK_OK) return status;
+    if (!reads_as_float(e, name))
+        return fk_fail(err, FK_BAD_PROBLEM, "expression: no derivative with respect to '%s', which is not a float",
+                       name);
+    const fk_expr leaf = {.op = OP_SCALAR, .type = FK_EXPR_FLOAT, .depth = 1, .size = 1, .name = name};
+    return differentiate(pool, e, &leaf, out, err);
+}
+
+fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const fk_expr *read, const fk_expr **out,
+                                     fk_error *err) {
+    const fk_status status = check_float(pool, e, err);
+    if (status != FK_OK) return status;
+    if (read->type != FK_EXPR_FLOAT)
+        return fk_fail(err, FK_BAD_PROBLEM, "expression: no derivative with respect to '%s', which is not a float",
+                       read->name);
+    return differentiate(pool, e, read, out, err);
 }

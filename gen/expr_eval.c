@@ -15,9 +15,11 @@ static double read_scalar(const char *name, const fk_expr_env *env) {
 }
 
 static double read_array(const fk_expr *e, const fk_expr_env *env) {
-    int64_t index[2] = {eval_int(e->arg[0], env), 0};
-    if (e->arg[1]) index[1] = eval_int(e->arg[1], env);
-    return env->read ? env->read(env->user, e->name, index, e->arg[1] ? 2 : 1) : 0;
+    int64_t index[FK_EXPR_MAX_RANK] = {0};
+    int rank = 0;
+    for (; rank < FK_EXPR_MAX_RANK && e->arg[rank]; ++rank)
+        index[rank] = eval_int(e->arg[rank], env);
+    return env->read ? env->read(env->user, e->name, index, rank) : 0;
 }
 
 /* Out of range and NaN become 0: the conversion itself must be defined. */

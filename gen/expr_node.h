@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#define FK_EXPR_MAX_ARGS FK_EXPR_MAX_RANK
 #define FK_EXPR_MAX_TEXT 65536      /* bytes of a text to parse */
 #define FK_EXPR_MAX_NESTING 64      /* parentheses, calls, ?: and unary operators inside each other */
 #define FK_EXPR_MAX_PARSE_DEPTH 256 /* of a parsed tree; a chain of n operators is n deep */
@@ -22,7 +23,7 @@ typedef enum fk_expr_op {
     OP_FLOAT,
     OP_BOOL,
     OP_SCALAR,
-    OP_READ,  /* name[arg0] or name[arg0][arg1] */
+    OP_READ,  /* name[arg0], name[arg0][arg1], ... */
     OP_WIDEN, /* int to float: written float(x), or left out where a float neighbour implies it */
     OP_NEG,
     OP_BITNOT,
@@ -65,7 +66,7 @@ struct fk_expr {
         double f;  /* OP_FLOAT */
         const char *name;
     };
-    const fk_expr *arg[3]; /* the unused ones are NULL */
+    const fk_expr *arg[FK_EXPR_MAX_ARGS]; /* the unused ones are NULL */
 };
 
 /* What an operator takes. Ints are widened where a float is needed. */
@@ -120,8 +121,9 @@ const fk_expr *fk_expr_int(fk_expr_pool *pool, int64_t value);
 const fk_expr *fk_expr_float(fk_expr_pool *pool, double value);
 const fk_expr *fk_expr_bool(fk_expr_pool *pool, bool value);
 const fk_expr *fk_expr_scalar(fk_expr_pool *pool, const char *name, fk_expr_type type);
-const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type, const fk_expr *i,
-                            const fk_expr *j);
+/* `index`: as many as the array's rank, then NULLs. */
+const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type,
+                            const fk_expr *const index[FK_EXPR_MAX_RANK]);
 /* An operation as written, operands widened. Their types must fit (fk_expr_op_table). */
 const fk_expr *fk_expr_node(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b, const fk_expr *c);
 /* The same, simplified: constants folded, x + 0, x * 1, ... removed. */

@@ -110,10 +110,8 @@ static const fk_expr *complain_unknown(parser *p, const fk_expr_token *token, co
     size_t used = 0;
     for (size_t i = 0; i < p->num_symbols && used < sizeof known; ++i) {
         const fk_expr_symbol *s = &p->symbols[i];
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s%s", used ? ", " : "", s->name,
-                                 s->rank == 0   ? ""
-                                 : s->rank == 1 ? "[]"
-                                                : "[][]");
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s%.*s", used ? ", " : "", s->name, 2 * s->rank,
+                                 "[][][][]");
     }
     const int length = token->length < 64 ? (int)token->length : 64;
     return fk_expr_complain(&p->lex, token->start,
@@ -148,7 +146,7 @@ static const fk_expr *parse_call(parser *p, const fk_expr_token *name) {
 
 /* `at`: where the array's name stands. */
 static const fk_expr *parse_read(parser *p, size_t at, const fk_expr_symbol *symbol, const char *name) {
-    const fk_expr *index[2] = {NULL, NULL};
+    const fk_expr *index[FK_EXPR_MAX_RANK] = {NULL};
     for (int i = 0; i < symbol->rank; ++i) {
         const size_t opened = p->lex.token.start;
         if (!fk_expr_lex_is(&p->lex, "["))
@@ -163,7 +161,7 @@ static const fk_expr *parse_read(parser *p, size_t at, const fk_expr_symbol *sym
         if (!close_with(p, "]", opened)) return NULL;
     }
     p->root = at;
-    const fk_expr *e = fk_expr_read(p->pool, name, symbol->type, index[0], index[1]);
+    const fk_expr *e = fk_expr_read(p->pool, name, symbol->type, index);
     if (e && e->depth > FK_EXPR_MAX_PARSE_DEPTH)
         return fk_expr_complain(&p->lex, p->lex.token.start, "too deep: the limit is %d", FK_EXPR_MAX_PARSE_DEPTH);
     return e;
@@ -259,9 +257,9 @@ static const fk_expr *parse_select(parser *p) {
     return e;
 }
 
-/* `what`: null, or the name of an expression that must be a bool. */
+/* `wanted`: null, or what type the expression must have. */
 static fk_status parse(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
-                       const char *what, const fk_expr **out, fk_error *err) {
+                       const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err) {
     if (fk_expr_pool_check(pool, err) != FK_OK) return fk_expr_pool_check(pool, NULL);
     parser p = {.pool = pool, .symbols = symbols, .num_symbols = num_symbols};
     fk_expr_lex_start(&p.lex, text, err);
@@ -270,8 +268,9 @@ static fk_status parse(fk_expr_pool *pool, const char *text, const fk_expr_symbo
     if (e && p.lex.status == FK_OK && token.kind != TOKEN_END)
         fk_expr_complain(&p.lex, token.start, "expected an operator or the end, found '%.*s'",
                          token.length < 64 ? (int)token.length : 64, text + token.start);
-    if (e && p.lex.status == FK_OK && what && e->type != FK_EXPR_BOOL)
-        fk_expr_complain(&p.lex, p.root, "%s must be a bool, such as k <= q, not %s", what, type_name(e->type));
+    if (e && p.lex.status == FK_OK && wanted && e->type != wanted->type)
+        fk_expr_complain(&p.lex, p.root, "%s must be a %s, such as %s, not %s", wanted->what, type_name(wanted->type),
+                         wanted->example, type_name(e->type));
     if (p.lex.status != FK_OK) return p.lex.status;
     if (!e) return fk_expr_pool_check(pool, err);
     *out = e;
@@ -283,7 +282,7 @@ fk_status fk_expr_parse(fk_expr_pool *pool, const char *text, const fk_expr_symb
     return parse(pool, text, symbols, num_symbols, NULL, out, err);
 }
 
-fk_status fk_expr_parse_predicate(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols,
-                                  size_t num_symbols, const char *what, const fk_expr **out, fk_error *err) {
-    return parse(pool, text, symbols, num_symbols, what, out, err);
+fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
+                           const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err) {
+    return parse(pool, text, symbols, num_symbols, wanted, out, err);
 }

@@ -118,7 +118,7 @@ const char *fk_expr_pool_name(fk_expr_pool *pool, const char *text, size_t lengt
 /* Fills depth and size; every node passes here. */
 static const fk_expr *pool_add(fk_expr_pool *pool, fk_expr e) {
     e.depth = e.size = 1;
-    for (int i = 0; i < 3 && e.arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e.arg[i]; ++i) {
         if (e.arg[i]->depth >= e.depth) e.depth = e.arg[i]->depth + 1;
         e.size += e.arg[i]->size;
     }
@@ -145,10 +145,12 @@ const fk_expr *fk_expr_scalar(fk_expr_pool *pool, const char *name, fk_expr_type
     return name ? pool_add(pool, (fk_expr){.op = OP_SCALAR, .type = type, .name = name}) : NULL;
 }
 
-const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type, const fk_expr *i,
-                            const fk_expr *j) {
-    if (!name || !i) return NULL;
-    return pool_add(pool, (fk_expr){.op = OP_READ, .type = type, .name = name, .arg = {i, j}});
+const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type,
+                            const fk_expr *const index[FK_EXPR_MAX_RANK]) {
+    fk_expr e = {.op = OP_READ, .type = type, .name = name};
+    if (!name || !index[0]) return NULL;
+    memcpy(e.arg, index, sizeof e.arg);
+    return pool_add(pool, e);
 }
 
 static const fk_expr *widen(fk_expr_pool *pool, const fk_expr *e) {
@@ -183,10 +185,34 @@ fk_expr_type fk_expr_type_of(const fk_expr *e) {
 
 bool fk_expr_uses(const fk_expr *e, const char *name) {
     if ((e->op == OP_SCALAR || e->op == OP_READ) && strcmp(e->name, name) == 0) return true;
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (fk_expr_uses(e->arg[i], name)) return true;
     }
     return false;
+}
+
+static void find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most, size_t *count) {
+    bool is_new = e->op == OP_READ && strcmp(e->name, array) == 0;
+    for (size_t i = 0; is_new && i < *count && i < most; ++i)
+        is_new = !fk_expr_equal(e, out[i]);
+    if (is_new && *count < most) out[*count] = e;
+    *count += is_new;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
+        find_reads(e->arg[i], array, out, most, count);
+}
+
+size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most) {
+    size_t count = 0;
+    find_reads(e, array, out, most, &count);
+    return count;
+}
+
+const fk_expr *fk_expr_index(const fk_expr *read, int i) {
+    return i < FK_EXPR_MAX_RANK ? read->arg[i] : NULL;
+}
+
+bool fk_expr_is_scalar(const fk_expr *e, const char *name) {
+    return e->op == OP_SCALAR && strcmp(e->name, name) == 0;
 }
 
 bool fk_expr_is_constant(const fk_expr *e) {
@@ -199,7 +225,7 @@ bool fk_expr_equal(const fk_expr *a, const fk_expr *b) {
     if (a->op == OP_FLOAT) return a->f == b->f;
     if (fk_expr_is_constant(a)) return a->i == b->i;
     if ((a->op == OP_SCALAR || a->op == OP_READ) && strcmp(a->name, b->name) != 0) return false;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS; ++i) {
         if (!fk_expr_equal(a->arg[i], b->arg[i])) return false;
     }
     return true;

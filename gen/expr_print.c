@@ -50,7 +50,7 @@ static void print(FILE *out, const fk_expr *e, bool cuda, int precedence);
 
 static void print_call(FILE *out, const char *name, const fk_expr *e, bool cuda) {
     fprintf(out, "%s(", name);
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (i) fputs(", ", out);
         print(out, operand(e, i), cuda, PREC_SELECT);
     }
@@ -58,13 +58,13 @@ static void print_call(FILE *out, const char *name, const fk_expr *e, bool cuda)
 }
 
 static void print_read(FILE *out, const fk_expr *e, bool cuda) {
-    fprintf(out, cuda ? "%s_at(" : "%s[", e->name);
-    print(out, e->arg[0], cuda, PREC_SELECT);
-    if (e->arg[1]) {
-        fputs(cuda ? ", " : "][", out);
-        print(out, e->arg[1], cuda, PREC_SELECT);
+    fprintf(out, cuda ? "%s_at(p" : "%s", e->name);
+    for (int i = 0; i < FK_EXPR_MAX_RANK && e->arg[i]; ++i) {
+        fputs(cuda ? ", " : "[", out);
+        print(out, e->arg[i], cuda, PREC_SELECT);
+        if (!cuda) fputc(']', out);
     }
-    fputc(cuda ? ')' : ']', out);
+    if (cuda) fputc(')', out);
 }
 
 /* C leaves x / 0, x % 0 and wide shifts open. A constant on the right shows that they do not happen. */
@@ -128,7 +128,7 @@ static void print(FILE *out, const fk_expr *e, bool cuda, int precedence) {
 
 static void print_interval(FILE *out, const fk_expr *e) {
     const bool floats = e->arg[0] && e->arg[0]->type == FK_EXPR_FLOAT;
-    if (e->type == FK_EXPR_FLOAT || (e->type == FK_EXPR_INT && e->op == OP_READ)) {
+    if (e->type == FK_EXPR_FLOAT) {
         fputs("iv_all()", out);
     } else if (e->type == FK_EXPR_BOOL && (e->op == OP_READ || floats)) {
         fputs("iv_maybe()", out);
@@ -137,9 +137,10 @@ static void print_interval(FILE *out, const fk_expr *e) {
     } else if (fk_expr_is_constant(e)) {
         fprintf(out, "iv(%lld)", (long long)e->i);
     } else {
-        fprintf(out, "%s(", fk_expr_op_table[e->op].interval);
-        for (int i = 0; i < 3 && e->arg[i]; ++i) {
-            if (i) fputs(", ", out);
+        const bool read = e->op == OP_READ;
+        fprintf(out, read ? "%s_iv_at(p" : "%s(", read ? e->name : fk_expr_op_table[e->op].interval);
+        for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+            if (i || read) fputs(", ", out);
             print_interval(out, e->arg[i]);
         }
         fputc(')', out);

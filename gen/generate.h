@@ -19,16 +19,36 @@ fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const 
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);
 
+/* How a kernel's grid follows from the sizes of a launch. */
+typedef enum fk_grid_kind {
+    FK_GRID_TILES,     /* the tiles that CTAs own, heads in groups that share L2 */
+    FK_GRID_ROWS,      /* query rows, one to a warp */
+    FK_GRID_ROW_CHUNKS /* 16-byte chunks of query rows of q's width, one to a thread */
+} fk_grid_kind;
+
+/* One kernel of a source. All of them take the same parameter block. */
+typedef struct fk_kernel_launch {
+    char entry[32];
+    int32_t threads, smem_bytes;
+    fk_grid_kind grid;
+} fk_kernel_launch;
+
+#define FK_MAX_KERNELS 3
+
 /** Everything that is launched by: text and its launch facts. */
 typedef struct fk_source {
-    char *text; /* malloc'ed */
-    char entry[64];
+    char *text;                              /* malloc'ed */
+    fk_kernel_launch kernel[FK_MAX_KERNELS]; /* in the order in which they are launched */
+    int32_t num_kernels, main_kernel;        /* main: the one that the plan is of */
+    int32_t d_pad;                           /* columns of q and k tiles, and of dq's sum */
     char spelling[FK_MAX_SPELLING];
     fk_plan_info plan;
-    int32_t threads;
-    int32_t q_order; /* +1: later query tiles see more keys, so they start first; -1: the reverse */
-    fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES]; /* values of fk_forward_params.mask_value, in order */
+    int32_t q_order; /* +1: later own tiles are longer, so they start first; -1: the reverse */
+    fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES]; /* values of the parameter block's mask_value, in order */
     int32_t num_params;
+    fk_score_param score_param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES]; /* values of score_value, in order */
+    int32_t num_score_params;
+    fk_array_list arrays; /* of the parameter block's array */
 } fk_source;
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,

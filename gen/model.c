@@ -40,7 +40,8 @@ static int staged_chunks(int block_n, int columns, int threads) {
 
 /* Every term is what the kernel declares, but the last: what ptxas (CUDA 13.0) keeps besides, fitted between tilings
  * that just fit 255 registers and tilings that just spill, on sm_75 and sm_80. */
-int fk_model_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+    if (p->op == FK_BACKWARD) return fk_backward_registers(tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
     const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
     const int acc_o = rows * layout->dv_pad / 32;                         /* fp32 accumulator of O */
@@ -49,17 +50,13 @@ int fk_model_registers(const fk_tile *tile, const fk_smem_layout *layout, const 
     const int operand = 4;                                                /* one ldmatrix of K or V */
     const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
     const int staged = arch->async_copy ? 0 : 4 * staged_chunks(tile->block_n, widest, threads);
-    const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
+    const int fixed = 32;                        /* addresses, loop counters, bounds of the mask, scale */
     const int ahead = arch->async_copy ? 6 : 56; /* operands and addresses made ahead of their use */
     return acc_o + acc_s + q + operand + stats + staged + fixed + ahead;
 }
 
-typedef struct visit_cost {
-    double tensor, exp, issue, smem, serial;
-} visit_cost;
-
-static visit_cost visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
-                        const fk_plan_info *plan, double partial_share) {
+static fk_visit_cost forward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+                                   const fk_plan_info *plan, double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
     const double q_bytes = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad;
@@ -70,7 +67,7 @@ static visit_cost visit(const fk_device_info *device, const fk_arch *arch, const
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double softmax_issue = scores * (SOFTMAX_LANES + MASK_LANES * partial_share) / device->issue_rate;
     const double gemm_issue = (mma_lanes + ldmatrix_lanes + copy_lanes) / device->issue_rate;
-    visit_cost cost = {
+    fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / device->mma_flops,
         .exp = scores / device->exp_rate,
         .issue = softmax_issue + gemm_issue,
@@ -81,15 +78,15 @@ static visit_cost visit(const fk_device_info *device, const fk_arch *arch, const
     return cost;
 }
 
-static double visit_clocks(const visit_cost *cost, double warps_per_scheduler) {
-    const double lowest = fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem));
+static double visit_clocks(const fk_visit_cost *cost, double warps_per_scheduler) {
+    const double lowest = fmax(fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem)), cost->l2);
     const double w = fmax(1.0, warps_per_scheduler);
     return lowest + fmax(0.0, cost->serial - lowest) / w;
 }
 
 /* Clocks from the first CTA's start to the last one's end. CTAs start longest first, so what fills the last wave are
  * the shortest. */
-static double makespan(const fk_device_info *device, const fk_plan_info *plan, const visit_cost *cost,
+static double makespan(const fk_device_info *device, const fk_plan_info *plan, const fk_visit_cost *cost,
                        const fk_tile_totals *tiles, double num_ctas) {
     const double sms = device->num_sms;
     const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas / sms));
@@ -104,17 +101,17 @@ static double makespan(const fk_device_info *device, const fk_plan_info *plan, c
 
 /* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them,
  * and never more than once for each visit. */
-static double hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
-                        const fk_plan_info *plan, const fk_tile_totals *tiles) {
+static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
+                                const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
     const double width = 2.0 * (p->head_dim + p->head_dim_v);
     const double once = heads * (double)shape->seqlen_q * (width + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
-    const double heads_at_a_time = fmin(kv_heads, ceil(slots / ((double)tiles->num_m * (heads / kv_heads))));
-    const double visited = heads * (double)tiles->num_m * tiles->mean_visited * plan->block_n * width;
-    const double waves = ceil(heads * (double)tiles->num_m / slots);
+    const double heads_at_a_time = fmin(kv_heads, ceil(slots / ((double)tiles->num_ctas * (heads / kv_heads))));
+    const double visited = heads * (double)tiles->num_ctas * tiles->mean_visited * plan->block_n * width;
+    const double waves = ceil(heads * (double)tiles->num_ctas / slots);
     double kv = kv_heads * kv_head;
     if (heads_at_a_time * kv_head > L2_SHARE * (double)device->l2_bytes)
         kv = fmax(kv, waves * heads_at_a_time * kv_head);
@@ -122,10 +119,10 @@ static double hbm_bytes(const fk_problem *p, const fk_device_info *device, const
 }
 
 static void name_bound(fk_plan_info *plan) {
-    static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm"};
-    const double floors[] = {plan->tensor_us, plan->exp_us, plan->issue_us, plan->smem_us, plan->hbm_us};
+    static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm", "l2"};
+    const double floors[] = {plan->tensor_us, plan->exp_us, plan->issue_us, plan->smem_us, plan->hbm_us, plan->l2_us};
     int worst = 0;
-    for (int i = 1; i < 5; ++i) {
+    for (int i = 1; i < 6; ++i) {
         if (floors[i] > floors[worst]) worst = i;
     }
     snprintf(plan->bound, sizeof plan->bound, "%s", names[worst]);
@@ -134,18 +131,31 @@ static void name_bound(fk_plan_info *plan) {
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
                     fk_plan_info *plan) {
-    const double visits = tiles->partial + tiles->full;
-    const visit_cost cost = visit(device, arch, layout, plan, visits > 0 ? tiles->partial / visits : 0);
+    const bool backward = p->op == FK_BACKWARD;
+    const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
+    const fk_visit_cost cost = backward ? fk_backward_visit(device, arch, layout, plan, partial)
+                                        : forward_visit(device, arch, layout, plan, partial);
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
-    const double us_per_clock = 1e-3 / device->clock_ghz;
+    const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
     const double all = visits * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
     plan->tensor_us = all * cost.tensor;
     plan->exp_us = all * cost.exp;
     plan->issue_us = all * cost.issue;
     plan->smem_us = all * cost.smem;
-    plan->hbm_bytes = hbm_bytes(p, device, shape, plan, tiles);
-    plan->hbm_us = plan->hbm_bytes / device->hbm_gbps * 1e-3;
-    const double clocks = makespan(device, plan, &cost, tiles, heads * (double)tiles->num_m);
-    plan->model_us = fmax(clocks * us_per_clock, plan->hbm_us);
+    plan->l2_us = all * cost.l2;
+    double bytes = 0, around_bytes = 0;
+    fk_tile_totals walks = *tiles;
+    if (backward) { /* a CTA walks once for each query head of its group */
+        const double group = (double)shape->num_heads_q / (double)shape->num_heads_kv;
+        walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
+        fk_backward_hbm_bytes(p, device, layout, shape, plan, tiles, &bytes, &around_bytes);
+    } else {
+        bytes = forward_hbm_bytes(p, device, shape, plan, tiles);
+    }
+    const double owners = backward ? (double)shape->batch * (double)shape->num_heads_kv : heads;
+    plan->hbm_bytes = bytes + around_bytes;
+    plan->hbm_us = plan->hbm_bytes * us_per_byte;
+    const double clocks = makespan(device, plan, &cost, &walks, owners * (double)tiles->num_ctas);
+    plan->model_us = fmax(clocks * us_per_clock, bytes * us_per_byte) + around_bytes * us_per_byte;
     name_bound(plan);
 }

@@ -60,7 +60,7 @@ fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err) {
 
 static void open_body(lua_State *L, void *arg) {
     fk_planner *planner = arg;
-    fk_bind_read_arch(L, planner->device->sm, &planner->arch);
+    fk_bind_read_arch(L, planner->device->sm, planner->p->op, &planner->arch);
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.arch");
 }
 
@@ -80,7 +80,7 @@ fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, con
         out->pool = fk_expr_pool_create();
         if (!out->pool) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
-    if (status == FK_OK) status = fk_problem_mask_load(out->pool, p, template_dir, &out->mask, err);
+    if (status == FK_OK) status = fk_problem_terms_load(out->pool, p, template_dir, &out->terms, err);
     if (status != FK_OK) fk_planner_close(out);
     return status;
 }
@@ -110,17 +110,34 @@ static void reject(fk_plan_info *plan, const char *format, ...) {
 /* What the tile itself must satisfy; false: no layout can be asked for. */
 static bool check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_arch *arch = &planner->arch;
+    const bool backward = planner->p->op == FK_BACKWARD;
+    const int own_warps = backward ? 1 : tile->warps; /* the layout says how warps share a backward tile */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
     } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
         reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
                tile->stages, tile->ctas);
-    } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * tile->warps)) {
-        reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m, tile->warps);
+    } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * own_warps)) {
+        reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m, own_warps);
     } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
         reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
+    } else if (backward && tile->q_in_regs) {
+        reject(plan, "q_in_regs 1: must be 0 in the backward pass, where every warp reads all of Q");
     }
     return plan->legal;
+}
+
+/* Warps stand in rows of keys and columns of queries; each computes the scores of whole atoms. */
+static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_plan_info *plan) {
+    const int cols = layout->col_warps, rows = tile->warps / cols;
+    if (tile->warps % cols) {
+        reject(plan, "warps %d: must be a multiple of the layout's %d columns of warps", tile->warps, cols);
+    } else if (tile->block_n % (16 * rows)) {
+        reject(plan, "block_n %d: must be a multiple of 16 keys for each of %d rows of warps", tile->block_n, rows);
+    } else if (tile->block_m % (16 * cols)) {
+        reject(plan, "block_m %d: must be a multiple of 16 queries for each of %d columns of warps", tile->block_m,
+               cols);
+    }
 }
 
 static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_plan_info *plan) {
@@ -173,8 +190,9 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     const fk_status status = fk_lua_call(planner->lua, layout_body, &call, err);
     if (status != FK_OK) return status;
     out->smem_bytes = layout->bytes;
-    out->registers = fk_model_registers(tile, layout, &planner->arch);
-    check_limits(planner->device, tile, out);
+    out->registers = fk_model_registers(planner->p, tile, layout, &planner->arch);
+    if (planner->p->op == FK_BACKWARD) check_warps(tile, layout, out);
+    if (out->legal) check_limits(planner->device, tile, out);
     return FK_OK;
 }
 
@@ -183,11 +201,12 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
 /* Counting is exact while it is cheap, and sampled where a long sequence would make planning slow. */
 void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
     enum { MAX_TILES = 1 << 15 };
-    const int64_t num_n = planner->shape.seqlen_k / plan->block_n + 1;
-    const int64_t rows = planner->mask.split.residual ? MAX_TILES / num_n : MAX_TILES;
+    const int64_t num_walked = planner->p->op == FK_BACKWARD ? planner->shape.seqlen_q / plan->block_m + 1
+                                                             : planner->shape.seqlen_k / plan->block_n + 1;
+    const int64_t rows = planner->terms.mask.split.residual ? MAX_TILES / num_walked : MAX_TILES;
     fk_tile_totals tiles;
-    fk_tiles_count(planner->p, &planner->mask, &planner->shape, plan->block_m, plan->block_n, rows < 16 ? 16 : rows,
-                   &tiles);
+    fk_tiles_count(planner->p, &planner->terms.mask, &planner->shape, plan->block_m, plan->block_n,
+                   rows < 16 ? 16 : rows, &tiles);
     fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, plan);
 }
 
@@ -270,6 +289,9 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
     fk_plan_info *list = calloc((size_t)planner.arch.num_tiles, sizeof *list);
     if (!list)
         status = fk_fail(err, FK_NO_MEMORY, "no memory for %d plans", planner.arch.num_tiles);
+    else if (options->rule == FK_RULE_PAPER && problem.op == FK_BACKWARD)
+        status = fk_fail(err, FK_UNSUPPORTED,
+                         "rule is paper: must be model for bwd; the paper's rule sizes the forward pass");
     else if (options->rule == FK_RULE_PAPER)
         status = enumerate_paper(&planner, list, &n, err);
     else

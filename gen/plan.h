@@ -14,24 +14,40 @@ fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err);
 
 /** The tiles of one head of one batch entry. */
 typedef struct fk_tile_totals {
-    double partial, full;                          /* of all query tiles */
-    double min_visited, mean_visited, max_visited; /* key tiles of one query tile */
-    double first_visited, last_visited;            /* of the first and the last query tile */
-    int64_t num_m, num_n;                          /* query tiles, key tiles */
+    double partial, full;                          /* of all CTAs */
+    double min_visited, mean_visited, max_visited; /* tiles that one CTA walks over */
+    double first_visited, last_visited;            /* by the CTAs of the first and the last own tile */
+    int64_t num_ctas, num_walked; /* query tiles, key tiles; in the backward pass key tiles, query tiles */
 } fk_tile_totals;
 
-/** Interval arithmetic over each tile. `max_rows`: query tiles looked at, evenly spread; the rest is extrapolated. */
+/** Interval arithmetic over each tile. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, const fk_shape *shape, int block_m, int block_n,
-                    int64_t max_rows, fk_tile_totals *out);
+                    int64_t max_ctas, fk_tile_totals *out);
 
 /* ---- model.c ---- */
 
 /** Estimated registers of a thread. */
-int fk_model_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
+int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
 /** Fills the times, hbm_bytes and bound of a plan whose tile fields are set. */
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
                     fk_plan_info *plan);
+
+/** Clocks of an SM for one visit of a walked tile, by unit. */
+typedef struct fk_visit_cost {
+    double tensor, exp, issue, smem, l2;
+    double serial; /* of one warp alone */
+} fk_visit_cost;
+
+/* ---- model_backward.c: the same for the backward pass ---- */
+
+int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
+fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+                                const fk_plan_info *plan, double partial_share);
+/** Bytes of the main kernel, and of the two around it. */
+void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
+                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
+                           double *tiles_bytes, double *around_bytes);
 
 /* ---- plan.c ---- */
 
@@ -43,7 +59,7 @@ typedef struct fk_planner {
     fk_arch arch;
     fk_lua *lua; /* the arch table stays in its registry */
     fk_expr_pool *pool;
-    fk_problem_mask mask;
+    fk_problem_terms terms;
 } fk_planner;
 
 fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,

@@ -1,8 +1,11 @@
-/* A canonical problem has every default filled, every byte determined, and means something: its masks parse. */
+/* A canonical problem has every default filled, every byte determined, and means something: its masks and scores parse.
+ */
 #include "problem.h"
 
-#include "problem_mask.h"
+#include "term.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,88 +20,187 @@ static fk_status check_choice(const char *field, int32_t value, const char *choi
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be %s", field, value, choices);
 }
 
+static fk_status check_count(const char *field, int32_t value, int32_t limit, fk_error *err) {
+    if (value >= 0 && value <= limit) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be from 0 to %d", field, value, limit);
+}
+
 static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (in->struct_size != sizeof *in) {
         return fk_fail(err, FK_BAD_ARGUMENT, "fk_problem.struct_size is %zu: must be %zu, as FK_PROBLEM_INIT sets it",
                        in->struct_size, sizeof *in);
     }
-    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "op is %d: must be 0 (forward)", in->op);
-    fk_status status = check_choice("dtype", in->dtype, "0 (fp16) or 1 (bf16)", err);
+    fk_status status = check_choice("op", in->op, "0 (forward) or 1 (backward)", err);
+    if (status == FK_OK) status = check_choice("deterministic", in->deterministic, "0 or 1", err);
+    if (status == FK_OK && in->deterministic && in->op == FK_FORWARD) {
+        status = fk_fail(err, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd, which always is");
+    }
+    if (status == FK_OK) status = check_choice("dtype", in->dtype, "0 (fp16) or 1 (bf16)", err);
     if (status == FK_OK) status = check_choice("gqa", in->gqa, "0 or 1", err);
     if (status == FK_OK) status = check_choice("align", in->align, "0 (bottom-right) or 1 (top-left)", err);
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
     if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
-    if (status == FK_OK && (in->num_masks < 0 || in->num_masks > FK_MAX_MASKS)) {
-        status = fk_fail(err, FK_BAD_PROBLEM, "num_masks is %d: must be from 0 to %d", in->num_masks, FK_MAX_MASKS);
-    }
+    if (status == FK_OK) status = check_count("num_masks", in->num_masks, FK_MAX_MASKS, err);
+    if (status == FK_OK) status = check_count("num_scores", in->num_scores, FK_MAX_SCORES, err);
+    if (status == FK_OK) status = check_count("num_arrays", in->num_arrays, FK_MAX_ARRAYS, err);
     return status;
 }
 
-/* Values of a named mask against its file. */
-static fk_status canonical_values(const fk_mask *in, fk_lua *lua, fk_mask *out, fk_error *err) {
-    fk_mask_file file;
-    fk_status status = fk_mask_file_load(lua, in->name, &file, err);
-    if (status != FK_OK) return status;
-    if (in->num_values != file.num_params) {
-        char params[FK_MAX_MASK_VALUES * 34] = "";
-        for (int i = 0; i < file.num_params; ++i)
-            strcat(strcat(params, i ? "," : ""), file.param[i]);
-        return fk_fail(err, FK_BAD_PROBLEM, "mask %s has %d values: must be %d (%s)", in->name, in->num_values,
-                       file.num_params, file.num_params ? params : "none");
+/* ---- terms ---- */
+
+/* A mask or a score as its public struct has it. */
+typedef struct term {
+    fk_term_kind kind;
+    const char *name, *expr;
+    int num_values;
+} term;
+
+/* What canonicalisation needs of all terms at once. */
+typedef struct checker {
+    fk_lua *lua; /* null until a term is named */
+    fk_array_list arrays;
+} checker;
+
+static fk_status check_term(const term *t, fk_error *err) {
+    const char *kind = fk_term_kind_name(t->kind);
+    if (!memchr(t->name, 0, sizeof((fk_mask *)0)->name) || !memchr(t->expr, 0, FK_MAX_EXPR)) {
+        return fk_fail(err, FK_BAD_PROBLEM, "name (%zu bytes) and expr (%d) of a %s must end with a zero",
+                       sizeof((fk_mask *)0)->name, FK_MAX_EXPR, kind);
     }
-    for (int i = 0; i < in->num_values; ++i) {
-        if (in->value[i] < -FK_MAX_SEQLEN || in->value[i] > FK_MAX_SEQLEN) {
-            return fk_fail(err, FK_BAD_PROBLEM, "%s of mask %s is %d: must be from %d to %d", file.param[i], in->name,
-                           in->value[i], -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
-        }
-        out->value[i] = in->value[i];
+    if (t->num_values < 0 || t->num_values > FK_MAX_TERM_VALUES) {
+        return fk_fail(err, FK_BAD_PROBLEM, "num_values is %d: must be from 0 to %d", t->num_values,
+                       FK_MAX_TERM_VALUES);
     }
-    out->num_values = in->num_values;
-    memcpy(out->name, in->name, strlen(in->name));
+    if (!t->name[0] == !t->expr[0]) {
+        return fk_fail(err, FK_BAD_PROBLEM, "a %s has %s: must have one of them", kind,
+                       t->name[0] ? "both name and expr" : "neither name nor expr");
+    }
+    if (t->expr[0] && t->num_values != 0) {
+        return fk_fail(err, FK_BAD_PROBLEM, "num_values of a %s is %d: must be 0",
+                       t->kind == FK_TERM_MASK ? "keep mask" : "score expression", t->num_values);
+    }
     return FK_OK;
 }
 
-/* A predicate printed back: equal expressions become equal bytes. */
-static fk_status canonical_expr(const fk_mask *in, fk_mask *out, fk_error *err) {
-    if (in->num_values != 0) {
-        return fk_fail(err, FK_BAD_PROBLEM, "num_values of a keep mask is %d: must be 0", in->num_values);
-    }
+/* The file of a named term, whose arrays join the list. */
+static fk_status load_file(checker *c, const term *t, fk_term_file *file, fk_error *err) {
+    fk_status status = c->lua ? FK_OK : fk_lua_open(NULL, NULL, &c->lua, err);
+    if (status == FK_OK) status = fk_term_file_load(c->lua, t->kind, t->name, file, err);
+    for (int i = 0; status == FK_OK && i < file->num_arrays; ++i)
+        status = fk_array_list_add(&c->arrays, &file->array[i], err);
+    if (status != FK_OK || t->num_values == file->num_params) return status;
+    char params[FK_MAX_TERM_VALUES * 34] = "";
+    for (int i = 0; i < file->num_params; ++i)
+        strcat(strcat(params, i ? "," : ""), file->param[i].name);
+    return fk_fail(err, FK_BAD_PROBLEM, "%s %s has %d values: must be %d (%s)", fk_term_kind_name(t->kind), t->name,
+                   t->num_values, file->num_params, file->num_params ? params : "none");
+}
+
+/* An expression printed back: equal expressions become equal bytes. `out` has room for FK_MAX_EXPR. */
+static fk_status canonical_expr(const term *t, const fk_array_list *arrays, char *out, fk_error *err) {
     fk_expr_pool *pool = fk_expr_pool_create();
     if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
-    const fk_expr *keep;
+    const fk_expr *e;
     char *text = NULL;
-    fk_status status = fk_mask_parse(pool, in->expr, NULL, &keep, err);
-    if (status == FK_OK) status = fk_expr_print(keep, FK_EXPR_C, &text, err);
-    if (status == FK_OK && strlen(text) >= sizeof out->expr) {
-        status = fk_fail(err, FK_BAD_PROBLEM, "keep is %zu bytes long in canonical form: must be below %zu",
-                         strlen(text), sizeof out->expr);
+    fk_status status = fk_term_parse(pool, t->kind, t->expr, NULL, arrays, &e, err);
+    if (status == FK_OK) status = fk_expr_print(e, FK_EXPR_C, &text, err);
+    if (status == FK_OK && strlen(text) >= FK_MAX_EXPR) {
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s is %zu bytes long in canonical form: must be below %d",
+                         t->kind == FK_TERM_MASK ? "keep" : "score", strlen(text), FK_MAX_EXPR);
     }
-    if (status == FK_OK) memcpy(out->expr, text, strlen(text));
+    if (status == FK_OK) memcpy(out, text, strlen(text));
     free(text);
     fk_expr_pool_destroy(pool);
     return status;
 }
 
-static fk_status canonical_mask(const fk_mask *in, fk_lua **lua, fk_mask *out, fk_error *err) {
-    if (!memchr(in->name, 0, sizeof in->name) || !memchr(in->expr, 0, sizeof in->expr)) {
-        return fk_fail(err, FK_BAD_PROBLEM, "name (%zu bytes) and expr (%zu) of a mask must end with a zero",
-                       sizeof in->name, sizeof in->expr);
-    }
-    if (in->num_values < 0 || in->num_values > FK_MAX_MASK_VALUES) {
-        return fk_fail(err, FK_BAD_PROBLEM, "num_values is %d: must be from 0 to %d", in->num_values,
-                       FK_MAX_MASK_VALUES);
-    }
-    if (!in->name[0] == !in->expr[0]) {
-        return fk_fail(err, FK_BAD_PROBLEM, "a mask has %s: must have one of them",
-                       in->name[0] ? "both name and expr" : "neither name nor expr");
-    }
-    if (in->expr[0]) return canonical_expr(in, out, err);
-    const fk_status status = *lua ? FK_OK : fk_lua_open(NULL, NULL, lua, err);
-    return status == FK_OK ? canonical_values(in, *lua, out, err) : status;
+static term mask_term(const fk_mask *m) {
+    return (term){FK_TERM_MASK, m->name, m->expr, m->num_values};
+}
+static term score_term(const fk_score *s) {
+    return (term){FK_TERM_SCORE, s->name, s->expr, s->num_values};
 }
 
-fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_mask, fk_error *err) {
-    *bad_mask = -1;
+/* Everything of a mask but its expression. */
+static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_error *err) {
+    const term t = mask_term(in);
+    fk_term_file file;
+    fk_status status = check_term(&t, err);
+    if (status != FK_OK || in->expr[0]) return status;
+    status = load_file(c, &t, &file, err);
+    for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
+        out->value[i] = in->value[i];
+        if (in->value[i] >= -FK_MAX_SEQLEN && in->value[i] <= FK_MAX_SEQLEN) continue;
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s of mask %s is %d: must be from %d to %d", file.param[i].name,
+                         in->name, in->value[i], -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
+    }
+    out->num_values = in->num_values;
+    memcpy(out->name, in->name, strlen(in->name));
+    return status;
+}
+
+/* Floats are what the device will see of them. */
+static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, fk_error *err) {
+    const term t = score_term(in);
+    fk_term_file file;
+    fk_status status = check_term(&t, err);
+    if (status != FK_OK || in->expr[0]) return status;
+    status = load_file(c, &t, &file, err);
+    for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
+        const bool is_float = file.param[i].is_float;
+        const double value = in->value[i], limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
+        if (fabs(value) <= limit && (is_float || value == trunc(value))) {
+            out->value[i] = (is_float ? (double)(float)value : value) + 0.0; /* and no -0 */
+            continue;
+        }
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s of score %s is %g: must be %s from %g to %g", file.param[i].name,
+                         in->name, value, is_float ? "a number" : "an integer", -limit, limit);
+    }
+    out->num_values = in->num_values;
+    memcpy(out->name, in->name, strlen(in->name));
+    return status;
+}
+
+/* Only arrays of floats have gradients; that a score reads them is seen where its derivatives are made. */
+static fk_status check_grad(const fk_problem *in, const fk_array_list *arrays, fk_error *err) {
+    if (in->grad == 0) return FK_OK;
+    if (in->op != FK_BACKWARD) return fk_fail(err, FK_BAD_PROBLEM, "grad is %d: must be 0 for fwd", in->grad);
+    for (int i = 0; i < 32; ++i) {
+        if (!((uint32_t)in->grad >> i & 1) || (i < arrays->count && arrays->decl[i].type == FK_FLOAT32)) continue;
+        return fk_fail(err, FK_BAD_PROBLEM, "grad names array %d: must be one of the %d arrays, of floats", i,
+                       arrays->count);
+    }
+    return FK_OK;
+}
+
+/* Names first: expressions may read the arrays of any of them. */
+static fk_status canonical_terms(checker *c, const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err) {
+    fk_status status = FK_OK;
+    for (int i = 0; status == FK_OK && i < in->num_arrays; ++i) {
+        status = fk_array_check(&in->array[i], &out->array[i], err);
+        if (status == FK_OK) status = fk_array_list_add(&c->arrays, &out->array[i], err);
+    }
+    for (int i = 0; status == FK_OK && i < in->num_scores; ++i) {
+        status = canonical_score(c, &in->score[i], &out->score[i], err);
+        if (status != FK_OK) *bad_term = i;
+    }
+    for (int i = 0; status == FK_OK && i < in->num_masks; ++i) {
+        status = canonical_mask(c, &in->mask[i], &out->mask[i], err);
+        if (status != FK_OK) *bad_term = FK_MAX_SCORES + i;
+    }
+    for (int i = 0; status == FK_OK && i < in->num_scores; ++i) {
+        const term t = score_term(&in->score[i]);
+        if (in->score[i].expr[0]) status = canonical_expr(&t, &c->arrays, out->score[i].expr, err);
+    }
+    for (int i = 0; status == FK_OK && i < in->num_masks; ++i) {
+        const term t = mask_term(&in->mask[i]);
+        if (in->mask[i].expr[0]) status = canonical_expr(&t, &c->arrays, out->mask[i].expr, err);
+    }
+    return status == FK_OK ? check_grad(in, &c->arrays, err) : status;
+}
+
+fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err) {
+    *bad_term = -1;
     fk_status status = check_fields(in, err);
     if (status != FK_OK) return status;
     fk_problem p;
@@ -110,19 +212,20 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_mask,
     p.head_dim_v = in->head_dim_v ? in->head_dim_v : in->head_dim;
     p.gqa = in->gqa;
     p.align = in->align;
+    p.deterministic = in->deterministic;
+    p.grad = in->grad;
     p.num_masks = in->num_masks;
-    fk_lua *lua = NULL;
-    for (int i = 0; i < in->num_masks && status == FK_OK; ++i) {
-        status = canonical_mask(&in->mask[i], &lua, &p.mask[i], err);
-        if (status != FK_OK) *bad_mask = i;
-    }
-    fk_lua_close(lua);
+    p.num_scores = in->num_scores;
+    p.num_arrays = in->num_arrays;
+    checker c = {.lua = NULL};
+    status = canonical_terms(&c, in, &p, bad_term, err);
+    fk_lua_close(c.lua);
     if (status == FK_OK) memcpy(out, &p, sizeof p);
     return status;
 }
 
 fk_status fk_problem_normalise(const fk_problem *in, fk_problem *out, fk_error *err) {
-    int bad_mask;
+    int bad_term;
     if (!in || !out) return fk_fail(err, FK_BAD_ARGUMENT, "%s is null", in ? "out" : "problem");
-    return fk_problem_check(in, out, &bad_mask, err);
+    return fk_problem_check(in, out, &bad_term, err);
 }

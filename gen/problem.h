@@ -2,14 +2,15 @@
 #ifndef FK_GEN_PROBLEM_H
 #define FK_GEN_PROBLEM_H
 
-#include "expr.h"
+#include "array.h"
 
 fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err);        /* fk_problem_parse */
 fk_status fk_problem_write(const fk_problem *p, char *out, size_t size, fk_error *err); /* fk_problem_spell */
 fk_status fk_problem_normalise(const fk_problem *in, fk_problem *out, fk_error *err);   /* fk_problem_canonical */
 
-/** fk_problem_normalise that also says which mask was at fault (-1: none). */
-fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_mask, fk_error *err);
+/** fk_problem_normalise that also says which term was at fault: the i'th score, FK_MAX_SCORES + the i'th mask; -1: none
+ */
+fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err);
 fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err);
 
 /* Run-time integers that a mask may read besides q, k, b (batch) and h (query head):
@@ -21,17 +22,59 @@ typedef struct fk_mask_param {
 
 typedef struct fk_problem_mask {
     const fk_expr *keep; /* all terms conjoined, params renamed to unique names; NULL: every key is seen */
-    fk_expr_split split; /* of keep */
+    fk_expr_split
+        split; /* of keep, by the variable of the tiles that a CTA walks over: k, and q for the backward pass */
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
 } fk_problem_mask;
 
+/* A run-time number of a score, unique in the kernel: "softcap0_cap". */
+typedef struct fk_score_param {
+    char name[48];
+    bool is_float;
+    double value;
+} fk_score_param;
+
+/* An element of an array whose gradient is asked for. */
+typedef struct fk_score_read {
+    int array;                 /* its place in fk_problem_terms.arrays */
+    const fk_expr *element;    /* the read, such as slope[h] */
+    const fk_expr *derivative; /* of the term's value by that element */
+} fk_score_read;
+
+#define FK_MAX_SCORE_READS 8
+
+typedef struct fk_score_term {
+    const fk_expr *value; /* over s, the score before this term */
+    const fk_expr *ds;    /* d value / d s; NULL for a sink */
+    fk_score_read read[FK_MAX_SCORE_READS];
+    int num_reads;
+} fk_score_term;
+
+typedef struct fk_problem_score {
+    fk_score_term term[FK_MAX_SCORES]; /* in the order in which they are applied */
+    int num_terms;
+    fk_score_term sink[FK_MAX_SCORES]; /* scores of columns without keys: they enter the softmax's sum alone */
+    int num_sinks;
+    fk_score_param param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES];
+    int num_params;
+} fk_problem_score;
+
+/* All that the terms of a problem mean. */
+typedef struct fk_problem_terms {
+    fk_array_list arrays;
+    fk_problem_mask mask;
+    fk_problem_score score;
+} fk_problem_terms;
+
 /** The spelling of a canonical problem with the names of run-time values in place of the values: one kernel serves all
  *  of them, so its text must not tell them apart. */
-void fk_problem_write_generic(const fk_problem *p, const fk_problem_mask *mask, char out[FK_MAX_SPELLING]);
+void fk_problem_write_generic(const fk_problem *p, const fk_problem_terms *terms, char out[FK_MAX_SPELLING]);
 
-/** Loads the mask files and parses. `p` must be canonical. Allocates in `pool`. */
-fk_status fk_problem_mask_load(fk_expr_pool *pool, const fk_problem *p, const char *template_dir, fk_problem_mask *out,
-                               fk_error *err);
+/** Loads the files of masks and scores, and parses. `p` must be canonical. Allocates in `pool`. */
+fk_status fk_problem_terms_load(fk_expr_pool *pool, const fk_problem *p, const char *template_dir,
+                                fk_problem_terms *out, fk_error *err);
+/** The arrays of a canonical problem; names and types, without `clamp`. */
+fk_status fk_problem_list_arrays(const fk_problem *p, fk_array_list *out, fk_error *err);
 
 #endif

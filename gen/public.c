@@ -2,6 +2,7 @@
 #include "generate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int fk_version(void) {
     return FK_VERSION_MAJOR * 10000 + FK_VERSION_MINOR * 100 + FK_VERSION_PATCH;
@@ -59,6 +60,21 @@ fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out) {
 static fk_status check_not_null(const void *pointer, const char *name) {
     fk_error err;
     return pointer ? FK_OK : report(fk_fail(&err, FK_BAD_ARGUMENT, "%s is null", name), &err);
+}
+
+fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count) {
+    fk_error err;
+    fk_problem p;
+    fk_array_list list;
+    fk_status status = check_not_null(out, "out");
+    if (status == FK_OK) status = check_not_null(count, "count");
+    if (status != FK_OK) return status;
+    status = fk_problem_normalise(problem, &p, &err);
+    if (status == FK_OK) status = fk_problem_list_arrays(&p, &list, &err);
+    if (status != FK_OK) return fk_report(&err);
+    memcpy(out, list.decl, (size_t)list.count * sizeof *out);
+    *count = (size_t)list.count;
+    return FK_OK;
 }
 
 fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options, fk_plan_info **plans,

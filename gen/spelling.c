@@ -1,7 +1,7 @@
 /* The one-line spelling of a problem: a word for each thing asked, in any order after the op; written back in one
  * order only. Reading an error shows the spelling with a caret under the word at fault. */
 #include "problem.h"
-#include "problem_mask.h"
+#include "term.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,7 +14,9 @@ typedef struct reader {
     const char *text, *at;
     fk_problem p;
     bool has_dtype, has_align, has_head_dim, has_head_dim_v;
-    const char *mask_at[FK_MAX_MASKS];
+    const char *term_at[FK_MAX_SCORES + FK_MAX_MASKS]; /* in the order of fk_problem_check's bad_term */
+    const char *grad_at[FK_MAX_ARRAYS];                /* names behind grad= */
+    int num_grads;
     fk_error *err;
 } reader;
 
@@ -57,13 +59,16 @@ static fk_status fail_at(reader *r, const char *at, const char *format, ...) {
 }
 
 static fk_status unknown_word(reader *r, const char *word) {
-    char masks[512];
+    char scores[512], masks[512];
     int length = 0;
     while (length < 64 && !is_word_end(word[length]) && !strchr("(=\"", word[length]))
         ++length;
-    fk_mask_names(masks, sizeof masks);
-    return fail_at(r, word, "unknown word \"%.*s\"; known: fp16 bf16 dN dvN gqa top-left bottom-right keep=\"...\"%s",
-                   length, word, masks);
+    fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
+    fk_term_names(FK_TERM_MASK, masks, sizeof masks);
+    return fail_at(r, word,
+                   "unknown word \"%.*s\"; known: fp16 bf16 dN dvN gqa top-left bottom-right deterministic "
+                   "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
+                   length, word, scores, masks);
 }
 
 /* ---- reading ---- */
@@ -104,53 +109,123 @@ static fk_status read_head_dim(reader *r, const char *field, bool *has, int32_t 
     return FK_OK;
 }
 
-/* Null: there are too many, and that has been said. */
-static fk_mask *add_mask(reader *r, const char *at) {
-    if (r->p.num_masks == FK_MAX_MASKS) {
-        fail_at(r, at, "more than %d masks", FK_MAX_MASKS);
-        return NULL;
-    }
-    r->mask_at[r->p.num_masks] = at;
-    return &r->p.mask[r->p.num_masks++];
-}
+/* ---- terms: keep="...", score="...", window(1024, 0), softcap(30) ---- */
 
-/* keep="...", r->at behind the = */
-static fk_status read_keep(reader *r, const char *word) {
-    fk_mask *mask = add_mask(r, word);
-    if (!mask) return FK_BAD_PROBLEM;
-    if (*r->at != '"') return fail_at(r, r->at, "keep: expected a predicate in double quotes");
+/* "..." into `expr`, r->at at the opening quote. */
+static fk_status read_quoted(reader *r, const char *what, char expr[FK_MAX_EXPR]) {
+    if (*r->at != '"') return fail_at(r, r->at, "%s: expected an expression in double quotes", what);
     const char *start = r->at + 1, *end = strchr(start, '"');
-    if (!end) return fail_at(r, r->at, "keep: the quote is not closed");
-    if (end == start) return fail_at(r, r->at, "keep is empty");
+    if (!end) return fail_at(r, r->at, "%s: the quote is not closed", what);
+    if (end == start) return fail_at(r, r->at, "%s is empty", what);
     if (end - start >= FK_MAX_EXPR) {
-        return fail_at(r, start, "keep is %d bytes long: must be below %d", (int)(end - start), FK_MAX_EXPR);
+        return fail_at(r, start, "%s is %d bytes long: must be below %d", what, (int)(end - start), FK_MAX_EXPR);
     }
-    memcpy(mask->expr, start, (size_t)(end - start));
+    memcpy(expr, start, (size_t)(end - start));
     r->at = end + 1;
-    return is_word_end(*r->at) ? FK_OK : fail_at(r, r->at, "expected a space after keep=\"...\"");
+    return is_word_end(*r->at) ? FK_OK : fail_at(r, r->at, "expected a space after %s=\"...\"", what);
 }
 
-/* window or window(1024, 0); r->at behind the name */
-static fk_status read_mask(reader *r, const char *word) {
-    fk_mask *mask = add_mask(r, word);
-    if (!mask) return FK_BAD_PROBLEM;
-    memcpy(mask->name, word, (size_t)(r->at - word)); /* fk_mask_exists knows no longer name */
+/* A number as expressions have it, with a sign; no locale reaches it. */
+static fk_status read_number(reader *r, const char *what, double *out) {
+    char text[48];
+    const char *start = r->at;
+    const size_t length = strspn(start, "0123456789.+-eE");
+    fk_expr_pool *pool = fk_expr_pool_create();
+    if (!pool) return fk_fail(r->err, FK_NO_MEMORY, "no memory for a number");
+    snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : 0), start);
+    const fk_expr *e;
+    const fk_status status = fk_expr_parse(pool, text, NULL, 0, &e, NULL);
+    if (status == FK_OK) *out = fk_expr_eval(e, &(fk_expr_env){0});
+    fk_expr_pool_destroy(pool);
+    if (status != FK_OK) return fail_at(r, start, "%s: expected a number", what);
+    r->at = start + length;
+    return FK_OK;
+}
+
+/* "(1, 2)", perhaps; the i'th value is read into ints[i] or numbers[i]. */
+static fk_status read_values(reader *r, const char *name, int most, int32_t *count, int32_t *ints, double *numbers) {
     if (*r->at != '(') return FK_OK;
     do {
-        if (mask->num_values == FK_MAX_MASK_VALUES) {
-            return fail_at(r, r->at, "%s has more than %d values", mask->name, FK_MAX_MASK_VALUES);
-        }
+        if (*count == most) return fail_at(r, r->at, "%s has more than %d values", name, most);
         ++r->at;
         skip_space(r);
-        const fk_status status =
-            read_int(r, -FK_MAX_SEQLEN, FK_MAX_SEQLEN, mask->name, &mask->value[mask->num_values++]);
+        const fk_status status = ints ? read_int(r, -FK_MAX_SEQLEN, FK_MAX_SEQLEN, name, &ints[*count])
+                                      : read_number(r, name, &numbers[*count]);
         if (status != FK_OK) return status;
+        ++*count;
         skip_space(r);
     } while (*r->at == ',');
-    if (*r->at != ')') return fail_at(r, r->at, "%s: expected , or )", mask->name);
+    if (*r->at != ')') return fail_at(r, r->at, "%s: expected , or )", name);
     ++r->at;
     return is_word_end(*r->at) ? FK_OK : fail_at(r, r->at, "expected a space after )");
 }
+
+/* r->at behind the name, or behind keep= when length is 0. */
+static fk_status read_mask(reader *r, const char *word, size_t length) {
+    if (r->p.num_masks == FK_MAX_MASKS) return fail_at(r, word, "more than %d masks", FK_MAX_MASKS);
+    r->term_at[FK_MAX_SCORES + r->p.num_masks] = word;
+    fk_mask *mask = &r->p.mask[r->p.num_masks++];
+    if (length == 0) return read_quoted(r, "keep", mask->expr);
+    if (length >= sizeof mask->name) return unknown_word(r, word);
+    memcpy(mask->name, word, length);
+    return read_values(r, mask->name, FK_MAX_MASK_VALUES, &mask->num_values, mask->value, NULL);
+}
+
+static fk_status read_score(reader *r, const char *word, size_t length) {
+    if (r->p.num_scores == FK_MAX_SCORES) return fail_at(r, word, "more than %d scores", FK_MAX_SCORES);
+    r->term_at[r->p.num_scores] = word;
+    fk_score *score = &r->p.score[r->p.num_scores++];
+    if (length == 0) return read_quoted(r, "score", score->expr);
+    if (length >= sizeof score->name) return unknown_word(r, word);
+    memcpy(score->name, word, length);
+    return read_values(r, score->name, FK_MAX_SCORE_VALUES, &score->num_values, NULL, score->value);
+}
+
+/* ---- arrays ---- */
+
+/* slope:float[h], r->at at the name */
+static fk_status read_array(reader *r, const char *word) {
+    char message[160];
+    if (r->p.num_arrays == FK_MAX_ARRAYS) return fail_at(r, word, "more than %d arrays", FK_MAX_ARRAYS);
+    fk_array_decl *array = &r->p.array[r->p.num_arrays++];
+    const size_t length = strcspn(r->at, ": \t\r\n");
+    if (length == 0 || length >= sizeof array->name || r->at[length] != ':')
+        return fail_at(r, r->at, "array: expected NAME:TYPE[...], such as slope:float[h]");
+    memcpy(array->name, r->at, length);
+    r->at += length + 1;
+    const char *end = fk_array_read_type(r->at, array, message);
+    if (!end) return fail_at(r, r->at, "array %s: %s", array->name, message);
+    r->at = end;
+    return is_word_end(*end) ? FK_OK : fail_at(r, end, "array %s: expected a space after its type", array->name);
+}
+
+/* A name, r->at at it; whose array it is shows when all words are read. */
+static fk_status read_grad(reader *r, const char *word) {
+    if (r->p.op == FK_FORWARD) return fail_at(r, word, "grad is a word of bwd");
+    if (r->num_grads == FK_MAX_ARRAYS) return fail_at(r, word, "more than %d gradients", FK_MAX_ARRAYS);
+    r->grad_at[r->num_grads++] = r->at;
+    while (!is_word_end(*r->at))
+        ++r->at;
+    return FK_OK;
+}
+
+static fk_status resolve_grads(reader *r, const fk_problem *canonical) {
+    fk_array_list arrays;
+    fk_status status = r->num_grads ? fk_problem_list_arrays(canonical, &arrays, r->err) : FK_OK;
+    for (int i = 0; i < r->num_grads && status == FK_OK; ++i) {
+        char name[32];
+        const size_t length = strcspn(r->grad_at[i], " \t\r\n");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), r->grad_at[i]);
+        const int found = fk_array_list_find(&arrays, name);
+        if (found < 0) return fail_at(r, r->grad_at[i], "grad=%s: the problem has no such array", name);
+        if (arrays.decl[found].type != FK_FLOAT32)
+            return fail_at(r, r->grad_at[i], "grad=%s: only arrays of floats have gradients", name);
+        r->p.grad |= 1 << found;
+    }
+    return status;
+}
+
+/* ---- words ---- */
 
 static bool is_word(const char *word, size_t length, const char *wanted) {
     return strlen(wanted) == length && memcmp(word, wanted, length) == 0;
@@ -171,15 +246,23 @@ static fk_status read_word(reader *r) {
         return read_head_dim(r, "head_dim_v", &r->has_head_dim_v, &r->p.head_dim_v);
     }
     r->at = word + length;
-    if (is_word(word, length, "keep") && *r->at == '=') {
+    if (*r->at == '=') {
         ++r->at;
-        return read_keep(r, word);
+        if (is_word(word, length, "keep")) return read_mask(r, word, 0);
+        if (is_word(word, length, "score")) return read_score(r, word, 0);
+        if (is_word(word, length, "array")) return read_array(r, word);
+        if (is_word(word, length, "grad")) return read_grad(r, word);
+        return unknown_word(r, word);
     }
     if (is_word_end(*r->at)) {
-        bool has_gqa = r->p.gqa != 0;
+        bool has_gqa = r->p.gqa != 0, has_deterministic = r->p.deterministic != 0;
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
         if (is_word(word, length, "gqa")) return set_once(r, word, "gqa", &has_gqa, &r->p.gqa, 1);
+        if (is_word(word, length, "deterministic")) {
+            if (r->p.op == FK_FORWARD) return fail_at(r, word, "deterministic is a word of bwd: fwd always is");
+            return set_once(r, word, "deterministic", &has_deterministic, &r->p.deterministic, 1);
+        }
         if (is_word(word, length, "top-left")) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_TOP_LEFT);
         }
@@ -187,7 +270,9 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_BOTTOM_RIGHT);
         }
     }
-    return fk_mask_exists(word, length) ? read_mask(r, word) : unknown_word(r, word);
+    if (fk_term_exists(FK_TERM_SCORE, word, length)) return read_score(r, word, length);
+    if (fk_term_exists(FK_TERM_MASK, word, length)) return read_mask(r, word, length);
+    return unknown_word(r, word);
 }
 
 fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) {
@@ -198,9 +283,11 @@ fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) 
                        FK_MAX_SPELLING);
     }
     skip_space(&r);
-    if (strncmp(r.at, "fwd", 3) != 0 || !is_word_end(r.at[3])) {
-        return fail_at(&r, r.at, "a spelling starts with its op; known: fwd");
+    const bool forward = strncmp(r.at, "fwd", 3) == 0, backward = strncmp(r.at, "bwd", 3) == 0;
+    if (!(forward || backward) || !is_word_end(r.at[3])) {
+        return fail_at(&r, r.at, "a spelling starts with its op; known: fwd bwd");
     }
+    r.p.op = backward ? FK_BACKWARD : FK_FORWARD;
     r.at += 3;
     for (skip_space(&r); *r.at; skip_space(&r)) {
         const fk_status status = read_word(&r);
@@ -208,72 +295,15 @@ fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) 
     }
     if (!r.has_dtype) return fail_at(&r, r.at, "dtype is missing: must be fp16 or bf16");
     if (!r.has_head_dim) return fail_at(&r, r.at, "head_dim is missing: such as d128");
-    int bad_mask;
-    const fk_status status = fk_problem_check(&r.p, out, &bad_mask, err);
-    /* A keep expression shows a caret of its own. */
-    if (status == FK_BAD_PROBLEM && err && bad_mask >= 0 && r.p.mask[bad_mask].name[0]) {
-        append_caret(err, spelling, r.mask_at[bad_mask]);
-    }
+    int bad_term;
+    fk_problem canonical;
+    fk_status status = fk_problem_check(&r.p, &canonical, &bad_term, err);
+    if (status == FK_OK) status = resolve_grads(&r, &canonical);
+    if (status == FK_OK && r.num_grads) status = fk_problem_check(&r.p, &canonical, &bad_term, err);
+    if (status == FK_OK) memcpy(out, &canonical, sizeof canonical);
+    /* An expression shows a caret of its own. */
+    const bool named = bad_term >= 0 && (bad_term < FK_MAX_SCORES ? r.p.score[bad_term].name[0]
+                                                                  : r.p.mask[bad_term - FK_MAX_SCORES].name[0]);
+    if (status == FK_BAD_PROBLEM && err && named) append_caret(err, spelling, r.term_at[bad_term]);
     return status;
-}
-
-/* ---- writing ---- */
-
-typedef struct writer {
-    char text[FK_MAX_SPELLING];
-    size_t used;
-} writer;
-
-static void put(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(writer *w, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(w->text + w->used, sizeof w->text - w->used, format, args);
-    va_end(args);
-    w->used += n > 0 ? (size_t)n : 0;
-}
-
-/* Every problem fits a writer: four masks are at most four times FK_MAX_EXPR bytes. `mask`: print the names of its
- * params in place of the values. */
-static void put_words(writer *w, const fk_problem *c, const fk_problem_mask *names) {
-    put(w, "fwd %s d%d", c->dtype == FK_BF16 ? "bf16" : "fp16", c->head_dim);
-    if (c->head_dim_v != c->head_dim) put(w, " dv%d", c->head_dim_v);
-    if (c->gqa) put(w, " gqa");
-    int slot = 0;
-    for (int i = 0; i < c->num_masks; ++i) {
-        const fk_mask *mask = &c->mask[i];
-        if (mask->expr[0])
-            put(w, " keep=\"%s\"", mask->expr);
-        else
-            put(w, " %s", mask->name);
-        for (int j = 0; j < mask->num_values; ++j, ++slot) {
-            put(w, "%c", j ? ',' : '(');
-            if (names)
-                put(w, "%s", names->param[slot].name);
-            else
-                put(w, "%d", mask->value[j]);
-        }
-        if (mask->num_values) put(w, ")");
-    }
-    if (c->align == FK_TOP_LEFT) put(w, " top-left");
-}
-
-fk_status fk_problem_write(const fk_problem *p, char *out, size_t size, fk_error *err) {
-    fk_problem c;
-    if (!out) return fk_fail(err, FK_BAD_ARGUMENT, "out is null");
-    const fk_status status = fk_problem_normalise(p, &c, err);
-    if (status != FK_OK) return status;
-    writer w = {.used = 0};
-    put_words(&w, &c, NULL);
-    if (w.used >= size) {
-        return fk_fail(err, FK_BAD_ARGUMENT, "size is %zu: this spelling needs %zu", size, w.used + 1);
-    }
-    memcpy(out, w.text, w.used + 1);
-    return FK_OK;
-}
-
-void fk_problem_write_generic(const fk_problem *p, const fk_problem_mask *mask, char out[FK_MAX_SPELLING]) {
-    writer w = {.used = 0};
-    put_words(&w, p, mask);
-    memcpy(out, w.text, w.used + 1);
 }

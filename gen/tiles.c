@@ -1,6 +1,6 @@
 /* Which tiles a mask leaves: empty, partial or full, by the same interval arithmetic that the kernel does at run time.
- * Bounds of the split predicate give a query tile's key range at once; what is left over is asked of ever smaller key
- * ranges, as ranges that are decided as a whole need no look at their tiles. */
+ * Bounds of the split predicate give a CTA's range at once; what is left over is asked of ever smaller ranges, as
+ * ranges that are decided as a whole need no look at their tiles. */
 #include "plan.h"
 
 #include <math.h>
@@ -8,13 +8,20 @@
 
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASKS * FK_MAX_MASK_VALUES, Q = 0, K = 1 };
 
+/* A CTA owns a tile of one axis and walks over tiles of the other: query and key; in the backward pass key and query.
+ */
+typedef struct axis {
+    int variable;
+    int64_t length, block;
+} axis;
+
 typedef struct counter {
     const fk_problem_mask *mask;
     const char *name[NUM_NAMES];
     fk_interval value[NUM_NAMES];
     fk_interval_env env;
-    int64_t seqlen_q, seqlen_k, block_m, block_n;
-    int64_t full_begin, full_end; /* key tiles of the row within which all bounds hold everywhere */
+    axis own, walked;
+    int64_t full_begin, full_end; /* walked tiles of the row within which all bounds hold everywhere */
     int64_t partial, full;
 } counter;
 
@@ -35,10 +42,9 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
                          int block_m, int block_n) {
     memset(c, 0, sizeof *c);
     c->mask = mask;
-    c->seqlen_q = shape->seqlen_q;
-    c->seqlen_k = shape->seqlen_k;
-    c->block_m = block_m;
-    c->block_n = block_n;
+    const axis q = {Q, shape->seqlen_q, block_m}, k = {K, shape->seqlen_k, block_n};
+    c->own = p->op == FK_BACKWARD ? k : q;
+    c->walked = p->op == FK_BACKWARD ? q : k;
     /* In the order of fk_mask_symbols. A mask that reads b or h is judged for all of them at once. */
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const fk_interval values[FK_MASK_NUM_SYMBOLS] = {point(0),
@@ -58,15 +64,20 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     c->env = (fk_interval_env){c->name, c->value, FK_MASK_NUM_SYMBOLS + (size_t)mask->num_params};
 }
 
-/* A bound as a number of keys; NaN and infinities end up at the limits. */
-static int64_t clamp_keys(double x, int64_t seqlen_k) {
+/* A bound as a number of keys (or queries); NaN and infinities end up at the limits. */
+static int64_t clamp_to(double x, int64_t length) {
     if (!(x > 0)) return 0;
-    return x < (double)seqlen_k ? (int64_t)x : seqlen_k;
+    return x < (double)length ? (int64_t)x : length;
+}
+
+/* Tiles [begin, end) of an axis, as an interval of its variable. */
+static void set_range(counter *c, const axis *a, int64_t begin, int64_t end) {
+    c->value[a->variable] = (fk_interval){(double)(begin * a->block), (double)(min64(end * a->block, a->length) - 1)};
 }
 
 static void count_undecided(counter *c, int64_t begin, int64_t end) {
     if (begin >= end) return;
-    c->value[K] = (fk_interval){(double)(begin * c->block_n), (double)(min64(end * c->block_n, c->seqlen_k) - 1)};
+    set_range(c, &c->walked, begin, end);
     const fk_interval seen = fk_expr_bounds(c->mask->split.residual, &c->env);
     if (seen.hi <= 0) return;
     if (seen.lo >= 1) {
@@ -82,54 +93,59 @@ static void count_undecided(counter *c, int64_t begin, int64_t end) {
     }
 }
 
-static int64_t count_row(counter *c, int64_t m) {
+/* The walked tiles of the CTA that owns tile `own`. */
+static int64_t count_row(counter *c, int64_t own) {
     const fk_expr_split *split = &c->mask->split;
-    c->value[Q] = (fk_interval){(double)(m * c->block_m), (double)(min64((m + 1) * c->block_m, c->seqlen_q) - 1)};
-    /* Keys [begin, end) are seen by some row, [all_begin, all_end) by all, as far as the bounds say. */
-    int64_t begin = 0, end = c->seqlen_k, all_begin = 0, all_end = c->seqlen_k;
+    const int64_t length = c->walked.length, block = c->walked.block;
+    set_range(c, &c->own, own, own + 1);
+    /* Keys [begin, end) are seen by some row, [all_begin, all_end) by all, as far as the bounds say. A last tile that
+     * is cut by the sequence's end is masked; in the backward pass what is past the end of q has p = 0 without a mask.
+     */
+    const int64_t limit = c->walked.variable == Q ? ceil_div(length, block) * block : length;
+    int64_t begin = 0, end = length, all_begin = 0, all_end = limit;
     for (int i = 0; i < split->num_upper; ++i) {
         const fk_interval bound = fk_expr_bounds(split->upper[i], &c->env);
-        end = min64(end, isnan(bound.hi) ? end : clamp_keys(floor(bound.hi) + 1, c->seqlen_k));
-        all_end = min64(all_end, clamp_keys(floor(bound.lo) + 1, c->seqlen_k));
+        end = min64(end, isnan(bound.hi) ? end : clamp_to(floor(bound.hi) + 1, length));
+        all_end = min64(all_end, clamp_to(floor(bound.lo) + 1, limit));
     }
     for (int i = 0; i < split->num_lower; ++i) {
         const fk_interval bound = fk_expr_bounds(split->lower[i], &c->env);
-        begin = max64(begin, clamp_keys(ceil(bound.lo), c->seqlen_k));
-        all_begin = max64(all_begin, isnan(bound.hi) ? c->seqlen_k : clamp_keys(ceil(bound.hi), c->seqlen_k));
+        begin = max64(begin, clamp_to(ceil(bound.lo), length));
+        all_begin = max64(all_begin, isnan(bound.hi) ? limit : clamp_to(ceil(bound.hi), limit));
     }
-    const int64_t n_begin = begin / c->block_n, n_end = begin < end ? ceil_div(end, c->block_n) : n_begin;
-    c->full_begin = ceil_div(all_begin, c->block_n);
-    c->full_end = all_end / c->block_n; /* a last tile that is cut by seqlen_k is masked */
+    const int64_t first = begin / block, last = begin < end ? ceil_div(end, block) : first;
+    c->full_begin = ceil_div(all_begin, block);
+    c->full_end = all_end / block;
     const int64_t before = c->partial + c->full;
     if (split->residual) {
-        count_undecided(c, n_begin, n_end);
+        count_undecided(c, first, last);
     } else {
-        const int64_t full = max64(0, min64(n_end, c->full_end) - max64(n_begin, c->full_begin));
+        const int64_t full = max64(0, min64(last, c->full_end) - max64(first, c->full_begin));
         c->full += full;
-        c->partial += n_end - n_begin - full;
+        c->partial += last - first - full;
     }
     return c->partial + c->full - before;
 }
 
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, const fk_shape *shape, int block_m, int block_n,
-                    int64_t max_rows, fk_tile_totals *out) {
+                    int64_t max_ctas, fk_tile_totals *out) {
     counter c;
     counter_init(&c, p, mask, shape, block_m, block_n);
     memset(out, 0, sizeof *out);
-    out->num_m = ceil_div(shape->seqlen_q, block_m);
-    out->num_n = ceil_div(shape->seqlen_k, block_n);
-    const int64_t rows = min64(out->num_m, max64(2, max_rows));
+    out->num_ctas = ceil_div(c.own.length, c.own.block);
+    out->num_walked = ceil_div(c.walked.length, c.walked.block);
+    const int64_t rows = min64(out->num_ctas, max64(2, max_ctas));
     for (int64_t i = 0; i < rows; ++i) {
-        const double visited = (double)count_row(&c, rows == 1 ? 0 : i * (out->num_m - 1) / (rows - 1));
+        const double visited = (double)count_row(&c, rows == 1 ? 0 : i * (out->num_ctas - 1) / (rows - 1));
         if (i == 0) out->first_visited = out->min_visited = out->max_visited = visited;
         if (i == rows - 1) out->last_visited = visited;
         out->min_visited = fmin(out->min_visited, visited);
         out->max_visited = fmax(out->max_visited, visited);
     }
-    const double scale = (double)out->num_m / (double)rows;
+    const double scale = (double)out->num_ctas / (double)rows;
     out->partial = (double)c.partial * scale;
     out->full = (double)c.full * scale;
-    out->mean_visited = (out->partial + out->full) / (double)out->num_m;
+    out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
 }
 
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
@@ -138,7 +154,7 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     if (!options) options = &defaults;
     fk_problem problem;
     fk_shape shape;
-    fk_problem_mask mask;
+    fk_problem_terms terms;
     fk_status status = fk_problem_normalise(p, &problem, err);
     if (status == FK_OK) status = fk_plan_options_check(options, err);
     if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
@@ -149,13 +165,13 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     }
     fk_expr_pool *pool = fk_expr_pool_create();
     if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
-    status = fk_problem_mask_load(pool, &problem, options->template_dir, &mask, err);
+    status = fk_problem_terms_load(pool, &problem, options->template_dir, &terms, err);
     if (status == FK_OK) {
         fk_tile_totals totals;
-        fk_tiles_count(&problem, &mask, &shape, plan->block_m, plan->block_n, INT64_MAX, &totals);
+        fk_tiles_count(&problem, &terms.mask, &shape, plan->block_m, plan->block_n, INT64_MAX, &totals);
         out->partial = (int64_t)totals.partial;
         out->full = (int64_t)totals.full;
-        out->empty = totals.num_m * totals.num_n - out->partial - out->full;
+        out->empty = totals.num_ctas * totals.num_walked - out->partial - out->full;
     }
     fk_expr_pool_destroy(pool);
     return status;

@@ -68,17 +68,29 @@ FK_API const char *fk_last_error(void);
 /** Frees memory returned by this library (texts, lists, images). Null is fine. */
 FK_API void fk_free(void *memory);
 
+/* An options structure of nothing but its size: every other field is 0, the default. */
+#ifdef __cplusplus
+#define FK_SIZED(type) [] { type value = type(); value.struct_size = sizeof(type); return value; }()
+#else
+#define FK_SIZED(type) {.struct_size = sizeof(type)}
+#endif
+
 /* ---- problem ------------------------------------------------------------------------------------------ */
 
-typedef enum fk_op { FK_FORWARD = 0 } fk_op;
+/** FK_BACKWARD: dq, dk and dv from q, k, v, o, lse and dout; O and lse are those of the same problem's forward pass. */
+typedef enum fk_op { FK_FORWARD = 0, FK_BACKWARD = 1 } fk_op;
 typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1 } fk_dtype;
 /** Where the diagonal of causal-like masks sits when seqlen_q != seqlen_k. */
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 
-#define FK_MAX_MASKS 4       /**< mask terms in one problem; they are combined with && */
-#define FK_MAX_MASK_VALUES 4 /**< run-time values of one mask term */
-#define FK_MAX_EXPR 240      /**< bytes of one expression, with its terminating zero */
-#define FK_MAX_SPELLING 2048 /**< bytes of any spelling, with its terminating zero */
+#define FK_MAX_MASKS 4        /**< mask terms in one problem; they are combined with && */
+#define FK_MAX_MASK_VALUES 4  /**< run-time values of one mask term */
+#define FK_MAX_SCORES 4       /**< score terms in one problem; each is applied to what the one before it made */
+#define FK_MAX_SCORE_VALUES 4 /**< run-time values of one score term */
+#define FK_MAX_ARRAYS 8       /**< arrays that the terms of one problem read */
+#define FK_MAX_RANK 4         /**< dimensions of an array */
+#define FK_MAX_EXPR 240       /**< bytes of one expression, with its terminating zero */
+#define FK_MAX_SPELLING 4096  /**< bytes of any spelling, with its terminating zero */
 #define FK_MAX_HEAD_DIM 256
 /** Of seqlen_k. Of seqlen_q too, but a launch takes at most 65,535 query tiles: 65,535 x block_m of the kernel's plan,
  * which is 4,194,240 rows for block_m 64. */
@@ -92,31 +104,65 @@ typedef struct fk_mask {
     int32_t value[FK_MAX_MASK_VALUES]; /**< in the order of the file's params; |value| <= FK_MAX_SEQLEN */
 } fk_mask;
 
+/** One score term, applied to s = softmax_scale * q.k before the masks: a named file of templates/score with its
+ * run-time values, or (name empty) a float expression of the caller's over s and what masks may read. */
+typedef struct fk_score {
+    char name[32];          /**< "softcap", "alibi", ...; "" when expr is given */
+    char expr[FK_MAX_EXPR]; /**< the new score, such as "s - slope[h] * abs(q + diag - k)" */
+    int32_t num_values;
+    double value[FK_MAX_SCORE_VALUES]; /**< in the order of the file's params; ints as whole numbers */
+} fk_score;
+
+typedef enum fk_element { FK_FLOAT32 = 0, FK_INT32 = 1 } fk_element;
+/** What a dimension of an array runs over. FK_DIM_ANY: its size is a run-time value, fk_array.size. */
+typedef enum fk_dim {
+    FK_DIM_ANY = 0,
+    FK_DIM_BATCH = 1,
+    FK_DIM_HEADS_Q = 2,
+    FK_DIM_SEQLEN_Q = 3,
+    FK_DIM_SEQLEN_K = 4
+} fk_dim;
+
+/** An array that masks and scores read as name[i][j]...; an index outside a dimension reads its nearest element. */
+typedef struct fk_array_decl {
+    char name[32];
+    int32_t type;             /**< fk_element */
+    int32_t rank;             /**< 1 to FK_MAX_RANK */
+    int32_t dim[FK_MAX_RANK]; /**< fk_dim; 0 beyond rank */
+    int32_t sorted; /**< 1: an int array that never decreases along its last dimension; tiles that it empties are
+                         skipped. Data that do decrease give wrong results. */
+} fk_array_decl;
+
 /** What is asked. No pointers, so it may be copied, stored and compared after fk_problem_canonical. */
 typedef struct fk_problem {
     size_t struct_size;
-    int32_t op;         /**< fk_op */
-    int32_t dtype;      /**< fk_dtype of q, k, v and o */
-    int32_t head_dim;   /**< of q and k: 8 to 256, a multiple of 8 */
-    int32_t head_dim_v; /**< of v and o; 0 = head_dim */
-    int32_t gqa;        /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
-    int32_t align;      /**< fk_align */
-    int32_t num_masks;
+    int32_t op;            /**< fk_op */
+    int32_t dtype;         /**< fk_dtype of q, k, v and o */
+    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8 */
+    int32_t head_dim_v;    /**< of v and o; 0 = head_dim */
+    int32_t gqa;           /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
+    int32_t align;         /**< fk_align */
+    int32_t deterministic; /**< backward: 1 = gradients are bitwise equal from run to run; forward always is: 0 */
+    int32_t grad;          /**< backward: bit i = the gradient of array i of fk_problem_arrays is asked for, too */
+    int32_t num_masks, num_scores, num_arrays;
     fk_mask mask[FK_MAX_MASKS];
+    fk_score score[FK_MAX_SCORES];
+    fk_array_decl array[FK_MAX_ARRAYS]; /**< those that expressions of the caller's read and no named term declares */
 } fk_problem;
 
-/* clang-format off */
-#define FK_PROBLEM_INIT {sizeof(fk_problem), 0, 0, 0, 0, 0, 0, 0, {{{0}, {0}, 0, {0}}}}
-/* clang-format on */
+#define FK_PROBLEM_INIT FK_SIZED(fk_problem)
 
 /** Reads a one-line spelling, such as
  *      fwd bf16 d128 causal
  *      fwd fp16 d64 dv128 gqa window(1024,0) top-left
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
- *  Words may come in any order after the op; they are canonicalised. Masks are the built-in ones and the files of
- *  $FLASHKILN_TEMPLATE_DIR/mask; here and below, where a function has no template_dir.
+ *      bwd bf16 d128 causal deterministic
+ *      fwd bf16 d128 softcap(50) alibi causal
+ *      fwd bf16 d64 array=slope:float[h] score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]"
+ *  Words may come in any order after the op; they are canonicalised. Masks and scores are the built-in ones and the
+ *  files of $FLASHKILN_TEMPLATE_DIR/mask and /score; here and below, where a function has no template_dir.
  *  @return FK_BAD_PROBLEM: the message shows the spelling, or the expression in it, with a caret under the offending
- *          column; FK_TEMPLATE_ERROR, FK_IO: a mask's file */
+ *          column; FK_TEMPLATE_ERROR, FK_IO: a term's file */
 FK_API fk_status fk_problem_parse(const char *spelling, fk_problem *out);
 /** Writes the canonical spelling: parse(spell(p)) == canonical(p). FK_MAX_SPELLING bytes always suffice.
  *  @return FK_BAD_ARGUMENT: `size` is too small; else as fk_problem_canonical */
@@ -125,6 +171,9 @@ FK_API fk_status fk_problem_spell(const fk_problem *problem, char *out, size_t s
  * that takes a problem does this itself.
  *  @return FK_BAD_PROBLEM: names the field; FK_TEMPLATE_ERROR, FK_IO: a mask's file */
 FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out);
+/** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those
+ * of its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
+FK_API fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count);
 /** Reads a file of spellings: NAME.lua, sandboxed Lua that returns an array of strings; any other name, text with one
  *  spelling a line, in which blank lines and lines that start with # are skipped. Each spelling is checked.
  *  `*spellings` holds `*count` strings and lies in one block: one fk_free frees all. At most 65,536 spellings.
@@ -194,21 +243,22 @@ typedef struct fk_plan_options {
 typedef struct fk_plan_info {
     char family[16]; /**< "mma" */
     int32_t sm;      /**< the architecture whose primitives are emitted */
-    int32_t block_m; /**< query rows of a CTA, B_r in the paper */
-    int32_t block_n; /**< keys of a tile, B_c in the paper */
+    int32_t block_m; /**< query rows of a CTA, B_r in the paper; backward: of a tile that CTAs walk over */
+    int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA */
     int32_t warps;
-    int32_t stages;      /**< KV buffers in shared memory */
+    int32_t stages;      /**< KV buffers in shared memory; backward: Q and dO buffers */
     int32_t q_in_regs;   /**< 1: Q stays in registers; 0: it is re-read from shared memory */
     int32_t ctas_per_sm; /**< resident CTAs the register cap is set for */
     int32_t smem_bytes;  /**< dynamic shared memory of a CTA */
     int32_t registers;   /**< estimated registers of a thread */
     int32_t legal;       /**< 0: rejected, see reason */
     int32_t chosen;      /**< 1 for the plan that fk_generate takes */
-    double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< the five floors of the model */
+    double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< floors of the model */
     double model_us;
     double hbm_bytes; /**< predicted HBM traffic */
-    char bound[16];   /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm" */
-    char reason[160]; /**< why it was rejected, or how the paper's rule came to it, or "" */
+    char bound[16];   /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
+    char reason[160]; /**< why it was rejected, or "" */
+    double l2_us;     /**< one more floor: backward, the adds to dq's sum; 0 in forward */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
@@ -322,12 +372,21 @@ typedef struct fk_kernel_info {
 /** How the kernel came to be. */
 FK_API fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out);
 
+/** A declared array of one launch: a device pointer (host pointer on the emulator) to float32 or int32 elements,
+ * aligned to 4 bytes, and strides in elements, at least 0. A stride of 0 repeats one element along its dimension. */
+typedef struct fk_array {
+    const void *data;
+    int64_t size[FK_MAX_RANK];   /**< of dimensions FK_DIM_ANY, 1 to 2^31 - 1; those of the others follow from args */
+    int64_t stride[FK_MAX_RANK]; /**< that of the last dimension at most 2^31 - 1 */
+} fk_array;
+
 /** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
- * more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
- * Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
- * emulator), 16-byte aligned, and strides multiples of 8, so that 16-byte copies are possible. lse: float32 [batch,
- * num_heads_q, seqlen_q], contiguous, natural log; may be null. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q
- * 2^30, 2^60 elements between the ends of a tensor. */
+ *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
+ *  Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
+ *  emulator), 16-byte aligned, and strides multiples of 8, so that 16-byte copies are possible. lse: float32 [batch,
+ *  num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o and lse,
+ *  and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the ends of
+ *  a tensor. */
 typedef struct fk_args {
     size_t struct_size;
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
@@ -336,24 +395,30 @@ typedef struct fk_args {
     float *lse;
     int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
     float softmax_scale; /**< 0 = 1 / sqrt(head_dim); finite, >= 0 */
+    const void *dout;    /**< backward: gradient of o; the shapes of gradients are those of what they belong to */
+    void *dq, *dk, *dv;
+    const float *dlse; /**< gradient of lse, of its shape; may be null: 0 */
+    int64_t dout_stride[3], dq_stride[3], dk_stride[3], dv_stride[3];
+    fk_array array[FK_MAX_ARRAYS]; /**< in the order of fk_problem_arrays; the rest is not looked at */
 } fk_args;
-#define FK_ARGS_INIT                                                                                                   \
-    { sizeof(fk_args), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, 0.0f }
+#define FK_ARGS_INIT FK_SIZED(fk_args)
 
 typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
 /** Fills the four stride triples of contiguous tensors from the sizes already in `args`; pointers are not looked at.
  *  @return FK_BAD_PROBLEM */
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
-/** Bytes of device workspace that fk_execute needs (256-byte aligned); 0 for all forward kernels. */
+/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for forward kernels, and for
+ *  sizes that fk_execute refuses. Backward: 4 bytes for each element of q, and 8 for each of its rows. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
  *  No allocation, compilation, file access or synchronisation: capture-safe. Any thread. What `args` points to must
- * live until the stream has passed; `args` itself need not. From first to last element, o and lse must not overlap q,
- * k, v or each other. On the emulator it returns when the result is there, and `stream` is not used. A fault of the
- * kernel shows at fk_synchronize (on the emulator, here). o = softmax(mask(softmax_scale * q k^T)) v. Source:
- * FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithm 1. A row that sees no key: o = 0, lse = -inf.
+ *  live until the stream has passed; `args` itself need not. From first to last element, what is written must not
+ *  overlap what is read, nor each other. On the emulator it returns when the result is there, and `stream` is not used.
+ *  A fault of the kernel shows at fk_synchronize (on the emulator, here). o = softmax(mask(softmax_scale * q k^T)) v.
+ *  Source: FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithms 1 and 2. A row that sees no key: o = 0,
+ *  lse = -inf, gradients 0.
  *  @param workspace  of fk_kernel_workspace bytes; may be null if that is 0
  *  @return FK_BAD_ARGUMENT names field, value and limit; FK_LAUNCH_FAILED */
 FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
@@ -388,6 +453,11 @@ typedef enum fk_reference_kind {
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT as fk_execute */
 FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o,
                               double *lse);
+/** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim];
+ * any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o
+ * if that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
+FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
+                                       double *dq, double *dk, double *dv);
 
 /* ---- store -------------------------------------------------------------------------------------------- */
 

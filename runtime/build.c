@@ -40,17 +40,22 @@ void fk_build_key(const fk_source *source, const char *target, const fk_emu_opti
 }
 
 fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator, fk_entry *entry, fk_error *err) {
-    fk_entry e = {.smem_dynamic = source->plan.smem_bytes, .threads = source->threads};
+    const fk_kernel_launch *main_kernel = &source->kernel[source->main_kernel];
+    fk_entry e = {.smem_dynamic = main_kernel->smem_bytes, .threads = main_kernel->threads};
     fk_status status;
     memcpy(e.key, entry->key, sizeof e.key);
     memcpy(e.target, entry->target, sizeof e.target);
     if (emulator) {
+        const char *entries[FK_MAX_KERNELS];
         size_t size = 0;
-        status = fk_emu_compile(source->text, source->entry, emulator, &e.image, &size, &e.compile_ms, e.compiler, err);
+        for (int i = 0; i < source->num_kernels; i++)
+            entries[i] = source->kernel[i].entry;
+        status = fk_emu_compile(source->text, entries, (size_t)source->num_kernels, emulator, &e.image, &size,
+                                &e.compile_ms, e.compiler, err);
         e.image_bytes = (int64_t)size;
     } else {
         fk_image image;
-        status = fk_compile(source->text, source->entry, e.target, &image, err);
+        status = fk_compile(source->text, main_kernel->entry, e.target, &image, err);
         if (!status) {
             e.image = image.bytes;
             e.image_bytes = (int64_t)image.size;
@@ -63,7 +68,7 @@ fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator
     }
     if (status) return status;
     memcpy(e.spelling, source->spelling, sizeof e.spelling);
-    memcpy(e.entry, source->entry, sizeof e.entry);
+    snprintf(e.entry, sizeof e.entry, "%s", main_kernel->entry);
     e.text = strdup(source->text); /* without memory, it is stored without its text */
     *entry = e;
     return FK_OK;

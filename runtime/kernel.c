@@ -71,20 +71,31 @@ static bool is_rejection(int result) {
     return false;
 }
 
-static int load_function(fk_kernel *kernel, const fk_entry *entry, char *log, size_t log_size) {
+static int load_function(fk_kernel *kernel, int i) {
+    const fk_driver *d = kernel->context->driver;
+    const fk_kernel_launch *launch = &kernel->launch[i];
+    void *handle = NULL;
+    int result = d->library_kernel(&handle, kernel->library, launch->entry);
+    if (!result) result = d->kernel_function(&kernel->function[i], handle);
+    return result ? result : d->function_set(kernel->function[i], FK_CU_FUNC_MAX_DYNAMIC_SMEM, launch->smem_bytes);
+}
+
+static int load_functions(fk_kernel *kernel, const fk_entry *entry, char *log, size_t log_size) {
     const fk_driver *d = kernel->context->driver;
     fk_image_info *info = &kernel->info.image;
-    int options[] = {FK_CU_JIT_ERROR_LOG, FK_CU_JIT_ERROR_LOG_BYTES};
-    void *values[] = {log, (void *)(log_size - 1)}, *handle = NULL;
+    int options[] = {FK_CU_JIT_ERROR_LOG, FK_CU_JIT_ERROR_LOG_BYTES}, main_kernel = 0;
+    void *values[] = {log, (void *)(log_size - 1)};
     int result = d->library_load(&kernel->library, entry->image, options, values, 2, NULL, NULL, 0);
-    if (!result) result = d->library_kernel(&handle, kernel->library, entry->entry);
-    if (!result) result = d->kernel_function(&kernel->function, handle);
-    if (!result) result = d->function_set(kernel->function, FK_CU_FUNC_MAX_DYNAMIC_SMEM, entry->smem_dynamic);
+    for (int i = 0; i < kernel->num_launches && !result; i++) {
+        result = load_function(kernel, i);
+        if (strcmp(kernel->launch[i].entry, entry->entry) == 0) main_kernel = i;
+    }
     if (result || entry->registers >= 0) return result;
     /* PTX: say what the driver's compiler made of it; local memory is mostly spills. */
-    result = d->function_get(&info->registers, FK_CU_FUNC_REGISTERS, kernel->function);
-    if (!result) result = d->function_get(&info->smem_static, FK_CU_FUNC_STATIC_SMEM, kernel->function);
-    return result ? result : d->function_get(&info->spill_bytes, FK_CU_FUNC_LOCAL_BYTES, kernel->function);
+    void *function = kernel->function[main_kernel];
+    result = d->function_get(&info->registers, FK_CU_FUNC_REGISTERS, function);
+    if (!result) result = d->function_get(&info->smem_static, FK_CU_FUNC_STATIC_SMEM, function);
+    return result ? result : d->function_get(&info->spill_bytes, FK_CU_FUNC_LOCAL_BYTES, function);
 }
 
 /* Loads now, not at the first launch: a lazy load would take the context's lock and wait for the GPU to drain.
@@ -95,7 +106,7 @@ static fk_status load_cuda(fk_kernel *kernel, const fk_entry *entry, fk_error *e
     int pushed;
     int result = fk_driver_enter(d, kernel->context->primary, &pushed);
     if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "entering the primary CUDA context", err);
-    result = load_function(kernel, entry, log, sizeof log);
+    result = load_functions(kernel, entry, log, sizeof log);
     fk_driver_leave(d, pushed);
     snprintf(what, sizeof what, "the driver refuses the %s image of \"%.200s\"%s%s", entry->target, entry->spelling,
              *log ? ": " : "", log);
@@ -110,7 +121,7 @@ static void unload(fk_kernel *kernel) {
         fk_driver_leave(d, pushed);
     }
     if (kernel->image) fk_emu_unload(kernel->image);
-    kernel->library = kernel->function = NULL;
+    kernel->library = NULL;
     kernel->image = NULL;
 }
 
@@ -169,6 +180,14 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
                         sizeof kernel->info.store_path);
     for (int32_t i = 0; i < source->num_params; i++)
         kernel->mask_value[i] = source->param[i].value;
+    for (int32_t i = 0; i < source->num_score_params; i++) {
+        const fk_score_param *param = &source->score_param[i];
+        const float value = (float)param->value;
+        kernel->score_value[i] = (int32_t)(param->is_float ? 0 : param->value);
+        if (param->is_float) memcpy(&kernel->score_value[i], &value, sizeof value);
+    }
+    kernel->has_score_values = source->num_score_params > 0;
+    kernel->arrays = source->arrays;
 }
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
@@ -184,6 +203,9 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
     fk_status status = fk_build_best(&request, &c, err);
     if (!status) {
         kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
+        memcpy(kernel->launch, c.source.kernel, sizeof kernel->launch);
+        kernel->num_launches = c.source.num_kernels;
+        kernel->d_pad = c.source.d_pad;
         status = load_or_recompile(kernel, &c, err);
         describe(kernel, &c);
         fk_built_free(&c);
@@ -225,10 +247,4 @@ fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out) {
     if (!kernel || !out) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", kernel ? "out" : "kernel");
     *out = kernel->info;
     return FK_OK;
-}
-
-size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
-    (void)kernel;
-    (void)args;
-    return 0; /* the forward kernels keep everything on chip */
 }

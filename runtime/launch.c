@@ -1,39 +1,74 @@
-/* Enqueueing: checks, one parameter block on the stack, one driver call. Nothing here allocates, locks, synchronises or
- * touches a file (the emulator, which runs the kernel itself, aside). */
+/* Enqueueing: checks, one parameter block on the stack, one driver call a kernel. Nothing here allocates, locks,
+ * synchronises or touches a file (the emulator, which runs the kernels itself, aside). */
 #include "object.h"
 
-static fk_status launch_cuda(const fk_kernel *kernel, fk_forward_params *params, const fk_grid *grid, void *stream,
-                             fk_error *err) {
+/* One parameter block serves all kernels of a problem; each has a grid of its own. */
+typedef struct launch {
+    union {
+        fk_forward_params forward;
+        fk_backward_params backward;
+    } params;
+    fk_grid grid[FK_MAX_KERNELS];
+} launch;
+
+/* The kernel's block ends where its problem's terms need no more (bind.c). */
+static size_t ends_at(const fk_kernel *kernel, size_t score_offset, size_t array_offset) {
+    const size_t num_arrays = (size_t)kernel->arrays.count;
+    const size_t bytes = num_arrays                 ? array_offset + num_arrays * sizeof(fk_array_param)
+                         : kernel->has_score_values ? score_offset + sizeof kernel->score_value
+                                                    : score_offset;
+    return (bytes + 7) / 8 * 8;
+}
+
+size_t fk_param_bytes(const fk_kernel *kernel) {
+    return kernel->problem.op == FK_BACKWARD
+               ? ends_at(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array))
+               : ends_at(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
+}
+
+static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace, launch *out,
+                         fk_error *err) {
+    if (kernel->problem.op == FK_BACKWARD)
+        return fk_backward_prepare(kernel, args, workspace, &out->params.backward, out->grid, err);
+    return fk_forward_prepare(kernel, args, &out->params.forward, &out->grid[0], err);
+}
+
+static fk_status launch_cuda(const fk_kernel *kernel, launch *l, void *stream, fk_error *err) {
     const fk_driver *d = kernel->context->driver;
-    void *arguments[] = {params};
+    void *arguments[] = {&l->params};
     int pushed;
     int result = fk_driver_enter(d, kernel->context->primary, &pushed);
-    if (!result) {
-        result = d->launch(kernel->function, grid->x, grid->y, grid->z, (unsigned)kernel->info.image.threads, 1, 1,
-                           (unsigned)kernel->info.image.smem_dynamic, stream, arguments, NULL);
-        fk_driver_leave(d, pushed);
+    if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
+    for (int i = 0; i < kernel->num_launches && !result; i++) {
+        const fk_kernel_launch *k = &kernel->launch[i];
+        const fk_grid *grid = &l->grid[i];
+        result = d->launch(kernel->function[i], grid->x, grid->y, grid->z, (unsigned)k->threads, 1, 1,
+                           (unsigned)k->smem_bytes, stream, arguments, NULL);
     }
+    fk_driver_leave(d, pushed);
     return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
 }
 
-static fk_status launch_emulator(const fk_kernel *kernel, const fk_forward_params *params, const fk_grid *grid,
-                                 fk_error *err) {
-    const fk_emu_grid emulated = {grid->x, grid->y, grid->z};
-    return fk_emu_launch_grid(kernel->image, params, sizeof *params, emulated, (uint32_t)kernel->info.image.threads,
-                              (size_t)kernel->info.image.smem_dynamic, &kernel->context->emulator, NULL, err);
+static fk_status launch_emulator(const fk_kernel *kernel, const launch *l, fk_error *err) {
+    fk_emu_options options = kernel->context->emulator;
+    options.in_order = kernel->problem.deterministic != 0; /* blocks take turns */
+    fk_status status = FK_OK;
+    for (int i = 0; i < kernel->num_launches && !status; i++) {
+        const fk_kernel_launch *k = &kernel->launch[i];
+        const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z};
+        status = fk_emu_launch_grid(kernel->image, k->entry, &l->params, fk_param_bytes(kernel), grid, (uint32_t)k->threads,
+                                    (size_t)k->smem_bytes, &options, NULL, err);
+    }
+    return status;
 }
 
 fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                      void *stream) {
-    (void)workspace; /* fk_kernel_workspace is 0 */
-    (void)workspace_bytes;
     if (!kernel || !args) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", kernel ? "args" : "kernel");
     fk_error err;
-    fk_forward_params params;
-    fk_grid grid;
-    fk_status status = fk_forward_prepare(kernel, args, &params, &grid, &err);
-    if (!status)
-        status = kernel->image ? launch_emulator(kernel, &params, &grid, &err)
-                               : launch_cuda(kernel, &params, &grid, stream, &err);
+    launch l;
+    const fk_workspace memory = {workspace, workspace_bytes};
+    fk_status status = prepare(kernel, args, &memory, &l, &err);
+    if (!status) status = kernel->image ? launch_emulator(kernel, &l, &err) : launch_cuda(kernel, &l, stream, &err);
     return status ? fk_report(&err) : FK_OK;
 }

@@ -103,10 +103,14 @@ struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
     fk_kernel_info info;
-    void *library, *function; /* CUlibrary; CUfunction in the primary context */
-    fk_emu_image *image;      /* the emulator's */
-    int64_t l2_bytes;         /* of the device that runs */
-    int32_t mask_value[FK_MAX_MASK_SLOTS];
+    fk_kernel_launch launch[FK_MAX_KERNELS]; /* in order */
+    int num_launches, d_pad;
+    void *library, *function[FK_MAX_KERNELS]; /* CUlibrary; CUfunctions in the primary context */
+    fk_emu_image *image;                      /* the emulator's */
+    int64_t l2_bytes;                         /* of the device that runs */
+    int32_t mask_value[FK_MAX_MASK_SLOTS], score_value[FK_MAX_SCORE_SLOTS];
+    bool has_score_values;
+    fk_array_list arrays;
 };
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
@@ -117,16 +121,43 @@ fk_status fk_refuse(fk_status status, const char *format, ...) __attribute__((fo
 
 /* ---- arguments (attention.c) -------------------------------------------------------------------------- */
 
-/** Checks sizes, strides, pointers and the scale of `args`. `device`: also what the kernel's 16-byte copies need, and o
- *  and lse, which the reference does not touch. */
-fk_status fk_args_check(const fk_problem *canonical, const fk_args *args, bool device, fk_error *err);
+/** Checks batch, heads and lengths. */
+fk_status fk_args_check_sizes(const fk_problem *canonical, const fk_args *args, fk_error *err);
+/** Memory that a launch may write beside its tensors. */
+typedef struct fk_workspace {
+    void *data;
+    size_t bytes;
+} fk_workspace;
+/** Checks sizes, strides, pointers and the scale of `args`. `device`: also what the kernel's 16-byte copies need, and
+ * the results (o and lse of the forward pass too), which the reference does not touch. `workspace` may be null. */
+fk_status fk_args_check(const fk_problem *canonical, const fk_array_list *arrays, const fk_args *args, bool device,
+                        const fk_workspace *workspace, fk_error *err);
 /** The scale to use: args' own, or 1 / sqrt(head_dim). */
 double fk_args_scale(const fk_problem *canonical, const fk_args *args);
 typedef struct fk_grid {
     uint32_t x, y, z;
 } fk_grid;
+/** The grid of one of the kernel's launches. */
+fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kind kind, fk_grid *out, fk_error *err);
+/** min(floor(2^32 / heads), 2^32 - 1): kernels divide by it. */
+uint32_t fk_inverse(int64_t heads);
+/** Bytes of the parameter block that the kernel's text declares. */
+size_t fk_param_bytes(const fk_kernel *kernel);
 /** Checks `args` for this kernel and writes its parameter block and grid; both may be written to on failure. */
 fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, fk_forward_params *out, fk_grid *grid,
                              fk_error *err);
+/** The same, with a grid for each of the kernel's launches (attention_backward.c). */
+fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
+                              fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err);
+
+/* ---- declared arrays (arrays.c) ----------------------------------------------------------------------- */
+
+/** Checks array `index` of args, and gives the bytes that it spans. */
+fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_args *args, uintptr_t *begin,
+                              uintptr_t *end, fk_error *err);
+/** The arrays of a launch, whose args have been checked. */
+void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]);
+/** An element, an index outside a dimension that of the nearest. */
+double fk_array_element(const fk_array_decl *decl, const fk_array *array, const fk_args *args, const int64_t *index);
 
 #endif

@@ -3,7 +3,7 @@
  * Two kinds share one walk. F64 computes everything in float64. EAGER rounds where an eager framework materialises a
  * tensor of the problem's dtype: S once, after scaling; P after a float32 softmax; O after a float32 sum.
  * Threads take blocks of query rows of one head; rows do not depend on each other, so neither does the result. */
-#include "object.h"
+#include "reference.h"
 
 #include "emulator/half.h"
 
@@ -16,71 +16,86 @@
 #define ROWS_PER_TASK 64
 #define MAX_THREADS 64
 
-enum {
-    VAR_Q,
-    VAR_K,
-    VAR_B,
-    VAR_H,
-    VAR_SEQLEN_Q,
-    VAR_SEQLEN_K,
-    VAR_DIAG,
-    VAR_PARAM,
-    NUM_VARS = VAR_PARAM + FK_MAX_MASK_SLOTS
-};
+/* ---- elements ----------------------------------------------------------------------------------------- */
 
-typedef struct job {
-    const fk_problem *p;
-    const fk_args *a;
-    const fk_problem_mask *mask;
-    bool eager;
-    double scale;
-    double *o, *lse;
-    int64_t tiles_per_head, num_tasks;
-    int64_t next; /* task; atomic */
-    const char *names[NUM_VARS];
-    bool out_of_memory; /* atomic */
-} job;
-
-/* A thread's scratch: K and V of the head at hand as floats (exact for both dtypes), and one row. */
-typedef struct scratch {
-    float *k, *v; /* [seqlen_k, head_dim], [seqlen_k, head_dim_v] */
-    float q[FK_MAX_HEAD_DIM];
-    double *s;    /* [seqlen_k]: scores, then probabilities */
-    int64_t head; /* batch x kv head that k and v hold; -1: none */
-} scratch;
-
-static float decode(const fk_problem *p, uint16_t h) {
-    return p->dtype == FK_FP16 ? fk_fp16_to_float(h) : fk_bf16_to_float(h);
-}
-
-static float rounded(const fk_problem *p, float x) {
+float fk_walk_rounded(const fk_problem *p, float x) {
     return p->dtype == FK_FP16 ? fk_fp16_to_float(fk_fp16_from_float(x)) : fk_bf16_to_float(fk_bf16_from_float(x));
 }
 
-static const uint16_t *row_of(const void *data, const int64_t *stride, int64_t b, int64_t row, int64_t head) {
-    return (const uint16_t *)data + b * stride[0] + row * stride[1] + head * stride[2];
+void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
+                    int64_t head, int n, float *out) {
+    const uint16_t *from = (const uint16_t *)data + b * stride[0] + row * stride[1] + head * stride[2];
+    for (int i = 0; i < n; i++)
+        out[i] = p->dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);
 }
 
-static void load_head(const job *j, scratch *t, int64_t b, int64_t kv_head) {
-    const fk_args *a = j->a;
-    const int64_t head = b * a->num_heads_kv + kv_head, d = j->p->head_dim, dv = j->p->head_dim_v;
-    if (t->head == head) return;
-    t->head = head;
+double fk_dot_f64(const float *x, const float *y, int n) { /* the lanes let it vectorise */
+    double lane[8] = {0};
+    for (int i = 0; i < n; i += 8)
+        for (int l = 0; l < 8; l++)
+            lane[l] += (double)x[i + l] * (double)y[i + l];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+float fk_dot_f32(const float *x, const float *y, int n) {
+    float lane[8] = {0};
+    for (int i = 0; i < n; i += 8)
+        for (int l = 0; l < 8; l++)
+            lane[l] += x[i + l] * y[i + l];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------------- */
+
+static void load_head(fk_walker *t, int64_t kv_head) {
+    const fk_problem *p = t->walk->p;
+    const fk_args *a = t->walk->a;
+    const int64_t head = t->b * a->num_heads_kv + kv_head;
+    if (t->kv_head == head) return;
+    t->kv_head = head;
     for (int64_t n = 0; n < a->seqlen_k; n++) {
-        const uint16_t *k = row_of(a->k, a->k_stride, b, n, kv_head), *v = row_of(a->v, a->v_stride, b, n, kv_head);
-        for (int64_t i = 0; i < d; i++)
-            t->k[n * d + i] = decode(j->p, k[i]);
-        for (int64_t i = 0; i < dv; i++)
-            t->v[n * dv + i] = decode(j->p, v[i]);
+        fk_walk_decode(p, a->k, a->k_stride, t->b, n, kv_head, p->head_dim, t->k + n * p->head_dim);
+        fk_walk_decode(p, a->v, a->v_stride, t->b, n, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
     }
 }
 
-/* ---- the mask ----------------------------------------------------------------------------------------- */
+void fk_walker_enter(fk_walker *t, int64_t b, int64_t h) {
+    const fk_walk *w = t->walk;
+    const fk_args *a = w->a;
+    double *values = t->values;
+    t->b = b;
+    t->h = h;
+    load_head(t, h / (a->num_heads_q / a->num_heads_kv));
+    values[FK_VAR_K] = 0;
+    values[FK_VAR_B] = (double)b;
+    values[FK_VAR_H] = (double)h;
+    values[FK_VAR_SEQLEN_Q] = (double)a->seqlen_q;
+    values[FK_VAR_SEQLEN_K] = (double)a->seqlen_k;
+    values[FK_VAR_DIAG] = w->p->align == FK_TOP_LEFT ? 0 : (double)(a->seqlen_k - a->seqlen_q);
+    const fk_problem_terms *terms = &w->terms;
+    for (int i = 0; i < terms->mask.num_params; i++)
+        values[FK_VAR_PARAM + i] = terms->mask.param[i].value;
+    for (int i = 0; i < terms->score.num_params; i++)
+        values[FK_VAR_PARAM + terms->mask.num_params + i] = terms->score.param[i].value;
+}
+
+static double read_array(void *user, const char *name, const int64_t *index, int rank) {
+    const fk_walk *w = user;
+    (void)rank; /* the declaration's */
+    const int i = fk_array_list_find(&w->terms.arrays, name);
+    return fk_array_element(&w->terms.arrays.decl[i], &w->a->array[i], w->a, index);
+}
+
+static fk_expr_env environment(const fk_walker *t) {
+    const fk_problem_terms *terms = &t->walk->terms;
+    const size_t count = (size_t)(FK_VAR_PARAM + terms->mask.num_params + terms->score.num_params);
+    return (fk_expr_env){t->walk->names, t->values, count, read_array, (void *)t->walk};
+}
 
 /* Keys [*begin, *end) that the bounds of the mask leave to row q; the residual is tested key by key. */
-static void visible_range(const job *j, const fk_expr_env *env, int64_t *begin, int64_t *end) {
-    const fk_expr_split *split = &j->mask->split;
-    double lo = 0, hi = (double)(j->a->seqlen_k - 1);
+static void visible_range(const fk_walk *w, const fk_expr_env *env, int64_t *begin, int64_t *end) {
+    const fk_expr_split *split = &w->terms.mask.split;
+    double lo = 0, hi = (double)(w->a->seqlen_k - 1);
     for (int i = 0; i < split->num_upper; i++)
         hi = fmin(hi, floor(fk_expr_eval(split->upper[i], env)));
     for (int i = 0; i < split->num_lower; i++)
@@ -89,139 +104,112 @@ static void visible_range(const job *j, const fk_expr_env *env, int64_t *begin, 
     *end = lo <= hi ? (int64_t)hi + 1 : 0;
 }
 
-static void set_variables(const job *j, double *values, int64_t b, int64_t h) {
-    const fk_args *a = j->a;
-    values[VAR_K] = 0;
-    values[VAR_B] = (double)b;
-    values[VAR_H] = (double)h;
-    values[VAR_SEQLEN_Q] = (double)a->seqlen_q;
-    values[VAR_SEQLEN_K] = (double)a->seqlen_k;
-    values[VAR_DIAG] = j->p->align == FK_TOP_LEFT ? 0 : (double)(a->seqlen_k - a->seqlen_q);
-    for (int i = 0; i < j->mask->num_params; i++)
-        values[VAR_PARAM + i] = j->mask->param[i].value;
-}
-
-/* ---- one row ------------------------------------------------------------------------------------------ */
-
-static double dot_f64(const float *x, const float *y, int n) { /* n is a multiple of 8; the lanes let it vectorise */
-    double lane[8] = {0};
-    for (int i = 0; i < n; i += 8)
-        for (int l = 0; l < 8; l++)
-            lane[l] += (double)x[i + l] * (double)y[i + l];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
-}
-
-static float dot_f32(const float *x, const float *y, int n) {
-    float lane[8] = {0};
-    for (int i = 0; i < n; i += 8)
-        for (int l = 0; l < 8; l++)
-            lane[l] += x[i + l] * y[i + l];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+/* The score terms, each rounded where eager materialises it. */
+static double apply_terms(fk_walker *t, const fk_expr_env *env, double s, double *ds) {
+    const fk_walk *w = t->walk;
+    const fk_problem_score *score = &w->terms.score;
+    *ds = 1;
+    for (int i = 0; i < score->num_terms; i++) {
+        t->values[FK_VAR_S] = s;
+        *ds *= fk_expr_eval(score->term[i].ds, env);
+        s = fk_expr_eval(score->term[i].value, env);
+        if (w->eager) s = (double)fk_walk_rounded(w->p, (float)s);
+    }
+    return s;
 }
 
 /* Scores of keys [begin, end) into t->s, -inf where masked. Returns their maximum. */
-static double row_scores(const job *j, scratch *t, const fk_expr_env *env, double *k_value, int64_t begin,
-                         int64_t end) {
-    const int d = j->p->head_dim;
-    const fk_expr *residual = j->mask->split.residual;
+static double row_scores(fk_walker *t, const fk_expr_env *env, int64_t begin, int64_t end) {
+    const fk_walk *w = t->walk;
+    const int d = w->p->head_dim;
+    const fk_expr *residual = w->terms.mask.split.residual;
     double max = -INFINITY;
     for (int64_t n = begin; n < end; n++) {
-        *k_value = (double)n;
+        t->values[FK_VAR_K] = (double)n;
         if (residual && fk_expr_eval(residual, env) == 0) {
             t->s[n] = -INFINITY;
             continue;
         }
         const float *k = t->k + n * d;
-        t->s[n] =
-            j->eager ? (double)rounded(j->p, dot_f32(t->q, k, d) * (float)j->scale) : j->scale * dot_f64(t->q, k, d);
+        t->s[n] = w->eager ? (double)fk_walk_rounded(w->p, fk_dot_f32(t->q, k, d) * (float)w->scale)
+                           : w->scale * fk_dot_f64(t->q, k, d);
+        t->s[n] = apply_terms(t, env, t->s[n], &t->ds[n]);
         max = t->s[n] > max || isnan(t->s[n]) ? t->s[n] : max;
     }
     return max;
 }
 
+/* Scores of the columns without keys; returns the maximum of `max` and them. */
+static double row_sinks(const fk_walk *w, const fk_expr_env *env, double max, double sink[FK_MAX_SCORES]) {
+    for (int i = 0; i < w->terms.score.num_sinks; i++) {
+        sink[i] = fk_expr_eval(w->terms.score.sink[i].value, env);
+        max = fmax(max, sink[i]);
+    }
+    return max;
+}
+
 /* Softmax of t->s in place, unnormalised if float64. Returns the sum. */
-static double row_softmax(const job *j, scratch *t, double max, int64_t begin, int64_t end) {
+static double row_softmax(fk_walker *t, double max, const double *sink, int64_t begin, int64_t end) {
+    const fk_walk *w = t->walk;
     double sum = 0;
     float sum32 = 0;
+    for (int i = 0; i < w->terms.score.num_sinks; i++) {
+        sum += exp(sink[i] - max);
+        sum32 += expf((float)(sink[i] - max));
+    }
     for (int64_t n = begin; n < end; n++) {
-        t->s[n] = j->eager ? (double)expf((float)(t->s[n] - max)) : exp(t->s[n] - max);
+        t->s[n] = w->eager ? (double)expf((float)(t->s[n] - max)) : exp(t->s[n] - max);
         sum += t->s[n];
         sum32 += (float)t->s[n];
     }
-    if (!j->eager) return sum;
+    if (!w->eager) return sum;
     for (int64_t n = begin; n < end; n++)
-        t->s[n] = rounded(j->p, (float)t->s[n] / sum32);
+        t->s[n] = fk_walk_rounded(w->p, (float)t->s[n] / sum32);
     return sum32;
 }
 
-static void row_output(const job *j, const scratch *t, double sum, int64_t begin, int64_t end, double *o) {
-    const int dv = j->p->head_dim_v;
-    if (j->eager) {
-        float acc[FK_MAX_HEAD_DIM] = {0};
-        for (int64_t n = begin; n < end; n++)
-            for (int i = 0; i < dv; i++)
-                acc[i] += (float)t->s[n] * t->v[n * dv + i];
-        for (int i = 0; i < dv; i++)
-            o[i] = rounded(j->p, acc[i]);
-        return;
-    }
-    double acc[FK_MAX_HEAD_DIM] = {0};
-    for (int64_t n = begin; n < end; n++)
-        for (int i = 0; i < dv; i++)
-            acc[i] += t->s[n] * (double)t->v[n * dv + i];
-    for (int i = 0; i < dv; i++)
-        o[i] = acc[i] / sum;
-}
-
-static void run_row(const job *j, scratch *t, const fk_expr_env *env, double *values, int64_t b, int64_t h, int64_t q) {
-    const fk_args *a = j->a;
-    const int d = j->p->head_dim, dv = j->p->head_dim_v;
-    const int64_t row = (b * a->num_heads_q + h) * a->seqlen_q + q;
-    const uint16_t *source = row_of(a->q, a->q_stride, b, q, h);
-    int64_t begin, end;
-    for (int i = 0; i < d; i++)
-        t->q[i] = decode(j->p, source[i]);
-    values[VAR_Q] = (double)q;
-    visible_range(j, env, &begin, &end);
-    const double max = row_scores(j, t, env, &values[VAR_K], begin, end);
-    const bool empty = isinf(max) && max < 0;
-    const double sum = empty ? 0 : row_softmax(j, t, max, begin, end);
-    if (j->lse) j->lse[row] = empty ? -INFINITY : j->eager ? (double)((float)max + logf((float)sum)) : max + log(sum);
-    if (!j->o) return;
-    if (empty)
-        memset(j->o + row * dv, 0, sizeof(double) * (size_t)dv);
-    else
-        row_output(j, t, sum, begin, end, j->o + row * dv);
+fk_walk_row fk_walker_softmax(fk_walker *t, int64_t q) {
+    const fk_walk *w = t->walk;
+    const fk_expr_env env = environment(t);
+    fk_walk_row row = {0, 0, -INFINITY, 0};
+    fk_walk_decode(w->p, w->a->q, w->a->q_stride, t->b, q, t->h, w->p->head_dim, t->q);
+    t->values[FK_VAR_Q] = (double)q;
+    visible_range(w, &env, &row.begin, &row.end);
+    double sink[FK_MAX_SCORES];
+    row.max = row_sinks(w, &env, row_scores(t, &env, row.begin, row.end), sink);
+    const bool empty = isinf(row.max) && row.max < 0;
+    if (!empty) row.sum = row_softmax(t, row.max, sink, row.begin, row.end);
+    return row;
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
 
+typedef struct job {
+    fk_walk walk;
+    void (*task)(fk_walker *, int64_t index, void *user);
+    void *user;
+    int64_t num_tasks, next; /* next: atomic */
+    bool out_of_memory;      /* atomic */
+} job;
+
 static void *work(void *user) {
     job *j = user;
-    const fk_args *a = j->a;
-    const size_t keys = (size_t)a->seqlen_k;
-    scratch t = {.head = -1,
-                 .k = malloc(keys * (size_t)j->p->head_dim * sizeof(float)),
-                 .v = malloc(keys * (size_t)j->p->head_dim_v * sizeof(float)),
-                 .s = malloc(keys * sizeof(double))};
-    double values[NUM_VARS] = {0};
-    const fk_expr_env env = {j->names, values, (size_t)(VAR_PARAM + j->mask->num_params), NULL, NULL};
-    int64_t task = 0;
-    if (!t.k || !t.v || !t.s)
-        __atomic_store_n(&j->out_of_memory, true, __ATOMIC_RELAXED);
-    else
-        while ((task = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < j->num_tasks) {
-            const int64_t head = task / j->tiles_per_head, first = task % j->tiles_per_head * ROWS_PER_TASK;
-            const int64_t b = head / a->num_heads_q, h = head % a->num_heads_q;
-            const int64_t last = first + ROWS_PER_TASK < a->seqlen_q ? first + ROWS_PER_TASK : a->seqlen_q;
-            load_head(j, &t, b, h / (a->num_heads_q / a->num_heads_kv));
-            set_variables(j, values, b, h);
-            for (int64_t q = first; q < last; q++)
-                run_row(j, &t, &env, values, b, h, q);
-        }
+    const size_t keys = (size_t)j->walk.a->seqlen_k;
+    fk_walker t = {.walk = &j->walk,
+                   .kv_head = -1,
+                   .k = malloc(keys * (size_t)j->walk.p->head_dim * sizeof(float)),
+                   .v = malloc(keys * (size_t)j->walk.p->head_dim_v * sizeof(float)),
+                   .s = malloc(keys * sizeof(double)),
+                   .ds = malloc(keys * sizeof(double))};
+    int64_t index = 0;
+    t.out_of_memory = !t.k || !t.v || !t.s || !t.ds;
+    while (!t.out_of_memory && (index = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < j->num_tasks)
+        j->task(&t, index, j->user);
+    if (t.out_of_memory) __atomic_store_n(&j->out_of_memory, true, __ATOMIC_RELAXED);
     free(t.k);
     free(t.v);
     free(t.s);
+    free(t.ds);
     return NULL;
 }
 
@@ -235,28 +223,91 @@ static fk_status run_job(job *j, fk_error *err) {
     work(j);
     while (started > 0)
         pthread_join(thread[--started], NULL);
-    return j->out_of_memory
-               ? fk_fail(err, FK_NO_MEMORY, "no memory for the reference at seqlen_k %lld", (long long)j->a->seqlen_k)
-               : FK_OK;
+    return j->out_of_memory ? fk_fail(err, FK_NO_MEMORY, "no memory for the reference at seqlen_k %lld",
+                                      (long long)j->walk.a->seqlen_k)
+                            : FK_OK;
 }
 
-static fk_status reference(const fk_problem *p, const fk_args *a, bool eager, double *o, double *lse, fk_error *err) {
-    static const char *const fixed[VAR_PARAM] = {"q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag"};
-    fk_problem_mask mask;
+fk_status fk_walk_check(const fk_problem *p, const fk_args *a, fk_error *err) {
+    fk_array_list arrays;
+    const fk_status status = fk_problem_list_arrays(p, &arrays, err);
+    return status ? status : fk_args_check(p, &arrays, a, false, NULL, err);
+}
+
+fk_status fk_walk_run(const fk_problem *p, const fk_args *a, bool eager, int64_t num_tasks,
+                      void (*task)(fk_walker *, int64_t index, void *user), void *user, fk_error *err) {
+    static const char *const fixed[FK_VAR_PARAM] = {"q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag", "s"};
+    fk_problem by_keys = *p;
+    by_keys.op = FK_FORWARD;
     fk_expr_pool *pool = fk_expr_pool_create();
     if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for the reference's mask");
-    fk_status status = fk_problem_mask_load(pool, p, NULL, &mask, err);
-    if (!status) {
-        job j = {.p = p, .a = a, .mask = &mask, .eager = eager, .scale = fk_args_scale(p, a), .o = o, .lse = lse};
-        j.tiles_per_head = (a->seqlen_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
-        j.num_tasks = j.tiles_per_head * a->batch * a->num_heads_q;
-        memcpy(j.names, fixed, sizeof fixed);
-        for (int i = 0; i < mask.num_params; i++)
-            j.names[VAR_PARAM + i] = mask.param[i].name;
-        status = run_job(&j, err);
-    }
+    job j = {.walk = {.p = p, .a = a, .eager = eager, .scale = fk_args_scale(p, a)},
+             .task = task,
+             .user = user,
+             .num_tasks = num_tasks};
+    const fk_problem_terms *terms = &j.walk.terms;
+    fk_status status = fk_problem_terms_load(pool, &by_keys, NULL, &j.walk.terms, err);
+    memcpy(j.walk.names, fixed, sizeof fixed);
+    for (int i = 0; i < terms->mask.num_params && !status; i++)
+        j.walk.names[FK_VAR_PARAM + i] = terms->mask.param[i].name;
+    for (int i = 0; i < terms->score.num_params && !status; i++)
+        j.walk.names[FK_VAR_PARAM + terms->mask.num_params + i] = terms->score.param[i].name;
+    if (!status) status = run_job(&j, err);
     fk_expr_pool_destroy(pool);
     return status;
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------ */
+
+typedef struct outputs {
+    double *o, *lse;
+    int64_t tiles_per_head;
+} outputs;
+
+static void row_output(const fk_walker *t, const fk_walk_row *row, double *o) {
+    const int dv = t->walk->p->head_dim_v;
+    if (t->walk->eager) {
+        float acc[FK_MAX_HEAD_DIM] = {0};
+        for (int64_t n = row->begin; n < row->end; n++)
+            for (int i = 0; i < dv; i++)
+                acc[i] += (float)t->s[n] * t->v[n * dv + i];
+        for (int i = 0; i < dv; i++)
+            o[i] = fk_walk_rounded(t->walk->p, acc[i]);
+        return;
+    }
+    double acc[FK_MAX_HEAD_DIM] = {0};
+    for (int64_t n = row->begin; n < row->end; n++)
+        for (int i = 0; i < dv; i++)
+            acc[i] += t->s[n] * (double)t->v[n * dv + i];
+    for (int i = 0; i < dv; i++)
+        o[i] = acc[i] / row->sum;
+}
+
+static void forward_row(fk_walker *t, int64_t q, const outputs *out) {
+    const fk_args *a = t->walk->a;
+    const int dv = t->walk->p->head_dim_v;
+    const int64_t index = (t->b * a->num_heads_q + t->h) * a->seqlen_q + q;
+    const fk_walk_row row = fk_walker_softmax(t, q);
+    const bool empty = row.sum == 0;
+    if (out->lse)
+        out->lse[index] = empty            ? -INFINITY
+                          : t->walk->eager ? (double)((float)row.max + logf((float)row.sum))
+                                           : row.max + log(row.sum);
+    if (!out->o) return;
+    if (empty)
+        memset(out->o + index * dv, 0, sizeof(double) * (size_t)dv);
+    else
+        row_output(t, &row, out->o + index * dv);
+}
+
+static void forward_task(fk_walker *t, int64_t index, void *user) {
+    const outputs *out = user;
+    const fk_args *a = t->walk->a;
+    const int64_t head = index / out->tiles_per_head, first = index % out->tiles_per_head * ROWS_PER_TASK;
+    const int64_t last = first + ROWS_PER_TASK < a->seqlen_q ? first + ROWS_PER_TASK : a->seqlen_q;
+    fk_walker_enter(t, head / a->num_heads_q, head % a->num_heads_q);
+    for (int64_t q = first; q < last; q++)
+        forward_row(t, q, out);
 }
 
 fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o, double *lse) {
@@ -267,7 +318,12 @@ fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_refere
         return fk_refuse(FK_BAD_ARGUMENT, "kind is %d; it must be FK_REFERENCE_F64 (0) or FK_REFERENCE_EAGER (1)",
                          (int)kind);
     fk_status status = fk_problem_normalise(problem, &p, &err);
-    if (!status) status = fk_args_check(&p, args, false, &err);
-    if (!status) status = reference(&p, args, kind == FK_REFERENCE_EAGER, o, lse, &err);
+    p.op = FK_FORWARD; /* of a backward problem too */
+    if (!status) status = fk_walk_check(&p, args, &err);
+    if (!status) {
+        outputs out = {o, lse, (args->seqlen_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
+        const int64_t num_tasks = out.tiles_per_head * args->batch * args->num_heads_q;
+        status = fk_walk_run(&p, args, kind == FK_REFERENCE_EAGER, num_tasks, forward_task, &out, &err);
+    }
     return status ? fk_report(&err) : FK_OK;
 }

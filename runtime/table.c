@@ -1,6 +1,7 @@
 /* Problem bytes -> kernel, within a microsecond.
  *
- * A node's key is the used prefix of an fk_problem: all fields up to the masks, and num_masks masks. Two kinds of nodes
+ * A node's key is the used prefix of an fk_problem: all fields up to the masks, and num_masks masks; the whole where
+ * scores or arrays lie behind them. Two kinds of nodes
  * point to the same slots: one under the canonical bytes, and aliases under bytes that a caller once passed. So a
  * caller who passes the same struct again is found by hash and compare, and canonicalisation (which reads mask files)
  * is done for new bytes only. Aliases are capped, since bytes behind a string's zero may be anything. */
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ALIASES 4096 /* about 1 MB at most */
+#define MAX_ALIASES 4096 /* of up to 3 KB each */
 
 struct fk_node {
     struct fk_node *next;
@@ -23,6 +24,7 @@ struct fk_node {
 /* Bytes that decide equality; 0: not a struct of this version, or num_masks is invalid. */
 static size_t prefix_bytes(const fk_problem *p) {
     if (p->struct_size != sizeof *p || p->num_masks < 0 || p->num_masks > FK_MAX_MASKS) return 0;
+    if (p->num_scores != 0 || p->num_arrays != 0) return sizeof *p;
     return offsetof(fk_problem, mask) + (size_t)p->num_masks * sizeof(fk_mask);
 }
 

@@ -23,7 +23,7 @@ def bf16_value(bits):
     return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
 
 
-def attention(q, k, v, sizes, visible):
+def attention(q, k, v, sizes, visible, term=lambda s, b, h, i, j: s):
     """o[b][s][h][d] flat and lse[b][h][s] flat, by the definition in float64, of bshd tensors."""
     batch, heads, kv_heads, seqlen_q, seqlen_k, dim = sizes
     row = lambda x, b, s, h, n_s, n_h: x[((b * n_s + s) * n_h + h) * dim:][:dim]
@@ -37,6 +37,7 @@ def attention(q, k, v, sizes, visible):
                 q_row = row(q, b, i, h, seqlen_q, heads)
                 scores = [sum(x * y for x, y in zip(q_row, row(k, b, j, g, seqlen_k, kv_heads))) / math.sqrt(dim)
                           for j in seen]
+                scores = [term(s, b, h, i, j) for j, s in zip(seen, scores)]
                 total = sum(math.exp(s) for s in scores)
                 lse[(b * heads + h) * seqlen_q + i] = math.log(total) if seen else -math.inf
                 for j, s in zip(seen, scores):
@@ -171,6 +172,55 @@ class Running(Case):
         run("fwd bf16 d8 gqa causal", u2)
         self.assertEqual(read_npy(self.path("o.npy"))[2], bits)
 
+    def test_gradients_by_the_definition(self):
+        """Central differences of sum(dO * O) in float64, from files; the forward pass runs by itself."""
+        tensors = self.draw(4)
+        batch, heads, kv_heads, seqlen_q, seqlen_k, dim = self.SIZES
+        rng = random.Random(5)
+        dout = [rng.randrange(-128, 129) / 128 for _ in range(batch * seqlen_q * heads * dim)]
+        keep = lambda i, j: j <= i + 2
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        files += ["--do", self.path("do.npy", npy("<f2", self.shapes()[0], b"".join(struct.pack("<e", x) for x in dout)))]
+        text = self.good("run", "bwd fp16 d8 gqa causal", *files, "--dq", "dq.npy", "--dk", "dk.npy", "--dv", "dv.npy",
+                         "-o", "o.npy", "--lse", "lse.npy", "--device", "emu", "--check")
+        for words in ("good", "dq", "dk", "dv", "keys; tiles of"):
+            self.assertIn(words, text)
+        o, lse = attention(*tensors, self.SIZES, keep)
+        self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+        self.close(read_npy(self.path("lse.npy"))[2], lse, 1e-5)
+
+        def loss():
+            return sum(a * b for a, b in zip(attention(*tensors, self.SIZES, keep)[0], dout))
+
+        for name, x, shape in zip(("dq", "dk", "dv"), tensors, self.shapes()):
+            descr, got_shape, got = read_npy(self.path(f"{name}.npy"))
+            self.assertEqual((descr, got_shape), ("<f2", shape))
+            for at in rng.sample(range(len(x)), 12):
+                kept, step = x[at], 1e-4
+                x[at] = kept + step
+                above = loss()
+                x[at] = kept - step
+                below = loss()
+                x[at] = kept
+                self.assertLess(abs(got[at] - (above - below) / (2 * step)), 4e-3, (name, at))
+
+    def test_backward_usage(self):
+        good = self.path("q.npy", npy("<f2", (1, 2, 1, 8), bytes(32)))
+        files = ["--q", good, "--k", good, "--v", good]
+        self.bad(USAGE, ["--do", "missing"], "run", "bwd fp16 d8", *files)
+        self.bad(USAGE, ["--dq", "bwd"], "run", "fwd fp16 d8", *files, "--dq", "dq.npy")
+        self.bad(USAGE, ["overwrite", good], "run", "bwd fp16 d8", *files, "--do", good, "--dv", good)
+        self.bad(USAGE, ["one file"], "run", "bwd fp16 d8", *files, "--do", good, "--dq", "x.npy", "--dk", "x.npy")
+        wide = self.path("do.npy", npy("<f2", (1, 2, 1, 16), bytes(64)))
+        self.bad(BAD_INPUT, ["do.npy", "dim", "16", "8"], "run", "bwd fp16 d8", *files, "--do", wide, "--device", "emu")
+
+    def test_backward_json(self):
+        words = ["run", "bwd bf16 d16 causal deterministic", "--random", "1,2,2,40,50,9", "--device", "emu", "--check"]
+        result = json.loads(self.good(*words, "--json"))
+        self.assertLessEqual(result["ratio"], 2)
+        self.assertIn(result["worst"], ("dq", "dk", "dv"))
+        self.assertIsNone(result["lse_max_abs"])
+
     def test_layouts_agree(self):
         tensors = self.draw(2)
         files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
@@ -189,6 +239,43 @@ class Running(Case):
                 for h in range(heads):
                     self.assertEqual(a[((n * seqlen + s) * heads + h) * dim:][:dim],
                                      b[((n * heads + h) * seqlen + s) * dim:][:dim])
+
+    def test_declared_arrays(self):
+        tensors = self.draw(4)
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        slope, length = [0.5, 0.25, 0.125, 0.0625], [7, 3]
+        slopes = self.path("slope.npy", npy("<f4", (4,), struct.pack("<4f", *slope)))
+        lengths = self.path("length.npy", npy("<i4", (2,), struct.pack("<2i", *length)))
+        # The shell takes the quotes off score="..."; every batch entry has its own length.
+        words = ["fwd", "fp16", "d8", "gqa", "array=slope:float[h]",
+                 "score=s + 0.1 * tanh(s) - abs(q - k) * slope[h]", "key_padding"]
+        text = self.good("run", *words, *files, "--array", f"slope={slopes}", f"--array=length={lengths}", "-o", "o.npy",
+                         "--device", "emu", "--check")
+        self.assertIn('score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]" key_padding', text)
+        term = lambda s, b, h, i, j: s + 0.1 * math.tanh(s) - abs(i - j) * slope[h] if j < length[b] else -math.inf
+        o, _ = attention(*tensors, self.SIZES, lambda i, j: True, term)
+        self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+
+    def test_arrays_that_are_drawn_or_missing(self):
+        random = ["--random", "1,2,2,20,30", "--device", "emu", "--check"]
+        self.good("run", "fwd fp16 d8 alibi bias causal", *random)
+        one = self.path("one.npy", npy("<f4", (1,), struct.pack("<f", 0.5)))  # repeated for every head
+        self.good("run", "fwd fp16 d8 alibi", *random, "--array", f"slope={one}")
+        run = lambda code, parts, spelling, *more: self.bad(code, parts, "run", spelling, *random, *more)
+        run(USAGE, ["array doc_q cannot be drawn", "--array doc_q=FILE.npy"], "fwd fp16 d8 document")
+        run(USAGE, ["array table cannot be drawn"], "fwd fp16 d8 relative(3)")
+        run(USAGE, ['no array "slop"', "it has slope"], "fwd fp16 d8 alibi", "--array", f"slop={one}")
+        run(USAGE, ['no array "slope"', "it has none"], "fwd fp16 d8", "--array", f"slope={one}")
+        run(USAGE, ['"slope" is not NAME=FILE.npy'], "fwd fp16 d8 alibi", "--array", "slope")
+        run(IO, ["nothing.npy"], "fwd fp16 d8 alibi", "--array", "slope=nothing.npy")
+        ints = self.path("ints.npy", npy("<i4", (2,), struct.pack("<2i", 1, 2)))
+        run(BAD_INPUT, ["ints.npy", "<i4", "slope needs <f4"], "fwd fp16 d8 alibi", "--array", f"slope={ints}")
+        three = self.path("three.npy", npy("<f4", (3,), struct.pack("<3f", 1, 2, 3)))
+        run(BAD_INPUT, ["three.npy", "shape[0] is 3; 2, or 1"], "fwd fp16 d8 alibi", "--array", f"slope={three}")
+        flat = self.path("flat.npy", npy("<f4", (20, 30), bytes(2400)))
+        run(BAD_INPUT, ["flat.npy", "2 axes; 4"], "fwd fp16 d8 bias", "--array", f"bias={flat}")
+        files = self.files(self.draw(5), "<f2", lambda x: struct.pack("<e", x))
+        self.bad(USAGE, ["array slope is missing"], "run", "fwd fp16 d8 gqa alibi", *files, "--device", "emu")
 
     def test_softmax_scale(self):
         """Scale 0 means the default; a tiny one makes the mean of V."""
@@ -226,7 +313,7 @@ class Running(Case):
         files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
         words = ["run", "fwd fp16 d8 gqa every(3) causal", *files, "--device", "emu", "--check", "-o", "o.npy", "--lse",
                  "lse.npy"]
-        self.bad(BAD_INPUT, ["unknown word \"every\"", "causal window", "^"], *words)
+        self.bad(BAD_INPUT, ["unknown word \"every\"", "masks: keep=", "^"], *words)
         self.path("mine/mask/every.lua", "-- Every n-th key, back from the query.\n"
                   "return { params = { \"n\" }, keep = \"(q + diag - k) % n == 0\" }\n")
         self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("mine")
@@ -239,7 +326,7 @@ class Running(Case):
         self.assertTrue(same["from_store"])  # the option and the variable are one thing
         facts = json.loads(self.good("explain", "fwd fp16 d64 every(4)", "--template-dir", "mine", "--json"))
         self.assertEqual((facts["spelling"], facts["tiles_full"]), ("fwd fp16 d64 every(4)", 0))
-        self.bad(BAD_INPUT, ["unknown word \"evry\"", "causal window, and the files of mine/mask"], "plan",
+        self.bad(BAD_INPUT, ["unknown word \"evry\"", " window, and the files of mine/mask"], "plan",
                  "fwd fp16 d64 evry(4)", "--template-dir", "mine")
         self.bad(BAD_INPUT, ["every has 2 values: must be 1 (n)", "^"], "plan", "fwd fp16 d64 every(4,5)",
                  "--template-dir", "mine")

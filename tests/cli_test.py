@@ -134,7 +134,7 @@ class BadSpelling(Case):
             self.bad(BAD_INPUT, parts, "plan", f'fwd fp16 d64 keep="{text}"')
 
     def test_too_long(self):
-        self.bad(BAD_INPUT, ["2047"], "plan", "fwd fp16 d64 " + "causal " * 400)
+        self.bad(BAD_INPUT, ["4095"], "plan", "fwd fp16 d64 " + "causal " * 600)
 
     def test_gpu(self):
         self.bad(UNAVAILABLE, ["v100", "a100", "t4"], "plan", "fwd fp16 d64", "--gpu", "v100")

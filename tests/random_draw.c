@@ -1,5 +1,7 @@
 #include "random_draw.h"
 
+#include "random_terms.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -188,23 +190,20 @@ static layout draw_layout(rng *r, const fk_args *a, tensor_sizes t, const int ax
 
 static void draw_layouts(rng *r, const draw_limits *limits, int64_t dim, int64_t dim_v, drawn *out) {
     static const int orders[][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* bshd, bhsd, sbhd */
-    const fk_args *a = &out->args;
-    const tensor_sizes sizes[4] = {{a->seqlen_q, a->num_heads_q, dim},
-                                   {a->seqlen_k, a->num_heads_kv, dim},
-                                   {a->seqlen_k, a->num_heads_kv, dim_v},
-                                   {a->seqlen_q, a->num_heads_q, dim_v}};
-    layout *const layouts[4] = {&out->q, &out->k, &out->v, &out->o};
+    fk_args *a = &out->args;
+    const tensor_sizes of_q = {a->seqlen_q, a->num_heads_q, dim}, of_o = {a->seqlen_q, a->num_heads_q, dim_v};
+    const tensor_sizes of_k = {a->seqlen_k, a->num_heads_kv, dim}, of_v = {a->seqlen_k, a->num_heads_kv, dim_v};
+    const tensor_sizes sizes[NUM_TENSORS] = {of_q, of_k, of_v, of_o, of_o, of_q, of_k, of_v};
+    int64_t *const strides[NUM_TENSORS] = {a->q_stride,    a->k_stride,  a->v_stride,  a->o_stride,
+                                           a->dout_stride, a->dq_stride, a->dk_stride, a->dv_stride};
     const bool mixed = rng_chance(r, 20);
     const int *order = orders[rng_range(r, 0, 2)];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (out->backward ? NUM_TENSORS : DOUT); i++) {
         if (mixed) order = orders[rng_range(r, 0, 2)];
-        const bool repeat = rng_chance(r, 8) && (i == 1 || i == 2);
-        *layouts[i] = draw_layout(r, a, sizes[i], order, repeat, limits->gpu);
+        const bool repeat = rng_chance(r, 8) && (i == K || i == V || i == DOUT);
+        out->tensor[i] = draw_layout(r, a, sizes[i], order, repeat, limits->gpu);
+        memcpy(strides[i], out->tensor[i].stride, sizeof out->tensor[i].stride);
     }
-    memcpy(out->args.q_stride, out->q.stride, sizeof out->q.stride);
-    memcpy(out->args.k_stride, out->k.stride, sizeof out->k.stride);
-    memcpy(out->args.v_stride, out->v.stride, sizeof out->v.stride);
-    memcpy(out->args.o_stride, out->o.stride, sizeof out->o.stride);
 }
 
 static void draw_inputs(rng *r, int64_t dim, drawn *out) {
@@ -213,6 +212,7 @@ static void draw_inputs(rng *r, int64_t dim, drawn *out) {
     const int64_t kind = rng_range(r, 0, 99);
     if (kind < 8) out->scale_qk = 8; /* one key wins nearly everything */
     if (kind >= 8 && kind < 12) out->offset_k = 4;
+    if (kind >= 30 && kind < 34) out->offset_q = 4, out->offset_k = rng_chance(r, 50) ? -4 : 4; /* exp of far from 0 */
     if (kind >= 12 && kind < 15) out->scale_qk = 0.01;
     if (kind >= 15 && kind < 18) out->scale_v = 100;
     if (kind >= 18 && kind < 30) out->ramp = rng_chance(r, 50) ? 15 : -15; /* the running maximum keeps growing */
@@ -220,6 +220,7 @@ static void draw_inputs(rng *r, int64_t dim, drawn *out) {
         out->args.softmax_scale =
             (float)(factors[rng_range(r, 0, COUNT(factors) - 1)] / sqrt((double)dim) * rng_real(r, 0.8, 1.2));
     out->wants_lse = rng_chance(r, 85);
+    out->wants_dlse = rng_chance(r, 30);
 }
 
 static const char *draw_gpu(rng *r) {
@@ -236,12 +237,17 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     const int64_t dim = draw_head_dim(&kernel);
     const int64_t dim_v = rng_chance(&kernel, 70) ? dim : draw_head_dim(&kernel);
     const bool gqa = rng_chance(&kernel, 35);
+    out->backward = rng_chance(&kernel, 33);
+    out->deterministic = out->backward && rng_chance(&kernel, 30);
 
-    draw_sizes(&values, limits, gqa, dim + dim_v, &out->args);
-    append(out->spelling, "fwd %s d%d", fp16 ? "fp16" : "bf16", (int)dim);
+    draw_sizes(&values, limits, gqa, (out->backward ? 3 : 1) * (dim + dim_v), &out->args);
+    append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", fp16 ? "fp16" : "bf16", (int)dim);
     if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
     if (gqa) append(out->spelling, " gqa");
+    if (!out->backward && rng_chance(&kernel, 30)) draw_scores(&kernel, &values, out->spelling);
     draw_masks(&kernel, &values, &out->args, out->spelling);
+    if (rng_chance(&kernel, 20)) draw_array_masks(&kernel, &values, out->spelling);
+    if (out->deterministic) append(out->spelling, " deterministic");
 
     draw_layouts(&values, limits, dim, dim_v, out);
     draw_inputs(&values, dim, out);

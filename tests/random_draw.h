@@ -1,4 +1,4 @@
-/* One seed -> one random problem over everything the forward pass supports: what is computed, its sizes, its memory
+/* One seed -> one random problem over everything that both passes support: what is computed, its sizes, its memory
  * layout and its inputs. Kernels are shared by KERNEL_REUSE consecutive seeds, because compiling one takes longer than
  * running it: the spelling's words come from seed / KERNEL_REUSE, all run-time values from the seed itself. */
 #ifndef FK_TESTS_RANDOM_DRAW_H
@@ -29,15 +29,18 @@ typedef struct layout {
     int64_t offset, elements;
 } layout;
 
+enum { Q, K, V, O, DOUT, DQ, DK, DV, NUM_TENSORS };
+
 typedef struct drawn {
     uint64_t seed;
     char spelling[FK_MAX_SPELLING]; /* as drawn; not canonical */
     const char *plan_for;           /* key of the device table */
     fk_dtype dtype;
-    fk_args args; /* sizes and softmax_scale; no pointers */
-    layout q, k, v, o;
-    bool wants_lse;
-    double scale_qk, scale_v, offset_k; /* of the normal inputs */
+    fk_args args;               /* sizes, softmax_scale and strides; no pointers */
+    layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
+    bool backward, deterministic;
+    bool wants_lse, wants_dlse;
+    double scale_qk, scale_v, offset_q, offset_k; /* of the normal inputs */
     double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */
     uint64_t emulator_seed; /* schedule; 0: ascending */
     bool late_copies;

@@ -1,10 +1,10 @@
 /* Runs one random problem through the public API and compares it with float64. Demanded are:
- *   - the largest error of o, and its relative Frobenius error, are at most twice those of an eager reference in the
- * same dtype (or of rounding o to that dtype, where eager is exact)
- *   - lse is right to 1e-3; rows that see no key give o = 0 and lse = -inf
- *   - every element of o is written (it holds NaN before) and nothing between, before or behind its rows is;
+ *   - the largest error of o (backward: of dq, dk and dv), and its relative Frobenius error, are at most twice those of
+ *     an eager reference in the same dtype (or of rounding to that dtype, where eager is exact)
+ *   - lse is right to 1e-3; rows that see no key give o = 0, lse = -inf and dq = 0
+ *   - every element of a result is written (it holds NaN before) and nothing between, before or behind its rows is;
  *     padding of the inputs holds NaN, so that a read of it shows
- *   - a second run gives the same bits (every fourth problem) */
+ *   - a second run gives the same bits (every fourth problem; backward: of the deterministic ones) */
 #ifndef FK_TESTS_RANDOM_TRIAL_H
 #define FK_TESTS_RANDOM_TRIAL_H
 

@@ -30,82 +30,132 @@ static void add(errors *e, double value, double exact) {
     e->square += d * d;
 }
 
-typedef struct references {
-    double *o64, *o_eager, *lse64, *lse_eager;
-} references;
+/* A result, and where it lies in args and in the references' [batch, head, seqlen, dim]. */
+typedef struct result {
+    const char *name;
+    const uint16_t *data;
+    const int64_t *stride;
+    int64_t batch, heads, seqlen, dim;
+    double *exact, *eager;
+} result;
 
-static void compare_o(const tensors *t, const fk_problem *p, const references *r, check *out) {
+static size_t num_elements(const result *r) {
+    return (size_t)(r->batch * r->heads) * (size_t)(r->seqlen * r->dim);
+}
+
+static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
     const fk_args *a = &t->args;
+    const int64_t b = a->batch, hq = a->num_heads_q, hkv = a->num_heads_kv, sq = a->seqlen_q, sk = a->seqlen_k;
+    if (p->op == FK_FORWARD) {
+        out[0] = (result){"o", t->data[TENSOR_O], a->o_stride, b, hq, sq, p->head_dim_v, NULL, NULL};
+        return 1;
+    }
+    out[0] = (result){"dq", t->data[TENSOR_DQ], a->dq_stride, b, hq, sq, p->head_dim, NULL, NULL};
+    out[1] = (result){"dk", t->data[TENSOR_DK], a->dk_stride, b, hkv, sk, p->head_dim, NULL, NULL};
+    out[2] = (result){"dv", t->data[TENSOR_DV], a->dv_stride, b, hkv, sk, p->head_dim_v, NULL, NULL};
+    return 3;
+}
+
+static check_part compare(const result *r, int32_t dtype, int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 0, square = 0;
-    const double unit = p->dtype == FK_BF16 ? 0x1p-9 : 0x1p-12; /* half the spacing just below a power of two */
-    size_t i = 0;                                               /* of [batch, head, seqlen, dim] */
-    for (int64_t b = 0; b < a->batch; b++)
-        for (int64_t h = 0; h < a->num_heads_q; h++)
-            for (int64_t s = 0; s < a->seqlen_q; s++) {
-                const uint16_t *row = t->o + b * a->o_stride[0] + s * a->o_stride[1] + h * a->o_stride[2];
-                for (int32_t d = 0; d < p->head_dim_v; d++, i++) {
-                    const double exact = r->o64[i];
-                    add(&kernel, (double)half_value(row[d], p->dtype), exact);
-                    add(&eager, r->o_eager[i], exact);
+    const double unit = dtype == FK_BF16 ? 0x1p-9 : 0x1p-12; /* half the spacing just below a power of two */
+    size_t i = 0;
+    for (int64_t b = 0; b < r->batch; b++)
+        for (int64_t h = 0; h < r->heads; h++)
+            for (int64_t s = 0; s < r->seqlen; s++) {
+                const uint16_t *row = r->data + b * r->stride[0] + s * r->stride[1] + h * r->stride[2];
+                for (int64_t d = 0; d < r->dim; d++, i++) {
+                    const double exact = r->exact[i];
+                    add(&kernel, (double)half_value(row[d], dtype), exact);
+                    add(&eager, r->eager[i], exact);
                     if (isfinite(exact) && fabs(exact) > largest) largest = fabs(exact);
                     if (isfinite(exact)) square += exact * exact;
                 }
             }
-    out->wrong = kernel.wrong;
+    *wrong += kernel.wrong;
     const double norm = square > 0 ? sqrt(square) : 1;
-    out->max_abs = (error_pair){kernel.largest, eager.largest, unit * largest};
-    out->frobenius = (error_pair){sqrt(kernel.square) / norm, sqrt(eager.square) / norm, unit / 2};
+    check_part part = {r->name,
+                       {kernel.largest, eager.largest, unit * largest},
+                       {sqrt(kernel.square) / norm, sqrt(eager.square) / norm, unit / 2},
+                       0};
+    part.ratio = fmax(check_ratio(&part.max_abs), check_ratio(&part.frobenius));
+    return part;
 }
 
-static void compare_lse(const tensors *t, const references *r, check *out) {
+static error_pair compare_lse(const tensors *t, const double *exact, const double *by_eager, int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 1;
-    for (size_t i = 0; i < t->lse_bytes / sizeof(float); i++) {
-        add(&kernel, (double)t->lse[i], r->lse64[i]);
-        add(&eager, r->lse_eager[i], r->lse64[i]);
-        if (isfinite(r->lse64[i]) && fabs(r->lse64[i]) > largest) largest = fabs(r->lse64[i]);
+    const float *lse = t->data[TENSOR_LSE];
+    for (size_t i = 0; i < t->bytes[TENSOR_LSE] / sizeof(float); i++) {
+        add(&kernel, (double)lse[i], exact[i]);
+        add(&eager, by_eager[i], exact[i]);
+        if (isfinite(exact[i]) && fabs(exact[i]) > largest) largest = fabs(exact[i]);
     }
-    out->wrong += kernel.wrong;
-    out->lse = (error_pair){kernel.largest, eager.largest, lse_floor * largest};
+    *wrong += kernel.wrong;
+    return (error_pair){kernel.largest, eager.largest, lse_floor * largest};
+}
+
+static fk_status refer(const tensors *t, const fk_problem *p, const result *r, double *lse64, double *lse_eager) {
+    fk_status status = FK_OK;
+    for (int kind = FK_REFERENCE_F64; kind <= FK_REFERENCE_EAGER && status == FK_OK; kind++) {
+        const bool f64 = kind == FK_REFERENCE_F64;
+        double *out[3];
+        for (int i = 0; i < 3; i++)
+            out[i] = f64 ? r[i].exact : r[i].eager;
+        status = p->op == FK_FORWARD
+                     ? fk_reference(p, &t->args, (fk_reference_kind)kind, out[0], f64 ? lse64 : lse_eager)
+                     : fk_reference_backward(p, &t->args, (fk_reference_kind)kind, out[0], out[1], out[2]);
+    }
+    return status;
 }
 
 cli_exit check_result(const tensors *t, const fk_problem *problem, check *out) {
-    const size_t rows = t->lse_bytes / sizeof(float), elements = t->o_bytes / 2;
-    references r = {malloc(elements * sizeof(double)), malloc(elements * sizeof(double)), malloc(rows * sizeof(double)),
-                    malloc(rows * sizeof(double))};
+    result r[3] = {{0}};
+    const size_t rows = t->bytes[TENSOR_LSE] / sizeof(float);
+    double *lse64 = malloc(rows * sizeof *lse64), *lse_eager = malloc(rows * sizeof *lse_eager);
     cli_exit code = CLI_OK;
-    if (r.o64 && r.o_eager && r.lse64 && r.lse_eager) {
-        cli_progress("float64 and eager references on the CPU");
-        fk_status status = fk_reference(problem, &t->args, FK_REFERENCE_F64, r.o64, r.lse64);
-        if (status == FK_OK) status = fk_reference(problem, &t->args, FK_REFERENCE_EAGER, r.o_eager, r.lse_eager);
-        cli_progress("%s", "");
-        if (status != FK_OK) code = cli_fail_status(status);
-    } else {
-        code = cli_fail(CLI_FAILED, "no memory for the references, %zu bytes", 16 * (elements + rows));
+    *out = (check){.num_parts = results_of(t, problem, r)};
+    if (!lse64 || !lse_eager) code = cli_fail(CLI_FAILED, "no memory for the references' lse");
+    for (int i = 0; i < out->num_parts && code == CLI_OK; i++) {
+        r[i].exact = malloc(num_elements(&r[i]) * sizeof(double));
+        r[i].eager = malloc(num_elements(&r[i]) * sizeof(double));
+        if (!r[i].exact || !r[i].eager)
+            code = cli_fail(CLI_FAILED, "no memory for the references, %zu bytes", 16 * num_elements(&r[i]));
     }
     if (code == CLI_OK) {
-        compare_o(t, problem, &r, out);
-        compare_lse(t, &r, out);
-        out->ratio = fmax(check_ratio(&out->max_abs), fmax(check_ratio(&out->frobenius), check_ratio(&out->lse)));
-        if (out->wrong) out->ratio = INFINITY;
+        cli_progress("float64 and eager references on the CPU");
+        const fk_status status = refer(t, problem, r, lse64, lse_eager);
+        cli_progress("%s", "");
+        if (status != FK_OK) code = cli_fail_status(status);
     }
-    free(r.o64);
-    free(r.o_eager);
-    free(r.lse64);
-    free(r.lse_eager);
+    for (int i = 0; i < out->num_parts && code == CLI_OK; i++) {
+        out->part[i] = compare(&r[i], problem->dtype, &out->wrong);
+        if (out->part[i].ratio > out->part[out->worst].ratio) out->worst = i;
+    }
+    if (code == CLI_OK && problem->op == FK_FORWARD) out->lse = compare_lse(t, lse64, lse_eager, &out->wrong);
+    out->ratio = fmax(out->part[out->worst].ratio, check_ratio(&out->lse));
+    if (out->wrong) out->ratio = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        free(r[i].exact);
+        free(r[i].eager);
+    }
+    free(lse64);
+    free(lse_eager);
     return code;
 }
 
-static void print_pair(const char *name, const error_pair *e) {
-    printf("          %-18s %10.3e  %10.3e  %5.2f\n", name, e->kernel, e->eager, check_ratio(e));
+static void print_pair(const char *name, const char *what, const error_pair *e) {
+    printf("          %-3s %-18s %10.3e  %10.3e  %5.2f\n", name, what, e->kernel, e->eager, check_ratio(e));
 }
 
 void check_print(const check *c) {
-    printf("Check     against float64        kernel       eager  ratio\n");
-    print_pair("max abs error", &c->max_abs);
-    print_pair("relative Frobenius", &c->frobenius);
-    print_pair("lse max abs error", &c->lse);
+    printf("Check     against float64            kernel       eager  ratio\n");
+    for (int i = 0; i < c->num_parts; i++) {
+        print_pair(c->part[i].name, "max abs error", &c->part[i].max_abs);
+        print_pair("", "relative Frobenius", &c->part[i].frobenius);
+    }
+    if (c->num_parts == 1) print_pair("lse", "max abs error", &c->lse);
     if (c->wrong) printf("          %lld elements are not finite where float64 is\n", (long long)c->wrong);
     printf("          %s: the limit of each ratio is %g\n", c->ratio <= CHECK_MAX_RATIO ? "good" : "FAILED",
            CHECK_MAX_RATIO);

@@ -11,10 +11,18 @@ typedef struct error_pair {
     double floor; /* what counts as no error: half the spacing of the dtype at the largest value */
 } error_pair;
 
+/* Of one result: O, or dQ, dK or dV. */
+typedef struct check_part {
+    const char *name;
+    error_pair max_abs;
+    error_pair frobenius; /* |X - X64| / |X64| */
+    double ratio;         /* the worse of both */
+} check_part;
+
 typedef struct check {
-    error_pair max_abs;   /* of O */
-    error_pair frobenius; /* of O: |O - O64| / |O64| */
-    error_pair lse;       /* largest of |lse - lse64| */
+    check_part part[3];
+    int num_parts, worst; /* worst: the part of largest ratio */
+    error_pair lse;       /* largest of |lse - lse64|; forward */
     int64_t wrong;        /* elements that are NaN or infinite where float64 is not, or the reverse */
     double ratio;         /* the worst of kernel / max(eager, floor); infinite when wrong > 0 */
 } check;

@@ -170,23 +170,45 @@ const char *cli_shape_text(const fk_shape *shape, char out[128]) {
     return out;
 }
 
+/* What lies in shared memory: "resident" once, "walked" in each stage; the rest is for the operands of later products.
+ */
+static void print_sram(const char *indent, const char *resident, const char *walked, int stages, double total,
+                       const fk_plan_info *plan, const fk_device_info *gpu) {
+    char sum[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
+    printf("%sSRAM: %s%d stage%s x (%s) = %s", indent, resident, stages, stages == 1 ? "" : "s", walked,
+           cli_bytes(total, sum));
+    if (fabs(total - plan->smem_bytes) >= 1) printf("; as laid out %s", cli_bytes(plan->smem_bytes, smem));
+    printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
+}
+
 /* "Q 32 KB + 2 stages x (K 16 KB + V 16 KB) = 96 KB of 163 KB SRAM per block on A100": the paper's block sizes follow
  * from what a block may hold. */
 void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan_info *plan,
                     const fk_device_info *gpu) {
-    char q[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], sum[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
+    char q[CLI_QUANTITY], dout[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
+    char resident[96], walked[96];
     const double element = 2;
-    const double q_bytes = element * plan->block_m * problem->head_dim;
-    const double k_bytes = element * plan->block_n * problem->head_dim;
+    const double q_bytes = element * plan->block_m * problem->head_dim,
+                 k_bytes = element * plan->block_n * problem->head_dim;
+    const double dout_bytes = element * plan->block_m * problem->head_dim_v;
     const double v_bytes = element * plan->block_n * problem->head_dim_v;
-    const double total = (plan->q_in_regs ? 0 : q_bytes) + plan->stages * (k_bytes + v_bytes);
-    printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
-           plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
-    printf(plan->q_in_regs ? "%sSRAM: Q %s in registers; " : "%sSRAM: Q %s + ", indent, cli_bytes(q_bytes, q));
-    printf("%d stage%s x (K %s + V %s) = %s", plan->stages, plan->stages == 1 ? "" : "s", cli_bytes(k_bytes, k),
-           cli_bytes(v_bytes, v), cli_bytes(total, sum));
-    if (fabs(total - plan->smem_bytes) >= 1) printf("; as laid out %s", cli_bytes(plan->smem_bytes, smem));
-    printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
+    const bool backward = problem->op == FK_BACKWARD;
+    cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
+    double total;
+    if (backward) {
+        printf("%sblock_n %d, block_m %d: %d warps on %d keys; tiles of %d queries\n", indent, plan->block_n,
+               plan->block_m, plan->warps, plan->block_n, plan->block_m);
+        snprintf(resident, sizeof resident, "K %s + V %s + ", k, v);
+        snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
+        total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
+    } else {
+        printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
+               plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
+        snprintf(resident, sizeof resident, plan->q_in_regs ? "Q %s in registers; " : "Q %s + ", q);
+        snprintf(walked, sizeof walked, "K %s + V %s", k, v);
+        total = (plan->q_in_regs ? 0 : q_bytes) + plan->stages * (k_bytes + v_bytes);
+    }
+    print_sram(indent, resident, walked, plan->stages, total, plan, gpu);
     const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;
     printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each\n", indent,
            ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),

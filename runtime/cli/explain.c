@@ -45,13 +45,14 @@ static void print_model(const explanation *e) {
     const struct {
         const char *name;
         double us;
-    } floors[] = {
-        {"tensor", p->tensor_us}, {"exp", p->exp_us}, {"issue", p->issue_us}, {"smem", p->smem_us}, {"hbm", p->hbm_us}};
+    } floors[] = {{"tensor", p->tensor_us}, {"exp", p->exp_us}, {"issue", p->issue_us},
+                  {"smem", p->smem_us},     {"hbm", p->hbm_us}, {"l2", p->l2_us}};
     printf("\nModel: %s, bound by %s, at %.0f%% of the tensor cores' %.0f TFLOP/s\n", cli_time_us(p->model_us, text),
            p->bound, p->model_us > 0 ? 100 * p->tensor_us / p->model_us : 0, peak * 1e-12);
     for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++)
-        printf("  %-7s at least %10s  %5.1f%%\n", floors[i].name, cli_time_us(floors[i].us, text),
-               p->model_us > 0 ? 100 * floors[i].us / p->model_us : 0);
+        if (floors[i].us > 0)
+            printf("  %-7s at least %10s  %5.1f%%\n", floors[i].name, cli_time_us(floors[i].us, text),
+                   p->model_us > 0 ? 100 * floors[i].us / p->model_us : 0);
     printf("  HBM traffic %s", cli_bytes(p->hbm_bytes, text));
     if (p->hbm_bytes > 0 && hbm > 0)
         printf(", %.0f FLOP per byte; compute and memory balance at %.0f", flops_of(e) / p->hbm_bytes, peak / hbm);

@@ -9,7 +9,7 @@
 static const struct {
     const char *descr;
     size_t size;
-} types[] = {{"<f2", 2}, {"<u2", 2}, {"<f4", 4}};
+} types[] = {{"<f2", 2}, {"<u2", 2}, {"<f4", 4}, {"<i4", 4}};
 enum { NUM_TYPES = sizeof types / sizeof types[0], MAX_HEADER = 65536 };
 
 const char *npy_type_name(npy_type type) {
@@ -93,9 +93,9 @@ static cli_exit read_entry(cursor *c, npy_array *out, int *have, char message[NP
         return fail(message, CLI_BAD_INPUT, "its header is damaged: no key where one must stand");
     if (strcmp(key, "descr") == 0) {
         if (!read_string(c, descr, sizeof descr))
-            return fail(message, CLI_BAD_INPUT, "descr is a structured dtype; <f2, <f4 or <u2 is read");
+            return fail(message, CLI_BAD_INPUT, "descr is a structured dtype; <f2, <f4, <u2 or <i4 is read");
         if (!read_type(descr, out))
-            return fail(message, CLI_BAD_INPUT, "dtype is %s; <f2, <f4 or <u2 (bfloat16 bits) is read", descr);
+            return fail(message, CLI_BAD_INPUT, "dtype is %s; <f2, <f4, <u2 (bfloat16 bits) or <i4 is read", descr);
         *have |= HAVE_DESCR;
     } else if (strcmp(key, "fortran_order") == 0) {
         if (!accept(c, "False"))

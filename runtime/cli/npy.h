@@ -8,7 +8,8 @@
 typedef enum npy_type {
     NPY_FP16, /* <f2 */
     NPY_BITS, /* <u2: bfloat16 bits */
-    NPY_FP32  /* <f4 */
+    NPY_FP32, /* <f4 */
+    NPY_INT32 /* <i4 */
 } npy_type;
 
 #define NPY_MAX_RANK 4

@@ -15,6 +15,10 @@ option option_text(const char *name, const char *metavar, const char **target, c
     return (option){.name = name, .metavar = metavar, .help = help, .kind = OPTION_TEXT, .target = target};
 }
 
+option option_list(const char *name, const char *metavar, option_texts *target, const char *help) {
+    return (option){.name = name, .metavar = metavar, .help = help, .kind = OPTION_TEXTS, .target = target};
+}
+
 option option_int(const char *name, const char *metavar, int64_t *target, double min, double max, const char *help) {
     return (option){name, metavar, help, OPTION_INT, target, min, max, NULL};
 }
@@ -127,6 +131,14 @@ static bool parse_bytes(const option *o, const char *text, char message[OPTION_M
     return true;
 }
 
+static bool parse_text(const option *o, const char *text, char message[OPTION_MESSAGE]) {
+    option_texts *texts = o->target;
+    if (texts->count == OPTION_MAX_TEXTS)
+        return refuse(message, "%s is given more than %d times", o->name, OPTION_MAX_TEXTS);
+    texts->value[texts->count++] = text;
+    return true;
+}
+
 static bool parse_value(const option *o, const char *text, char message[OPTION_MESSAGE]) {
     switch (o->kind) {
     case OPTION_TEXT:
@@ -142,6 +154,8 @@ static bool parse_value(const option *o, const char *text, char message[OPTION_M
         return parse_bytes(o, text, message);
     case OPTION_INTS:
         return parse_ints(o, text, message);
+    case OPTION_TEXTS:
+        return parse_text(o, text, message);
     case OPTION_FLAG:
         break;
     }
@@ -208,9 +222,10 @@ bool options_join_spelling(char *const *words, int num_words, char *out, size_t 
     out[0] = '\0';
     for (int i = 0; i < num_words && n < size; i++) {
         const char *word = words[i], *space = i ? " " : "";
-        const char *value = strncmp(word, "keep=", 5) == 0 ? word + 5 : NULL;
-        const int written = value && value[0] != '"' ? snprintf(out + n, size - n, "%skeep=\"%s\"", space, value)
-                                                     : snprintf(out + n, size - n, "%s%s", space, word);
+        const int key = strncmp(word, "keep=", 5) == 0 ? 5 : strncmp(word, "score=", 6) == 0 ? 6 : 0;
+        const int written = key && word[key] != '"'
+                                ? snprintf(out + n, size - n, "%s%.*s\"%s\"", space, key, word, word + key)
+                                : snprintf(out + n, size - n, "%s%s", space, word);
         n += (size_t)written;
     }
     return n < size;

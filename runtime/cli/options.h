@@ -14,7 +14,8 @@ typedef enum option_kind {
     OPTION_REAL,   /* double *: finite and within min .. max */
     OPTION_CHOICE, /* int *: the index of the value in `choices` */
     OPTION_BYTES,  /* int64_t *: 4096, 512K, 100M, 2G */
-    OPTION_INTS    /* option_ints *: "1,2,3", each within min .. max */
+    OPTION_INTS,   /* option_ints *: "1,2,3", each within min .. max */
+    OPTION_TEXTS   /* option_texts *: may be given several times */
 } option_kind;
 
 #define OPTION_MAX_INTS 8
@@ -23,6 +24,12 @@ typedef struct option_ints {
     int count;       /* how many were; 0: not given */
     int64_t value[OPTION_MAX_INTS];
 } option_ints;
+
+#define OPTION_MAX_TEXTS 8
+typedef struct option_texts {
+    int count;
+    const char *value[OPTION_MAX_TEXTS]; /* point into argv */
+} option_texts;
 
 typedef struct option {
     const char *name;    /* "--gpu", "-o" */
@@ -37,6 +44,7 @@ typedef struct option {
 /* The rows of a table, one constructor per kind, so that targets are type-checked. */
 option option_flag(const char *name, bool *target, const char *help);
 option option_text(const char *name, const char *metavar, const char **target, const char *help);
+option option_list(const char *name, const char *metavar, option_texts *target, const char *help);
 option option_int(const char *name, const char *metavar, int64_t *target, double min, double max, const char *help);
 option option_real(const char *name, const char *metavar, double *target, double min, double max, const char *help);
 option option_choice(const char *name, const char *metavar, int *target, const char *const *choices, const char *help);
@@ -54,7 +62,7 @@ bool options_parse(const option *options, size_t num_options, int argc, char **a
 void options_print(const option *options, size_t num_options);
 
 /** Joins words into one spelling, so that it may be given with or without quotes around it. A shell takes the quotes
- *  off keep="...": they are put back. @return false if it does not fit `size` */
+ *  off keep="..." and score="...": they are put back. @return false if it does not fit `size` */
 bool options_join_spelling(char *const *words, int num_words, char *out, size_t size);
 
 #endif

@@ -2,13 +2,17 @@
 #include "cli.h"
 
 static const table_column columns[] = {
-    {"", "chosen", false},        {"family", "family", false},      {"block_m", "block_m", true},
-    {"block_n", "block_n", true}, {"warps", "warps", true},         {"stages", "stages", true},
-    {"Q in", "q_in_regs", false}, {"CTAs/SM", "ctas_per_sm", true}, {"smem", "smem_bytes", true},
-    {"regs", "registers", true},  {"model", "model_us", true},      {"bound", "bound", false},
-    {"HBM", "hbm_bytes", true},   {NULL, "legal", false},           {NULL, "tensor_us", true},
-    {NULL, "exp_us", true},       {NULL, "issue_us", true},         {NULL, "smem_us", true},
-    {NULL, "hbm_us", true},       {"why not", "reason", false},
+    {"", "chosen", false},        {"family", "family", false},
+    {"block_m", "block_m", true}, {"block_n", "block_n", true},
+    {"warps", "warps", true},     {"stages", "stages", true},
+    {"Q in", "q_in_regs", false}, {"CTAs/SM", "ctas_per_sm", true},
+    {"smem", "smem_bytes", true}, {"regs", "registers", true},
+    {"model", "model_us", true},  {"bound", "bound", false},
+    {"HBM", "hbm_bytes", true},   {NULL, "legal", false},
+    {NULL, "tensor_us", true},    {NULL, "exp_us", true},
+    {NULL, "issue_us", true},     {NULL, "smem_us", true},
+    {NULL, "hbm_us", true},       {NULL, "l2_us", true},
+    {"why not", "reason", false},
 };
 
 static void add_plan(table *t, const fk_plan_info *p) {
@@ -32,6 +36,7 @@ static void add_plan(table *t, const fk_plan_info *p) {
     table_number(t, p->issue_us, "%s", "");
     table_number(t, p->smem_us, "%s", "");
     table_number(t, p->hbm_us, "%s", "");
+    table_number(t, p->l2_us, "%s", "");
     table_text(t, p->reason);
 }
 

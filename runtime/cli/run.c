@@ -1,37 +1,13 @@
-/* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. */
-#include "check.h"
-#include "cli.h"
+/* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. For the backward
+ * pass dO in, too, and dQ, dK and dV out: the forward pass runs first, for O and lse. */
 #include "output.h"
-#include "tensors.h"
+#include "run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-
-typedef struct run {
-    /* what is asked */
-    const char *q, *k, *v, *o, *lse, *device, *plan_for, *cache_dir;
-    cli_planning planning;
-    option_ints random;
-    int layout, dtype, out_dtype;
-    bool check, no_cache, json;
-    int64_t repeat;
-    double softmax_scale;
-    fk_problem problem;
-    char spelling[FK_MAX_SPELLING];
-    /* what is held */
-    tensors host;
-    fk_context *context;
-    fk_kernel *kernel;
-    void *dq, *dk, *dv, *dout, *dlse, *workspace;
-    /* what is found */
-    fk_device_info runs, planned;
-    fk_kernel_info info;
-    double median_ms, tflops; /* NaN until timed */
-    check result;             /* ratio is NaN until checked */
-} run;
 
 /* ---- input -------------------------------------------------------------------------------------------- */
 
@@ -42,24 +18,38 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
 }
 
-static cli_exit check_usage(const run *r) {
-    const char *const inputs[] = {r->q, r->k, r->v};
-    const bool files = r->q || r->k || r->v;
-    if (files && r->random.count) return cli_fail(CLI_USAGE, "run: --random excludes --q, --k and --v");
-    if (!r->random.count && !(r->q && r->k && r->v))
-        return cli_fail(CLI_USAGE, "run: %s is missing; give --q, --k and --v, or --random %s",
-                        !r->q   ? "--q"
-                        : !r->k ? "--k"
-                                : "--v",
-                        "B,HQ,HKV,SQ,SK");
+static const char *const option_name[NUM_TENSORS] = {"--q",  "--k",  "--v",  "-o",  "--lse",
+                                                     "--do", "--dq", "--dk", "--dv"};
+
+static bool is_input(int which) {
+    return which <= TENSOR_V || which == TENSOR_DOUT;
+}
+
+static cli_exit check_inputs(const run *r, int count) {
+    for (int i = 0; i < NUM_TENSORS; i++) {
+        if (i >= count && r->path[i])
+            return cli_fail(CLI_USAGE, "run: %s belongs to bwd; the spelling is %s", option_name[i], r->spelling);
+        if (!is_input(i)) continue;
+        if (r->path[i] && r->random.count) return cli_fail(CLI_USAGE, "run: --random excludes --q, --k, --v and --do");
+        if (i < count && !r->path[i] && !r->random.count)
+            return cli_fail(CLI_USAGE, "run: %s is missing; give --q, --k%s, or --random %s", option_name[i],
+                            count > TENSOR_DOUT ? ", --v and --do" : " and --v", "B,HQ,HKV,SQ,SK");
+    }
     for (int i = 0; i < 5 && r->random.count; i++)
         if (r->random.value[i] < 1)
             return cli_fail(CLI_USAGE, "run: --random: number %d is 0; at least 1 is needed", i + 1);
-    if (same_file(r->o, r->lse)) return cli_fail(CLI_USAGE, "run: -o and --lse name one file, %s", r->o);
-    for (int i = 0; i < 3; i++)
-        if (same_file(r->o, inputs[i]) || same_file(r->lse, inputs[i]))
-            return cli_fail(CLI_USAGE, "run: an output would overwrite the input %s", inputs[i]);
     return CLI_OK;
+}
+
+static cli_exit check_usage(const run *r) {
+    const cli_exit code = check_inputs(r, r->problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
+    for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
+        for (int j = 0; j < NUM_TENSORS && !is_input(i); j++) {
+            if (i == j || !same_file(r->path[i], r->path[j])) continue;
+            if (is_input(j)) return cli_fail(CLI_USAGE, "run: an output would overwrite the input %s", r->path[j]);
+            return cli_fail(CLI_USAGE, "run: %s and %s name one file, %s", option_name[i], option_name[j], r->path[i]);
+        }
+    return code;
 }
 
 static cli_exit read_problem(run *r, char *const *words, int num_words) {
@@ -71,10 +61,12 @@ static cli_exit read_problem(run *r, char *const *words, int num_words) {
 }
 
 static cli_exit load(run *r) {
-    const cli_exit code = r->random.count ? tensors_draw(&r->random, &r->problem, r->layout, &r->host)
-                                          : tensors_read(r->q, r->k, r->v, &r->problem, r->layout, &r->host);
-    if (code == CLI_OK) r->host.args.softmax_scale = (float)r->softmax_scale;
-    return code;
+    cli_exit code = r->random.count ? tensors_draw(&r->random, &r->problem, r->layout, &r->host)
+                                    : tensors_read(r->path, &r->problem, r->layout, &r->host);
+    if (code != CLI_OK) return code;
+    r->host.args.softmax_scale = (float)r->softmax_scale;
+    const uint64_t seed = r->random.count > 5 ? (uint64_t)r->random.value[5] : 0;
+    return arrays_load(&r->array, &r->problem, r->random.count > 0, seed, &r->host.args, &r->arrays);
 }
 
 /* ---- device ------------------------------------------------------------------------------------------- */
@@ -96,30 +88,42 @@ static fk_status open_kernel(run *r) {
     return status;
 }
 
-/* O goes over too: it is NaN there, so an element that the kernel leaves out shows. */
+/* Results go over too: they are NaN there, so an element that the kernel leaves out shows. */
 static fk_status upload(run *r, fk_args *args) {
-    const struct {
-        void **device;
-        const void *host;
-        size_t bytes;
-    } parts[] = {{&r->dq, r->host.q, r->host.q_bytes},
-                 {&r->dk, r->host.k, r->host.k_bytes},
-                 {&r->dv, r->host.v, r->host.v_bytes},
-                 {&r->dout, r->host.o, r->host.o_bytes},
-                 {&r->dlse, r->host.lse, r->host.lse_bytes}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        fk_status status = fk_device_malloc(r->context, parts[i].bytes, parts[i].device);
-        if (status == FK_OK) status = fk_copy_to_device(r->context, *parts[i].device, parts[i].host, parts[i].bytes);
+    for (int i = 0; i < r->host.count; i++) {
+        fk_status status = fk_device_malloc(r->context, r->host.bytes[i], &r->device_data[i]);
+        if (status == FK_OK)
+            status = fk_copy_to_device(r->context, r->device_data[i], r->host.data[i], r->host.bytes[i]);
         if (status != FK_OK) return status;
     }
     *args = r->host.args;
-    args->q = r->dq;
-    args->k = r->dk;
-    args->v = r->dv;
-    args->o = r->dout;
-    args->lse = r->dlse;
-    const size_t bytes = fk_kernel_workspace(r->kernel, args);
-    return bytes ? fk_device_malloc(r->context, bytes, &r->workspace) : FK_OK;
+    tensors_point(args, r->device_data, r->host.count);
+    const fk_status status = arrays_upload(&r->arrays, r->context, args);
+    if (status != FK_OK) return status;
+    r->workspace_bytes = fk_kernel_workspace(r->kernel, args);
+    return r->workspace_bytes ? fk_device_malloc(r->context, r->workspace_bytes, &r->workspace) : FK_OK;
+}
+
+static fk_status download(run *r) {
+    fk_status status = FK_OK;
+    for (int i = 0; i < r->host.count && status == FK_OK; i++)
+        if (!is_input(i))
+            status = fk_copy_from_device(r->context, r->host.data[i], r->device_data[i], r->host.bytes[i]);
+    return status;
+}
+
+/* O and lse of the backward pass. */
+static fk_status run_forward(run *r, const fk_args *args) {
+    fk_problem forward = r->problem;
+    fk_kernel *kernel = NULL;
+    forward.op = FK_FORWARD;
+    forward.deterministic = forward.grad = 0;
+    cli_progress("the forward pass, for o and lse");
+    fk_status status = fk_kernel_create(r->context, &forward, &kernel);
+    if (status == FK_OK) status = fk_execute(kernel, args, NULL, 0, NULL);
+    if (status == FK_OK) status = fk_synchronize(r->context, NULL);
+    fk_kernel_destroy(kernel);
+    return status;
 }
 
 static double now_ms(void) {
@@ -132,7 +136,7 @@ static fk_status launch(const run *r, const fk_args *args, int64_t times, double
     const double start = now_ms();
     fk_status status = FK_OK;
     for (int64_t i = 0; i < times && status == FK_OK; i++)
-        status = fk_execute(r->kernel, args, r->workspace, fk_kernel_workspace(r->kernel, args), NULL);
+        status = fk_execute(r->kernel, args, r->workspace, r->workspace_bytes, NULL);
     if (status == FK_OK) status = fk_synchronize(r->context, NULL);
     *ms = (now_ms() - start) / (double)times;
     return status;
@@ -167,8 +171,9 @@ static fk_status count_tflops(run *r) {
     if (status != FK_OK) return status;
     const double all = (double)tiles.empty + (double)tiles.partial + (double)tiles.full;
     const double visible = all > 0 ? ((double)tiles.full + 0.5 * (double)tiles.partial) / all : 0;
+    const int d = r->problem.head_dim, dv = r->problem.head_dim_v;
     const double flop = 2.0 * (double)a->batch * (double)a->num_heads_q * (double)a->seqlen_q * (double)a->seqlen_k *
-                        (r->problem.head_dim + r->problem.head_dim_v);
+                        (r->problem.op == FK_BACKWARD ? 3 * d + 2 * dv : d + dv);
     r->tflops = flop * visible / (r->median_ms * 1e9);
     return FK_OK;
 }
@@ -178,165 +183,45 @@ static fk_status execute(run *r) {
     double ms = 0;
     fk_status status = upload(r, &args);
     cli_progress("running on %s", r->runs.name);
+    if (status == FK_OK && r->problem.op == FK_BACKWARD) status = run_forward(r, &args);
     if (status == FK_OK) status = launch(r, &args, 1, &ms);
     cli_progress("%s", "");
-    if (status == FK_OK) status = fk_copy_from_device(r->context, r->host.o, r->dout, r->host.o_bytes);
-    if (status == FK_OK) status = fk_copy_from_device(r->context, r->host.lse, r->dlse, r->host.lse_bytes);
+    if (status == FK_OK) status = download(r);
     if (status == FK_OK && r->repeat > 0) status = measure(r, &args);
     if (status == FK_OK && r->repeat > 0) status = count_tflops(r);
     return status;
 }
 
 static void close_all(run *r) {
-    void *const memory[] = {r->dq, r->dk, r->dv, r->dout, r->dlse, r->workspace};
-    for (size_t i = 0; r->context && i < sizeof memory / sizeof memory[0]; i++)
-        fk_device_free(r->context, memory[i]);
+    for (int i = 0; r->context && i < NUM_TENSORS; i++)
+        fk_device_free(r->context, r->device_data[i]);
+    if (r->context) fk_device_free(r->context, r->workspace);
+    arrays_free(&r->arrays, r->context);
     fk_kernel_destroy(r->kernel);
     fk_context_destroy(r->context);
     tensors_free(&r->host);
-}
-
-/* ---- the story ---------------------------------------------------------------------------------------- */
-
-static void print_store(const run *r) {
-    struct stat st;
-    if (r->info.from_store)
-        printf("Store     %s\n", r->info.store_path);
-    else if (r->no_cache)
-        printf("Store     off\n");
-    else if (r->info.store_path[0] && stat(r->info.store_path, &st) == 0)
-        printf("Store     written (%s before): %s\n", r->info.store_note, r->info.store_path);
-    else
-        printf("Store     nothing written: %s\n", r->info.store_note);
-}
-
-static void print_kernel(const run *r) {
-    const fk_image_info *i = &r->info.image;
-    char smem[CLI_QUANTITY], bytes[CLI_QUANTITY];
-    if (r->info.from_store && r->info.lookup_ms > 0)
-        printf("Kernel    from the store in %.1f ms, %.0f times faster than the %.0f ms that compiling took\n",
-               r->info.lookup_ms, i->compile_ms / r->info.lookup_ms, i->compile_ms);
-    else
-        printf("Kernel    compiled in %.0f ms by %s\n", i->compile_ms, i->compiler);
-    printf("          %s: ", i->target);
-    if (i->registers > 0) printf("%d registers, %d bytes spilled, ", i->registers, i->spill_bytes);
-    printf("%s shared memory, %d threads a block, image %s\n", cli_bytes(i->smem_dynamic + i->smem_static, smem),
-           i->threads, cli_bytes((double)i->image_bytes, bytes));
-    print_store(r);
-}
-
-/* The candidates, once more: a kernel remembers its plan, not what it was chosen from. */
-static fk_status print_choice(const run *r) {
-    const fk_plan_options how = cli_plan_options(&r->planning);
-    fk_plan_info *plans = NULL;
-    size_t count = 0;
-    char live[32];
-    snprintf(live, sizeof live, "cuda:%d", r->planned.ordinal);
-    const fk_status status =
-        fk_plan_list(&r->problem, r->planned.ordinal < 0 ? r->planned.key : live, &how, &plans, &count);
-    if (status == FK_OK) cli_print_choice("          ", plans, count, &r->info.plan, &how.shape);
-    fk_free(plans);
-    return status;
-}
-
-static fk_status print_story(const run *r) {
-    const fk_args *a = &r->host.args;
-    printf("Problem   %s\n", r->spelling);
-    printf("          batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld, softmax_scale %g\n",
-           (long long)a->batch, (long long)a->num_heads_q, (long long)a->num_heads_kv, (long long)a->seqlen_q,
-           (long long)a->seqlen_k, r->softmax_scale > 0 ? r->softmax_scale : 1 / sqrt(r->problem.head_dim));
-    printf("Device    %s", fk_context_is_emulator(r->context) ? "emulator on the CPU" : r->runs.name);
-    printf(", planned for %s\n", r->planned.name);
-    printf("Plan      family %s with sm_%d primitives\n", r->info.plan.family, r->info.plan.sm);
-    cli_print_plan("          ", &r->problem, &r->info.plan, &r->planned);
-    const fk_status status = print_choice(r);
-    if (status == FK_OK) print_kernel(r);
-    return status;
-}
-
-static void print_timing(const run *r) {
-    if (isnan(r->median_ms)) return;
-    if (fk_context_is_emulator(r->context))
-        printf("Time      %.1f ms on the emulator: it says nothing about any GPU\n", r->median_ms);
-    else
-        printf("Time      %.4f ms, %.1f TFLOP/s (median of %lld; the FLOP that the mask leaves)\n", r->median_ms,
-               r->tflops, (long long)r->repeat);
-}
-
-static bool print_json(const run *r) {
-    static const table_column columns[] = {
-        {NULL, "spelling", false},
-        {NULL, "device", false},
-        {NULL, "planned_for", false},
-        {NULL, "target", false},
-        {NULL, "store_path", false},
-        {NULL, "store_note", false},
-        {NULL, "key", false},
-        {NULL, "from_store", false},
-        {NULL, "emulator", false},
-        {NULL, "block_m", true},
-        {NULL, "block_n", true},
-        {NULL, "warps", true},
-        {NULL, "stages", true},
-        {NULL, "registers", true},
-        {NULL, "spill_bytes", true},
-        {NULL, "smem_bytes", true},
-        {NULL, "lookup_ms", true},
-        {NULL, "load_ms", true},
-        {NULL, "compile_ms", true},
-        {NULL, "median_ms", true},
-        {NULL, "tflops", true},
-        {NULL, "max_abs", true},
-        {NULL, "max_abs_eager", true},
-        {NULL, "frobenius", true},
-        {NULL, "frobenius_eager", true},
-        {NULL, "lse_max_abs", true},
-        {NULL, "lse_max_abs_eager", true},
-        {NULL, "not_finite", true},
-        {NULL, "ratio", true},
-    };
-    const fk_plan_info *p = &r->info.plan;
-    const fk_image_info *i = &r->info.image;
-    const check *c = &r->result;
-    const char *const texts[] = {r->spelling,        r->runs.name,       r->planned.name, i->target,
-                                 r->info.store_path, r->info.store_note, i->key};
-    const double numbers[] = {
-        p->block_m,         p->block_n,      p->warps,          p->stages,        i->registers,
-        i->spill_bytes,     i->smem_dynamic, r->info.lookup_ms, r->info.load_ms,  i->compile_ms,
-        r->median_ms,       r->tflops,       c->max_abs.kernel, c->max_abs.eager, c->frobenius.kernel,
-        c->frobenius.eager, c->lse.kernel,   c->lse.eager,      (double)c->wrong, c->ratio};
-    table *t = table_create(columns, sizeof columns / sizeof columns[0]);
-    for (size_t n = 0; n < sizeof texts / sizeof texts[0]; n++)
-        table_text(t, texts[n]);
-    table_bool(t, r->info.from_store, "");
-    table_bool(t, fk_context_is_emulator(r->context), "");
-    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++)
-        table_number(t, r->check || n < 12 ? numbers[n] : (double)NAN, "%s", "");
-    const bool good = table_print_json_object(t, stdout);
-    table_destroy(t);
-    return good;
 }
 
 /* ---- the verb ----------------------------------------------------------------------------------------- */
 
 static cli_exit perform(run *r) {
     cli_exit code = load(r);
-    if (code == CLI_OK) code = output_try(r->o);
-    if (code == CLI_OK) code = output_try(r->lse);
+    for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
+        if (!is_input(i)) code = output_try(r->path[i]);
     if (code != CLI_OK) return code;
     fk_status status = open_kernel(r);
-    if (status == FK_OK && !r->json) status = print_story(r);
+    if (status == FK_OK && !r->json) status = run_print_story(r);
     fflush(stdout);
     if (status == FK_OK) status = execute(r);
     if (status != FK_OK) return cli_fail_status(status);
-    if (!r->json) print_timing(r);
-    code = tensors_write(&r->host, &r->problem, r->o, r->lse, r->out_dtype == 1);
-    if (code == CLI_OK && !r->json && (r->o || r->lse))
-        printf("Wrote     %s%s%s\n", r->o ? r->o : "", r->o && r->lse ? ", " : "", r->lse ? r->lse : "");
+    if (!r->json) run_print_timing(r);
+    code = tensors_write(&r->host, &r->problem, r->path, r->out_dtype == 1);
+    for (int i = 0; i < NUM_TENSORS && code == CLI_OK && !r->json; i++)
+        if (r->path[i] && !is_input(i)) printf("Wrote     %s\n", r->path[i]);
     if (code == CLI_OK && r->check) code = check_result(&r->host, &r->problem, &r->result);
     if (code != CLI_OK) return code;
     if (r->check && !r->json) check_print(&r->result);
-    if (r->json && !print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
+    if (r->json && !run_print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
     if (r->check && !(r->result.ratio <= CHECK_MAX_RATIO))
         return cli_fail(CLI_CHECK_FAILED, "check: the error is %.3g times that of the eager reference; %g is the limit",
                         r->result.ratio, CHECK_MAX_RATIO);
@@ -349,14 +234,22 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     run r = {.device = "auto", .planning = CLI_PLANNING_INIT, .random = {5, 6, 0, {0}}, .dtype = -1};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
-        option_text("--q", "Q.npy", &r.q, "[batch, seqlen_q, heads_q, head_dim] of <f2, <f4, or <u2 (bfloat16 bits)"),
-        option_text("--k", "K.npy", &r.k, "[batch, seqlen_k, heads_kv, head_dim]"),
-        option_text("--v", "V.npy", &r.v, "[batch, seqlen_k, heads_kv, head_dim_v]"),
+        option_text("--q", "Q.npy", &r.path[TENSOR_Q],
+                    "[batch, seqlen_q, heads_q, head_dim] of <f2, <f4, or <u2 (bfloat16 bits)"),
+        option_text("--k", "K.npy", &r.path[TENSOR_K], "[batch, seqlen_k, heads_kv, head_dim]"),
+        option_text("--v", "V.npy", &r.path[TENSOR_V], "[batch, seqlen_k, heads_kv, head_dim_v]"),
         option_numbers("--random", "B,HQ,HKV,SQ,SK[,SEED]", &r.random, 0, FK_MAX_SEQLEN,
                        "standard normal q, k and v of these sizes instead"),
-        option_text("-o", "O.npy", &r.o, "write the output: <f2, or <u2 for bf16"),
-        option_text("--lse", "LSE.npy", &r.lse, "write log-sum-exp: [batch, heads_q, seqlen_q] of <f4, natural log"),
-        option_choice("--out-dtype", "TYPE", &r.out_dtype, out_dtypes, "of O.npy: same (default) or f32"),
+        option_list("--array", "NAME=FILE.npy", &r.array,
+                    "a declared array, <f4 or <i4; may be given for each; with --random those of\nfloats are drawn"),
+        option_text("-o", "O.npy", &r.path[TENSOR_O], "write the output: <f2, or <u2 for bf16"),
+        option_text("--lse", "LSE.npy", &r.path[TENSOR_LSE],
+                    "write log-sum-exp: [batch, heads_q, seqlen_q] of <f4, natural log"),
+        option_text("--do", "DO.npy", &r.path[TENSOR_DOUT], "bwd: the gradient of the output, of its shape"),
+        option_text("--dq", "DQ.npy", &r.path[TENSOR_DQ], "bwd: write the gradient of Q; --dk and --dv likewise"),
+        option_text("--dk", "DK.npy", &r.path[TENSOR_DK], "bwd"),
+        option_text("--dv", "DV.npy", &r.path[TENSOR_DV], "bwd"),
+        option_choice("--out-dtype", "TYPE", &r.out_dtype, out_dtypes, "of written tensors: same (default) or f32"),
         option_choice("--layout", "LAYOUT", &r.layout, layouts, "of all tensors: bshd (default) or bhsd"),
         option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16 or bf16, instead of the spelling's"),
         option_real("--softmax-scale", "X", &r.softmax_scale, 0, 3e38, "default, and 0: 1 / sqrt(head_dim)"),
@@ -374,8 +267,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&r.planning);
-    code = check_usage(&r);
-    if (code == CLI_OK) code = read_problem(&r, argv, argc);
+    code = read_problem(&r, argv, argc);
+    if (code == CLI_OK) code = check_usage(&r);
     if (code == CLI_OK) code = perform(&r);
     close_all(&r);
     return code;

@@ -1,29 +1,46 @@
-/* The host side of `run`: Q, K, V from files or drawn, O and lse to files. Everything is 16-bit in the problem's dtype
- * and contiguous in the layout asked for, so that args describes host and device alike but for the pointers. */
+/* The host side of `run`: inputs from files or drawn, results to files. Everything but lse is 16-bit in the problem's
+ * dtype and contiguous in the layout asked for, so that args describes host and device alike but for the pointers. */
 #ifndef FK_CLI_TENSORS_H
 #define FK_CLI_TENSORS_H
 
 #include "cli.h"
 
+/* Those from TENSOR_DOUT on: in the backward pass. */
+typedef enum tensor {
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_O,
+    TENSOR_LSE,
+    TENSOR_DOUT,
+    TENSOR_DQ,
+    TENSOR_DK,
+    TENSOR_DV,
+    NUM_TENSORS
+} tensor;
+
 typedef struct tensors {
     fk_args args; /* host pointers */
     int layout;   /* fk_layout */
-    size_t q_bytes, k_bytes, v_bytes, o_bytes, lse_bytes;
-    uint16_t *q, *k, *v, *o;
-    float *lse;
+    int count;    /* TENSOR_DOUT, or NUM_TENSORS */
+    void *data[NUM_TENSORS];
+    size_t bytes[NUM_TENSORS];
 } tensors;
 
-/** Reads three .npy files and checks them against the problem and each other. On failure the reason is on stderr and
- *  nothing is held. */
-cli_exit tensors_read(const char *q_path, const char *k_path, const char *v_path, const fk_problem *problem, int layout,
-                      tensors *out);
+/** Reads .npy files and checks them against the problem and each other; `path`: of Q, K, V and, for the backward pass,
+ *  DOUT. On failure the reason is on stderr and nothing is held. */
+cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout, tensors *out);
 /** Draws from the standard normal distribution; shape: batch, heads_q, heads_kv, seqlen_q, seqlen_k[, seed]. The same
  *  values on every machine with the same libm. */
 cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, tensors *out);
+/** `count` such values. */
+void tensors_draw_normal(uint64_t seed, float *out, int64_t count);
 void tensors_free(tensors *t);
 
-/** Writes O (in the problem's dtype, or float32) and lse; a null path is skipped. Both files appear, or neither. */
-cli_exit tensors_write(const tensors *t, const fk_problem *problem, const char *o_path, const char *lse_path,
+/** Points args at `count` tensors. */
+void tensors_point(fk_args *args, void *const data[NUM_TENSORS], int count);
+/** Writes results (in the problem's dtype, or float32); null paths are skipped. All files appear, or none. */
+cli_exit tensors_write(const tensors *t, const fk_problem *problem, const char *const path[NUM_TENSORS],
                        bool as_float32);
 
 #endif

@@ -46,22 +46,36 @@ typedef struct fk_emu_table {
     unsigned int (*smem_base)(void);
     unsigned int (*ld_shared_u32)(unsigned int addr);
     void (*st_shared_u32)(unsigned int addr, unsigned int value);
+    void (*ld_shared_f32x2)(void *value, unsigned int addr);
     void (*ld_shared_v4)(void *value, unsigned int addr);
     void (*st_shared_v4)(unsigned int addr, const void *value);
     void (*ld_global_v4)(void *value, const void *p);
     void (*st_global_v4)(void *p, const void *value);
+    void (*red_add_f32)(float *p, float value);
+    void (*red_add_f32x2)(float *p, float a, float b);
+    unsigned int (*ld_acquire_u32)(const unsigned int *p);
+    void (*st_release_u32)(unsigned int *p, unsigned int value);
+    void (*red_release_add_u32)(unsigned int *p, unsigned int value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);
     unsigned int (*pack_fp16)(float lo, float hi);
     unsigned int (*pack_bf16)(float lo, float hi);
+    float (*unpack_fp16)(unsigned int half);
 } fk_emu_table;
+
+/* One kernel of an image. */
+typedef struct fk_emu_entry {
+    const char *name;
+    unsigned long long param_bytes;
+    void (*run)(const void *params); /* one thread of the kernel */
+} fk_emu_entry;
 
 /* What a kernel image exports under the name fk_emu_kernel. */
 typedef struct fk_emu_exports {
-    unsigned long long param_bytes;
     void (*bind)(const fk_emu_table *engine);
-    void (*entry)(const void *params); /* one thread of the kernel */
+    const fk_emu_entry *entries;
+    unsigned long long num_entries;
     const char *compiler;
 } fk_emu_exports;
 

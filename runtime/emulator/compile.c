@@ -79,11 +79,14 @@ static bool write_file(int dir, const char *name, const char *const *parts, cons
     return fclose(f) == 0 && good;
 }
 
-static bool write_sources(int dir, const char *text, const char *entry) {
-    char tail[256];
-    const int n = snprintf(tail, sizeof tail, "\n#line 1 \"emulator\"\nFK_EMU_EXPORT(%s)\n", entry);
+static bool write_sources(int dir, const char *text, const char *const *entries, size_t num_entries) {
+    char list[768] = "", tail[1024];
+    size_t used = 0;
+    for (size_t i = 0; i < num_entries && used < sizeof list; ++i)
+        used += (size_t)snprintf(list + used, sizeof list - used, "FK_EMU_ENTRY(%s) ", entries[i]);
+    const int n = snprintf(tail, sizeof tail, "\n#line 1 \"emulator\"\nFK_EMU_EXPORT(%s)\n", list);
     const fk_embedded_file *abi = embedded(ABI), *header = embedded(HEADER);
-    if (n < 0 || (size_t)n >= sizeof tail || !abi || !header) return false;
+    if (used >= sizeof list || !abi || !header) return false;
     return write_file(dir, ABI, &abi->text, &abi->size, 1) &&
            write_file(dir, HEADER, &header->text, &header->size, 1) &&
            write_file(dir, SOURCE, (const char *const[]){text, tail}, (const size_t[]){strlen(text), (size_t)n}, 2);
@@ -162,14 +165,14 @@ static char *read_file(int dir, const char *name, size_t extra, size_t *size) {
 }
 
 /* The work between the making and the removal of the directory. */
-static fk_status compile_in(int dir, const char *path, const char *text, const char *entry, bool sanitize, void **image,
-                            size_t *size, char compiler[96], fk_error *err) {
+static fk_status compile_in(int dir, const char *path, const char *text, const char *const *entries, size_t num_entries,
+                            bool sanitize, void **image, size_t *size, char compiler[96], fk_error *err) {
     char program[4096];
     size_t log_size = 0, bytes_size = 0;
     int exit_code = 0;
     fk_status status = find_compiler(program, sizeof program, err);
     if (status != FK_OK) return status;
-    if (dir < 0 || !write_sources(dir, text, entry))
+    if (dir < 0 || !write_sources(dir, text, entries, num_entries))
         return fk_fail(err, FK_IO, "emulator: cannot write to %s: %s", path, strerror(errno));
     status = run_compiler(program, path, sanitize, &exit_code, err);
     if (status != FK_OK) return status;
@@ -189,8 +192,9 @@ static fk_status compile_in(int dir, const char *path, const char *text, const c
     return FK_OK;
 }
 
-fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_options *options, void **image, size_t *size,
-                         double *compile_ms, char compiler[96], fk_error *err) {
+fk_status fk_emu_compile(const char *text, const char *const *entries, size_t num_entries,
+                         const fk_emu_options *options, void **image, size_t *size, double *compile_ms,
+                         char compiler[96], fk_error *err) {
     static const char *const names[] = {ABI, HEADER, SOURCE, IMAGE, LOG};
     const double start = fk_now_ms();
     const bool sanitize = options && options->sanitize;
@@ -205,7 +209,7 @@ fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_optio
     if (n < 0 || (size_t)n >= sizeof path || !mkdtemp(path))
         return fk_fail(err, FK_IO, "emulator: cannot make the directory %s: %s", path, strerror(errno));
     const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const fk_status status = compile_in(dir, path, text, entry, sanitize, image, size, compiler, err);
+    const fk_status status = compile_in(dir, path, text, entries, num_entries, sanitize, image, size, compiler, err);
     for (size_t i = 0; dir >= 0 && i < sizeof names / sizeof *names; ++i)
         unlinkat(dir, names[i], 0);
     if (dir >= 0) close(dir);

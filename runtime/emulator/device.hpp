@@ -226,6 +226,11 @@ inline uint4 ld_shared_v4(unsigned int addr) {
     fk_emu_engine->ld_shared_v4(&v, addr);
     return v;
 }
+inline float2 ld_shared_f32x2(unsigned int addr) {
+    float2 v;
+    fk_emu_engine->ld_shared_f32x2(&v, addr);
+    return v;
+}
 inline uint4 ld_global_v4(const void *p) {
     uint4 v;
     fk_emu_engine->ld_global_v4(&v, p);
@@ -233,6 +238,24 @@ inline uint4 ld_global_v4(const void *p) {
 }
 inline void st_global_v4(void *p, uint4 v) {
     fk_emu_engine->st_global_v4(p, &v);
+}
+
+/* Adds to global memory, atomic and in no order. */
+inline void red_add_f32(float *p, float v) {
+    fk_emu_engine->red_add_f32(p, v);
+}
+inline void red_add_f32x2(float *p, float a, float b) {
+    fk_emu_engine->red_add_f32x2(p, a, b);
+}
+/* Words by which blocks wait for each other. A load lets the other threads run, so that a loop around it ends. */
+inline unsigned int ld_acquire_u32(const unsigned int *p) {
+    return fk_emu_engine->ld_acquire_u32(p);
+}
+inline void st_release_u32(unsigned int *p, unsigned int v) {
+    fk_emu_engine->st_release_u32(p, v);
+}
+inline void red_release_add_u32(unsigned int *p, unsigned int v) {
+    fk_emu_engine->red_release_add_u32(p, v);
 }
 
 inline void ldmatrix_x4(unsigned int (&r)[4], unsigned int addr) {
@@ -270,6 +293,24 @@ inline unsigned int pack_bf16(float lo, float hi) {
     return fk_emu_engine->pack_bf16(lo, hi);
 }
 
+inline float2 unpack_fp16(unsigned int v) {
+    return {fk_emu_engine->unpack_fp16(v & 0xffffu), fk_emu_engine->unpack_fp16(v >> 16)};
+}
+inline float2 unpack_bf16(unsigned int v) {
+    return {fk_emu_bits<float>(v << 16), fk_emu_bits<float>(v & 0xffff0000u)};
+}
+
+/* prmt: the four bytes that the selector's nibbles name; nibble 8 + n is the highest bit of byte n in every bit. */
+inline unsigned int byte_permute(unsigned int a, unsigned int b, unsigned int selector) {
+    const unsigned long long bytes = (unsigned long long)b << 32 | a;
+    unsigned int r = 0;
+    for (unsigned int n = 0; n < 4; ++n) {
+        const unsigned int nibble = selector >> 4 * n & 15, byte = bytes >> 8 * (nibble & 7) & 255;
+        r |= (nibble < 8 ? byte : byte & 128 ? 255u : 0u) << 8 * n;
+    }
+    return r;
+}
+
 /* ex2.approx.ftz: subnormal operands and results are zero. */
 inline float ex2(float x) {
     const float y = exp2f(x);
@@ -284,7 +325,7 @@ inline float lg2(float x) {
     return log2f(fabsf(x) < 0x1p-126f ? 0.0f * x : x);
 }
 
-/* ---- what the image exports: the text appended to the kernel's calls this with its entry --------------- */
+/* ---- what the image exports: the text appended to the kernel's calls this with its entries ------------- */
 
 template <class Params> constexpr unsigned long long fk_emu_param_bytes(void (*)(Params)) {
     return sizeof(Params);
@@ -292,17 +333,20 @@ template <class Params> constexpr unsigned long long fk_emu_param_bytes(void (*)
 template <class Params> inline void fk_emu_call(void (*entry)(Params), const void *params) {
     entry(*(const Params *)params);
 }
+template <auto ENTRY> inline void fk_emu_run(const void *params) {
+    fk_emu_call(ENTRY, params);
+}
 #ifdef __clang__
 #define FK_EMU_COMPILER __VERSION__
 #else
 #define FK_EMU_COMPILER "GCC " __VERSION__
 #endif
-#define FK_EMU_EXPORT(ENTRY)                                                                                           \
+#define FK_EMU_ENTRY(ENTRY) {#ENTRY, fk_emu_param_bytes(ENTRY), fk_emu_run<ENTRY>},
+#define FK_EMU_EXPORT(...)                                                                                             \
     static void fk_emu_bind(const fk_emu_table *engine) {                                                              \
         fk_emu_engine = engine;                                                                                        \
     }                                                                                                                  \
-    static void fk_emu_entry(const void *params) {                                                                     \
-        fk_emu_call(ENTRY, params);                                                                                    \
-    }                                                                                                                  \
-    extern "C" __attribute__((visibility("default"))) const fk_emu_exports fk_emu_kernel = {                           \
-        fk_emu_param_bytes(ENTRY), fk_emu_bind, fk_emu_entry, FK_EMU_COMPILER_MARK FK_EMU_COMPILER};
+    static const fk_emu_entry fk_emu_entries[] = {__VA_ARGS__};                                                        \
+    extern "C" __attribute__((visibility("default")))                                                                  \
+    const fk_emu_exports fk_emu_kernel = {fk_emu_bind, fk_emu_entries, sizeof fk_emu_entries / sizeof *fk_emu_entries, \
+                                          FK_EMU_COMPILER_MARK FK_EMU_COMPILER};

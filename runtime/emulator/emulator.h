@@ -17,6 +17,8 @@ typedef struct fk_emu_options {
     bool poison;      /**< shared memory starts as 0xff bytes (NaN) in each block, not as zeros */
     bool check_races; /**< report unordered accesses to shared memory, and reads of copies in flight */
     bool sanitize;    /**< fk_emu_compile: with -fsanitize=address,undefined; needs a library built with ASan */
+    bool in_order;    /**< blocks start in the order of the grid, whatever the seed: for kernels in which a block waits
+                           for earlier ones, which only that order lets end */
 } fk_emu_options;
 
 /** Sums over all blocks of a launch. */
@@ -24,17 +26,19 @@ typedef struct fk_emu_stats {
     uint64_t mma;                /**< tensor-core instructions, of a warp */
     uint64_t global_load_bytes;  /**< by ld_global_v4 and cp_async_16; plain pointer reads are not seen */
     uint64_t global_store_bytes; /**< by st_global_v4 */
+    uint64_t global_add_bytes;   /**< by red_add_f32 and red_add_f32x2 */
     uint64_t smem_wavefronts;    /**< passes through the banks that ldmatrix, ld, st and cp.async take */
     uint64_t smem_conflicts;     /**< of these, beyond what an access without bank conflicts takes */
 } fk_emu_stats;
 
-/** Compiles `text`, whose kernel is `entry`, to the bytes of a host shared object.
+/** Compiles `text`, whose kernels are `entries`, to the bytes of a host shared object.
  *  The compiler is $FLASHKILN_CXX, else the first of c++, g++ and clang++ in PATH.
  *  @param image    malloc'ed; the caller's
  *  @param compiler receives its name and version
  *  @return FK_NO_COMPILER; FK_COMPILE_FAILED with the compiler's log; FK_IO; FK_UNSUPPORTED (sanitize) */
-fk_status fk_emu_compile(const char *text, const char *entry, const fk_emu_options *options, void **image, size_t *size,
-                         double *compile_ms, char compiler[96], fk_error *err);
+fk_status fk_emu_compile(const char *text, const char *const *entries, size_t num_entries,
+                         const fk_emu_options *options, void **image, size_t *size, double *compile_ms,
+                         char compiler[96], fk_error *err);
 
 /** Loads the bytes (a memfd, dlopened). @return FK_CHECK_FAILED: not an image of this library's
  *  version, so compile again; FK_IO */
@@ -45,19 +49,19 @@ typedef struct fk_emu_grid {
     uint32_t x, y, z; /**< CUDA's limits: x below 2^31, y and z at most 65,535; fewer than 2^32 blocks in all */
 } fk_emu_grid;
 
-/** Runs a grid of blocks of `threads` (a multiple of 32, at most 1024) and returns when all are done. Blocks run on
- *  $FLASHKILN_EMU_THREADS OS threads (default: one per core, at most 16); results do not depend on their number. Any
- *  thread may launch. A fault ends the launch; memory then holds what was written so far.
+/** Runs a grid of the kernel `entry`, in blocks of `threads` (a multiple of 32, at most 1024) and returns when all are
+ * done. Blocks run on $FLASHKILN_EMU_THREADS OS threads (default: one per core, at most 16); results do not depend on
+ * their number. Any thread may launch. A fault ends the launch; memory then holds what was written so far.
  *  @param params      the kernel's parameter, `param_bytes` of it
  *  @param smem_bytes  dynamic shared memory, at most 1 MiB
  *  @param options     null = all zero
  *  @param stats       receives counts; may be null (counting costs about a third more time)
  *  @return FK_BAD_ARGUMENT; FK_LAUNCH_FAILED: the kernel faulted, and one sentence says which block and thread did what
  */
-fk_status fk_emu_launch_grid(const fk_emu_image *image, const void *params, size_t param_bytes, fk_emu_grid grid,
-                             uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_emu_stats *stats,
-                             fk_error *err);
-/** fk_emu_launch_grid of {grid_x, 1, 1} without stats. */
+fk_status fk_emu_launch_grid(const fk_emu_image *image, const char *entry, const void *params, size_t param_bytes,
+                             fk_emu_grid grid, uint32_t threads, size_t smem_bytes, const fk_emu_options *options,
+                             fk_emu_stats *stats, fk_error *err);
+/** fk_emu_launch_grid of the image's first kernel on {grid_x, 1, 1}, without stats. */
 fk_status fk_emu_launch(const fk_emu_image *image, const void *params, size_t param_bytes, uint32_t grid_x,
                         uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_error *err);
 

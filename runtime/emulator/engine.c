@@ -35,6 +35,10 @@ static void st_shared_u32(unsigned int addr, unsigned int value) {
     memcpy(write_shared(addr, 4, "st_shared_u32"), &value, 4);
 }
 
+static void ld_shared_f32x2(void *value, unsigned int addr) {
+    memcpy(value, read_shared(addr, 8, "ld_shared_f32x2"), 8);
+}
+
 static void ld_shared_v4(void *value, unsigned int addr) {
     memcpy(value, read_shared(addr, 16, "ld_shared_v4"), 16);
 }
@@ -68,6 +72,10 @@ static unsigned int pack_bf16(float lo, float hi) {
     return fk_bf16_from_float(lo) | (unsigned int)fk_bf16_from_float(hi) << 16;
 }
 
+static float unpack_fp16(unsigned int half) {
+    return fk_fp16_to_float((uint16_t)half);
+}
+
 const fk_emu_table fk_emu_engine_table = {
     .self = self,
     .syncthreads = fk_emu_syncthreads,
@@ -77,13 +85,20 @@ const fk_emu_table fk_emu_engine_table = {
     .smem_base = smem_base,
     .ld_shared_u32 = ld_shared_u32,
     .st_shared_u32 = st_shared_u32,
+    .ld_shared_f32x2 = ld_shared_f32x2,
     .ld_shared_v4 = ld_shared_v4,
     .st_shared_v4 = st_shared_v4,
     .ld_global_v4 = ld_global_v4,
     .st_global_v4 = st_global_v4,
+    .red_add_f32 = fk_red_add_f32,
+    .red_add_f32x2 = fk_red_add_f32x2,
+    .ld_acquire_u32 = fk_ld_acquire_u32,
+    .st_release_u32 = fk_st_release_u32,
+    .red_release_add_u32 = fk_red_release_add_u32,
     .cp_async_16 = fk_cp_async_16,
     .cp_async_commit = fk_cp_async_commit,
     .cp_async_wait = fk_cp_async_wait,
     .pack_fp16 = pack_fp16,
     .pack_bf16 = pack_bf16,
+    .unpack_fp16 = unpack_fp16,
 };

@@ -18,6 +18,7 @@ typedef struct launch {
     uint64_t stride, offset; /* the i-th block taken is (i * stride + offset) % blocks */
     atomic_uint_fast64_t next;
     atomic_bool stop;
+    bool alone; /* one OS thread runs all blocks */
 } launch;
 
 typedef struct worker {
@@ -38,11 +39,11 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-static void order_blocks(launch *l, uint64_t seed) {
-    const uint64_t n = l->blocks;
+static void order_blocks(launch *l, const fk_emu_options *options) {
+    const uint64_t n = l->blocks, seed = options->seed;
     l->stride = 1;
     l->offset = 0;
-    if (!seed) return;
+    if (!seed || options->in_order) return;
     l->offset = seed * 0x9e3779b97f4a7c15ull % n;
     l->stride = seed * 0xd1342543de82ef95ull % n;
     while (greatest_common_divisor(l->stride, n) != 1)
@@ -53,6 +54,8 @@ static void *work(void *arg) {
     worker *w = arg;
     launch *l = w->launch;
     fk_block block = *l->prototype;
+    block.stop = &l->stop;
+    block.alone = l->alone;
     fk_fault_stack signal_stack = {0};
     w->fault_at = UINT64_MAX;
     w->err.status = fk_block_init(&block, &w->err);
@@ -83,6 +86,7 @@ static void add_stats(fk_emu_stats *sum, const fk_emu_stats *s) {
     sum->mma += s->mma;
     sum->global_load_bytes += s->global_load_bytes;
     sum->global_store_bytes += s->global_store_bytes;
+    sum->global_add_bytes += s->global_add_bytes;
     sum->smem_wavefronts += s->smem_wavefronts;
     sum->smem_conflicts += s->smem_conflicts;
 }
@@ -90,13 +94,14 @@ static void add_stats(fk_emu_stats *sum, const fk_emu_stats *s) {
 static fk_status run_grid(const fk_block *prototype, fk_emu_stats *stats, fk_error *err) {
     launch l = {.prototype = prototype};
     l.blocks = (uint64_t)prototype->grid.x * prototype->grid.y * prototype->grid.z;
-    order_blocks(&l, prototype->options.seed);
+    order_blocks(&l, &prototype->options);
     const uint32_t n = count_workers(l.blocks);
     worker *workers = calloc(n, sizeof *workers);
     if (!workers) return fk_fail(err, FK_NO_MEMORY, "emulator: no memory for %u OS threads", n);
     fk_faults_catch();
     for (uint32_t i = 0; i < n; ++i)
         workers[i].launch = &l;
+    l.alone = n == 1;
     for (uint32_t i = 1; i < n; ++i) /* fewer OS threads than asked for only cost time */
         workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
     work(&workers[0]);
@@ -116,12 +121,12 @@ static fk_status run_grid(const fk_block *prototype, fk_emu_stats *stats, fk_err
     return status;
 }
 
-static fk_status check_sizes(const fk_emu_image *image, size_t param_bytes, const fk_emu_grid *grid, uint32_t threads,
+static fk_status check_sizes(const fk_emu_entry *entry, size_t param_bytes, const fk_emu_grid *grid, uint32_t threads,
                              size_t smem_bytes, fk_error *err) {
     const uint32_t size[3] = {grid->x, grid->y, grid->z}, limit[3] = {INT32_MAX, 65535, 65535};
-    if (param_bytes != image->exports->param_bytes)
+    if (param_bytes != entry->param_bytes)
         return fk_fail(err, FK_BAD_ARGUMENT, "param_bytes is %zu, the kernel takes %llu", param_bytes,
-                       image->exports->param_bytes);
+                       entry->param_bytes);
     for (int i = 0; i < 3; ++i)
         if (size[i] == 0 || size[i] > limit[i])
             return fk_fail(err, FK_BAD_ARGUMENT, "grid.%c is %u, must be 1 to %u", "xyz"[i], size[i], limit[i]);
@@ -136,15 +141,15 @@ static fk_status check_sizes(const fk_emu_image *image, size_t param_bytes, cons
     return FK_OK;
 }
 
-fk_status fk_emu_launch_grid(const fk_emu_image *image, const void *params, size_t param_bytes, fk_emu_grid grid,
-                             uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_emu_stats *stats,
-                             fk_error *err) {
+static fk_status launch_entry(const fk_emu_entry *entry, const void *params, size_t param_bytes, fk_emu_grid grid,
+                              uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_emu_stats *stats,
+                              fk_error *err) {
     fk_emu_stats sums;
-    fk_status status = check_sizes(image, param_bytes, &grid, threads, smem_bytes, err);
+    fk_status status = check_sizes(entry, param_bytes, &grid, threads, smem_bytes, err);
     if (status != FK_OK) return status;
     fk_block *prototype = calloc(1, sizeof *prototype);
     if (!prototype) return fk_fail(err, FK_NO_MEMORY, "emulator: no memory for a launch");
-    prototype->entry = image->exports->entry;
+    prototype->entry = entry->run;
     prototype->params = params;
     if (options) prototype->options = *options;
     prototype->grid = grid;
@@ -157,8 +162,19 @@ fk_status fk_emu_launch_grid(const fk_emu_image *image, const void *params, size
     return status;
 }
 
+fk_status fk_emu_launch_grid(const fk_emu_image *image, const char *entry, const void *params, size_t param_bytes,
+                             fk_emu_grid grid, uint32_t threads, size_t smem_bytes, const fk_emu_options *options,
+                             fk_emu_stats *stats, fk_error *err) {
+    const fk_emu_exports *exports = image->exports;
+    for (unsigned long long i = 0; i < exports->num_entries; ++i)
+        if (strcmp(exports->entries[i].name, entry) == 0)
+            return launch_entry(&exports->entries[i], params, param_bytes, grid, threads, smem_bytes, options, stats,
+                                err);
+    return fk_fail(err, FK_BAD_ARGUMENT, "entry is \"%s\", which the image lacks", entry);
+}
+
 fk_status fk_emu_launch(const fk_emu_image *image, const void *params, size_t param_bytes, uint32_t grid_x,
                         uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_error *err) {
-    return fk_emu_launch_grid(image, params, param_bytes, (fk_emu_grid){grid_x, 1, 1}, threads, smem_bytes, options,
-                              NULL, err);
+    return launch_entry(&image->exports->entries[0], params, param_bytes, (fk_emu_grid){grid_x, 1, 1}, threads,
+                        smem_bytes, options, NULL, err);
 }

@@ -18,8 +18,12 @@
 // ---- pieces ----
 @ include("piece/params.cu")
 
-@ if #mask.upper + #mask.lower > 0 or mask.residual then
+@ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
 @   include("piece/interval.cu")
+
+@ end
+@ if #arrays > 0 then
+@   include("piece/array.cu")
 
 @ end
 @ include("piece/schedule.cu")
@@ -28,13 +32,29 @@
 
 @ include("piece/gemm.cu")
 
+// A warp owns rows_per_warp query rows and sees every key of a tile.
+constexpr int rows_per_warp = $(plan.rows_per_warp);
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * rows_per_warp; }
+__device__ __forceinline__ int warp_col() { return 0; }
+constexpr int m_atoms = rows_per_warp / 16; // atoms of 16 query rows
+constexpr int s_atoms = block_n / 8;        // atoms of 8 keys
+constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
+
 @ include("piece/mask.cu")
 
+@ if #score.terms > 0 then
+@   include("piece/score.cu")
+
+@ end
 @ include("piece/softmax.cu")
+
+@ include("piece/store.cu")
 
 @ include("piece/epilogue.cu")
 
-@ local q = plan.q_in_regs and "q" or "smem + smem_q"
+@ -- S = Q K^T for the warp's rows and the tile of keys.
+@ local qk_gemm = "gemm_nt<block_m, block_n, d_pad>(s, smem + smem_q, warp_row(), tile_k)"
+@ if plan.q_in_regs then qk_gemm = "gemm_nt<d_pad>(s, q, tile_k)" end
 @ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function kv_step(masked)
 @   if plan.stages == 1 then
@@ -45,7 +65,8 @@
 @     else
         copy_v.template issue<false>(tile_v, at.seqlen_k - n * block_n);
 @     end
-        qk_gemm(s, $(q), tile_k);
+        fill(s, 0.0f);
+        $(qk_gemm);
         copy_v.land(tile_v);
         __syncthreads(); // V(n) is there, and every warp is done with K(n)
         copy_k.move((next - n) * block_n);
@@ -56,7 +77,8 @@
         stage = stage_bytes - stage;
         copy_k.land(tile_k); // and V(n)
         __syncthreads();     // tile n is there, and every warp is done with the other stage
-        qk_gemm(s, $(q), tile_k);
+        fill(s, 0.0f);
+        $(qk_gemm);
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
         if (next >= tiles.begin) {
@@ -64,13 +86,16 @@
             copy_v.template issue<true>(smem + smem_v + stage, block_n);
         }
 @   end
+@   if #score.terms > 0 then
+        score_tile(s, n, p, at);
+@   end
 @   if masked == "yes" then
         mask_tile(s, n, p, at);
 @   elseif masked ~= "no" then
         if ($(masked)) mask_tile(s, n, p, at);
 @   end
-        softmax_step(s, m_i, l_i, o, p.scale_log2);
-        pv_gemm(o, s, tile_v);
+        softmax_step(s, m_i, l_i, o, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+        gemm_pn(o, s, tile_v);
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
@@ -119,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int j = 0; j < d_pad / 16; ++j) load_q(q[m][j], smem + smem_q, m, j);
+        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, d_pad>(q[m][j], smem + smem_q, warp_row(), m, j);
 @ end
 
     float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4] = {};

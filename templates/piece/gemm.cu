@@ -1,9 +1,3 @@
-// A warp owns rows_per_warp query rows: m_atoms atoms of 16. Lane = 4 g + t holds, in atom m, rows 16 m + g and + 8.
-constexpr int rows_per_warp = $(plan.rows_per_warp);
-constexpr int m_atoms = rows_per_warp / 16;
-constexpr int s_atoms = block_n / 8; // atoms of 8 keys
-constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
-
 __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 @ if arch.mma_k == 16 then
     mma_m16n8k16_$(problem.dtype)(c, a, b0, b1);
@@ -13,71 +7,125 @@ __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u3
 @ end
 }
 
-// Operand A: atom m of the warp's rows, 16 columns of Q, step j along the columns.
-__device__ __forceinline__ void load_q(u32 (&a)[4], u32 tile, int m, int j) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * rows_per_warp + lane % 16;
-    ldmatrix_x4(a, tile + fragment_offset<block_m, d_pad>(16 * m, row, j, lane / 16));
+// A warp's accumulator: M atoms of 16 rows by N atoms of 8 columns. Lane = 4 g + t holds, in atom (m, n), rows 16 m + g and
+// + 8, columns 8 n + 2 t and + 1.
+template <int M, int N> __device__ __forceinline__ void fill(float (&acc)[M][N][4], float value) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) acc[m][n][e] = value;
 }
 
-// S = Q K^T for the warp's rows and one tile of keys.
-@ if plan.q_in_regs then
-__device__ __forceinline__ void qk_gemm(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[m_atoms][d_pad / 16][4], u32 tile_k) {
-@ else
-__device__ __forceinline__ void qk_gemm(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 tile_k) {
-@ end
+// Operand A: rows row + 16 m .. + 15 of a tile, columns 16 j .. + 15.
+template <int ROWS, int COLS> __device__ __forceinline__ void load_a(u32 (&a)[4], u32 tile, int row, int m, int j) {
+    const int lane = threadIdx.x % 32;
+    ldmatrix_x4(a, tile + fragment_offset<ROWS, COLS>(16 * m, row + lane % 16, j, lane / 16));
+}
+
+// Step j of acc += A B^T; B: the 8 N rows from row_b on of a tile of B_ROWS.
+template <int B_ROWS, int COLS, int M, int N>
+__device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], const u32 (&a)[M][4], u32 tile_b, int row_b, int j) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
+    for (int n = 0; n < N; n += 2) {
+        u32 b[4]; // 16 rows x 16 columns: two atoms
+        ldmatrix_x4(b, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, j, lane / 8 % 2));
 #pragma unroll
-        for (int n = 0; n < s_atoms; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = 0.0f;
-@ -- By whole panels: the steps differ in constants only, and the compiler does not fetch fragments too far ahead.
-#pragma unroll $(layout.d_pad % 64 == 0 and 4 or layout.d_pad // 16)
-    for (int j = 0; j < d_pad / 16; ++j) {
-@ if not plan.q_in_regs then
-        u32 a[m_atoms][4];
-#pragma unroll
-        for (int m = 0; m < m_atoms; ++m) load_q(a[m], tile_q, m, j);
-@ end
-#pragma unroll
-        for (int n = 0; n < s_atoms; n += 2) {
-            u32 b[4]; // 16 keys x 16 columns: two atoms of keys
-            ldmatrix_x4(b, tile_k + fragment_offset<block_n, d_pad>(8 * n, lane % 8 + lane / 16 * 8, j, lane / 8 % 2));
-#pragma unroll
-            for (int m = 0; m < m_atoms; ++m) {
-@ if plan.q_in_regs then
-                mma(s[m][n], q[m][j], b[0], b[1]);
-                mma(s[m][n + 1], q[m][j], b[2], b[3]);
-@ else
-                mma(s[m][n], a[m], b[0], b[1]);
-                mma(s[m][n + 1], a[m], b[2], b[3]);
-@ end
-            }
+        for (int m = 0; m < M; ++m) {
+            mma(acc[m][n], a[m], b[0], b[1]);
+            mma(acc[m][n + 1], a[m], b[2], b[3]);
         }
     }
 }
 
-// O += P V. The accumulator layout of P is the operand layout, so P never leaves the registers.
-__device__ __forceinline__ void pv_gemm(float (&o)[m_atoms][o_atoms][4], const float (&p)[m_atoms][s_atoms][4], u32 tile_v) {
+// acc += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS.
+// Unrolled by whole panels: their steps differ in constants only, and fragments are not fetched too far ahead.
+template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
+__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
+    constexpr int steps = COLS % 64 == 0 ? 4 : COLS / 16;
+#pragma unroll steps
+    for (int j = 0; j < COLS / 16; ++j) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m) load_a<A_ROWS, COLS>(a[m], tile_a, row, m, j);
+        gemm_nt_step<B_ROWS, COLS>(acc, a, tile_b, row_b, j);
+    }
+}
+
+// The same with A in registers, fetched by load_a.
+template <int COLS, int M, int N>
+__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], const u32 (&a)[M][COLS / 16][4], u32 tile_b) {
+#pragma unroll
+    for (int j = 0; j < COLS / 16; ++j) {
+        u32 step[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) step[m][e] = a[m][j][e];
+        gemm_nt_step<8 * N, COLS>(acc, step, tile_b, 0, j);
+    }
+}
+
+// Step j of acc += A B; B: columns of a tile of B_ROWS x COLS, from atom col_b on, transposed on the way.
+// SHORT: the last of the warps that share the columns may find less than N atoms.
+template <int B_ROWS, int COLS, bool SHORT, int M, int N>
+__device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const u32 (&a)[M][4], u32 tile_b, int col_b, int j) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < block_n / 16; ++j) {
-        u32 a[m_atoms][4];
+    for (int n = 0; n < N; n += 2) {
+        if (SHORT && col_b + n >= COLS / 8) continue;
+        u32 b[4]; // 16 rows x 16 columns: two atoms
+        ldmatrix_x4_trans(b, tile_b + fragment_offset<B_ROWS, COLS>(16 * j, lane % 16, (col_b + n) / 2, lane / 16));
 #pragma unroll
-        for (int m = 0; m < m_atoms; ++m)
+        for (int m = 0; m < M; ++m) {
+            mma(acc[m][n], a[m], b[0], b[1]);
+            mma(acc[m][n + 1], a[m], b[2], b[3]);
+        }
+    }
+}
+
+// acc += P B. The accumulator layout of P is the operand layout, so P never leaves the registers.
+template <int M, int N, int K>
+__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b) {
+#pragma unroll
+    for (int j = 0; j < K / 2; ++j) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 a[m][e] = pack_$(problem.dtype)(p[m][2 * j + e / 2][e % 2 * 2], p[m][2 * j + e / 2][e % 2 * 2 + 1]);
-#pragma unroll
-        for (int n = 0; n < o_atoms; n += 2) {
-            u32 b[4]; // 16 keys x 16 columns, transposed on the way
-            ldmatrix_x4_trans(b, tile_v + fragment_offset<block_n, dv_pad>(16 * j, lane % 16, n / 2, lane / 16));
-#pragma unroll
-            for (int m = 0; m < m_atoms; ++m) {
-                mma(o[m][n], a[m], b[0], b[1]);
-                mma(o[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
+        gemm_nn_step<8 * K, 8 * N, false>(acc, a, tile_b, 0, j);
     }
 }
+@ if problem.op == "bwd" then
+
+// acc += A B; A: the 16 M rows from `row` on of a tile of A_ROWS x B_ROWS.
+template <int A_ROWS, int B_ROWS, int COLS, bool SHORT, int M, int N>
+__device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int col_b) {
+#pragma unroll
+    for (int j = 0; j < B_ROWS / 16; ++j) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m) load_a<A_ROWS, B_ROWS>(a[m], tile_a, row, m, j);
+        gemm_nn_step<B_ROWS, COLS, SHORT>(acc, a, tile_b, col_b, j);
+    }
+}
+
+// acc += A^T B; A: the 16 M columns from `col` on of a tile of B_ROWS x A_COLS.
+template <int A_COLS, int B_ROWS, int COLS, bool SHORT, int M, int N>
+__device__ __forceinline__ void gemm_tn(float (&acc)[M][N][4], u32 tile_a, int col, u32 tile_b, int col_b) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (int j = 0; j < B_ROWS / 16; ++j) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+            ldmatrix_x4_trans(a[m], tile_a + fragment_offset<B_ROWS, A_COLS>(16 * j, lane / 16 * 8 + lane % 8, col / 16 + m,
+                                                                             lane / 8 % 2));
+        gemm_nn_step<B_ROWS, COLS, SHORT>(acc, a, tile_b, col_b, j);
+    }
+}
+@ end

@@ -1,3 +1,6 @@
+@ -- A CTA owns one tile of queries and walks over tiles of keys; in backward the other way round.
+@ local own, walk, own_block, walk_block = "q", "k", "block_m", "block_n"
+@ if problem.op == "bwd" then own, walk, own_block, walk_block = "k", "q", "block_n", "block_m" end
 @ -- Brings the variables that the mask reads into scope, as ints or as intervals of one point.
 @ local function scalars(form)
 @   local type, open, close = "int", "", ""
@@ -11,28 +14,34 @@
     const $(type) $(name .. form) = $(open)p.mask_value[$(i - 1)]$(close);
 @   end
 @ end
-// The key tiles of this CTA: [begin, end) may hold a key that one of its rows sees; among them [full_begin, full_end)
-// hold only keys that every row sees, and carry no mask.
+// The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
+// pairs are, and these tiles carry no mask.
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
 __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at) {
-    i64 any_lo = 0, any_hi = at.seqlen_k - 1; // keys that some row may see
-    i64 all_lo = any_lo, all_hi = any_hi;     // keys that every row sees, as far as the bounds go
+    i64 any_lo = 0, any_hi = at.seqlen_$(walk) - 1; // $(walk) that may be paired with some $(own) of the tile
+@ if problem.op == "fwd" then
+    i64 all_lo = any_lo, all_hi = any_hi; // and with every one, as far as the bounds go
+@ else
+    // And with every one. Queries past the end have lse = inf, hence p = 0; but for a key past the end p = 2^-lse may overflow,
+    // and dQ multiplies it by a key of zeros: a tile with such keys is masked throughout.
+    i64 all_lo = any_lo, all_hi = at.k_last - at.k_first == block_n - 1 ? 0x7fffffff : -1;
+@ end
 @ if #mask.upper + #mask.lower > 0 then
-    const Interval q_iv = {at.q_first, at.q_last};
+    const Interval $(own)_iv = {at.$(own)_first, at.$(own)_last};
 @   scalars("_iv")
 @   for _, bound in ipairs(mask.upper) do
     {
-        const Interval bound = $(bound); // k <= bound
+        const Interval bound = $(bound); // $(walk) <= bound
         any_hi = min(any_hi, bound.hi);
         all_hi = min(all_hi, bound.lo);
     }
 @   end
 @   for _, bound in ipairs(mask.lower) do
     {
-        const Interval bound = $(bound); // k >= bound
+        const Interval bound = $(bound); // $(walk) >= bound
         any_lo = max(any_lo, bound.lo);
         all_lo = max(all_lo, bound.hi);
     }
@@ -40,10 +49,10 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
     TileRange tiles = {0, 0, 0, 0};
     if (any_lo > any_hi) return tiles;
-    tiles.begin = int(any_lo / block_n);
-    tiles.end = int(any_hi / block_n) + 1;
-    tiles.full_begin = int(min(max((all_lo + block_n - 1) / block_n, i64(tiles.begin)), i64(tiles.end)));
-    tiles.full_end = int(max(min((all_hi + 1) / block_n, i64(tiles.end)), i64(tiles.full_begin)));
+    tiles.begin = int(any_lo / $(walk_block));
+    tiles.end = int(any_hi / $(walk_block)) + 1;
+    tiles.full_begin = int(min(max((all_lo + $(walk_block) - 1) / $(walk_block), i64(tiles.begin)), i64(tiles.end)));
+    tiles.full_end = int(max(min((all_hi + 1) / $(walk_block), i64(tiles.end)), i64(tiles.full_begin)));
     return tiles;
 }
 
@@ -57,8 +66,8 @@ struct TileScan {
 
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int word, const TileRange &tiles, const Params &p, const Where &at) {
     const int n = 32 * word + threadIdx.x % 32;
-    const Interval q_iv = {at.q_first, at.q_last};
-    const Interval k_iv = {i64(n) * block_n, min(i64(n) * block_n + block_n, i64(at.seqlen_k)) - 1};
+    const Interval $(own)_iv = {at.$(own)_first, at.$(own)_last};
+    const Interval $(walk)_iv = {i64(n) * $(walk_block), min(i64(n) * $(walk_block) + $(walk_block), i64(at.seqlen_$(walk))) - 1};
 @   scalars("_iv")
     const Interval keep = $(mask.residual);
     scan.word = word;
@@ -78,7 +87,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int n, const TileRange 
 }
 
 @ end
-// Sets the scores of unseen keys of tile n to -inf.
+// Sets the scores of unseen pairs of tile n to -inf.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32;
 @ scalars("")
@@ -86,25 +95,35 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int q = opaque(at.q_first) + threadIdx.x / 32 * rows_per_warp + 16 * m + 8 * r + lane / 4;
+            const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
+            const int $(own) = $(mask.reads and "min(row, at.seqlen_" .. own .. " - 1)" or "row");
+@ if problem.op == "fwd" then
             int k_max = at.seqlen_k - 1;
+@ else
+            int q_max = row < at.seqlen_k ? 0x7fffffff : -1;
+@ end
 @ for _, bound in ipairs(mask.upper_at) do
-            k_max = min(k_max, $(bound));
+            $(walk)_max = min($(walk)_max, $(bound));
 @ end
 @ if #mask.lower_at > 0 then
-            int k_min = 0;
+            int $(walk)_min = 0;
 @   for _, bound in ipairs(mask.lower_at) do
-            k_min = max(k_min, $(bound));
+            $(walk)_min = max($(walk)_min, $(bound));
 @   end
+@ end
+@ if mask.residual and mask.reads then
+            const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
-                const int k = n * block_n + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
-                bool keep = k <= k_max;
+                const int $(walk) = n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+                bool keep = $(walk) <= $(walk)_max;
 @ if #mask.lower_at > 0 then
-                keep = keep && k >= k_min;
+                keep = keep && $(walk) >= $(walk)_min;
 @ end
-@ if mask.residual then
+@ if mask.residual and mask.reads then
+                keep = keep & residual_keep(min($(walk), at.seqlen_$(walk) - 1)); // no branch, so that reads are made once
+@ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end
                 if (!keep) s[m][i / 2][2 * r + i % 2] = NEG_INF;

@@ -3,8 +3,8 @@
 // eight rows of an 8x8 matrix fall into different banks.
 template <int ROWS, int COLS> __device__ __forceinline__ u32 tile_offset(int row, int chunk) {
     constexpr int wide = COLS / 64 * 8; // chunks in panels of 64
-    if (chunk < wide) return (chunk / 8) * (ROWS * 128) + row * 128 + (((chunk ^ row) & 7) << 4);
-    if (COLS % 64 >= 32 && chunk < wide + 4)
+    if (COLS % 64 == 0 || chunk < wide) return (chunk / 8) * (ROWS * 128) + row * 128 + (((chunk ^ row) & 7) << 4);
+    if (COLS % 64 >= 32 && (COLS % 32 == 0 || chunk < wide + 4))
         return ROWS * wide * 16 + row * 64 + (((chunk ^ (row >> 1)) & 3) << 4);
     constexpr int narrow = COLS / 32 * 4; // chunks before the panel of 16
     return ROWS * narrow * 16 + row * 32 + (((chunk ^ (row >> 2)) & 1) << 4);
@@ -18,15 +18,29 @@ template <int COLS> __device__ __forceinline__ u32 tile_pitch(int chunk) {
 // As tile_offset, for chunk 2 j + half of row row_0 + lane_row, where row_0 (a multiple of 8) and j are known at compile time: what
 // depends on the lane does not depend on row_0, and on j only through an XOR of the address.
 template <int ROWS, int COLS> __device__ __forceinline__ u32 fragment_offset(int row_0, int lane_row, int j, int half) {
-    if (j < COLS / 64 * 4)
+    if (COLS % 64 == 0 || j < COLS / 64 * 4)
         return j / 4 * (ROWS * 128) + row_0 * 128 + ((lane_row * 128 + (((half ^ lane_row) & 7) << 4)) ^ (j % 4 << 5));
-    if (j < COLS / 32 * 2)
+    if (COLS % 32 == 0 || j < COLS / 32 * 2)
         return ROWS * (COLS / 64 * 128) + row_0 * 64 + ((lane_row * 64 + (((half ^ (lane_row >> 1)) & 3) << 4)) ^ (j % 2 << 5));
     return ROWS * (COLS / 32 * 64) + row_0 * 32 + lane_row * 32 + (((half ^ (lane_row >> 2)) & 1) << 4);
 }
 
+@ if problem.op == "bwd" then
+// As tile_offset, for chunk first + n of row row_0 + lane_row, where row_0 (a multiple of 8) and n < N are known at compile time,
+// N is a power of two and first a multiple of it; COLS is 16, 32 or a multiple of 64.
+template <int ROWS, int COLS, int N> __device__ __forceinline__ u32 chunk_offset(int row_0, int lane_row, int first, int n) {
+    constexpr int chunks = COLS < 64 ? COLS / 8 : 8, pitch = chunks * 16; // of a panel
+    const int swizzle = (COLS == 16 ? lane_row >> 2 : COLS == 32 ? lane_row >> 1 : lane_row) & (chunks - 1);
+    const u32 base = first / chunks * (ROWS * pitch) + lane_row * pitch + ((first % chunks ^ swizzle) << 4);
+    return (base ^ (n % chunks << 4)) + n / chunks * (ROWS * pitch) + row_0 * pitch;
+}
+
+@ end
 __device__ constexpr int lanes_for(int chunks) { return chunks <= 2 ? 2 : chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32; }
 
+@ -- Without asynchronous copies a tile waits in registers between issue and land, under the products of the tile before; in
+@ -- backward, where the accumulators leave no room for it, it goes straight on.
+@ local staged = not arch.async_copy and problem.op == "fwd"
 // Copies tiles of a matrix in global memory. The threads share a row in groups of the least power of two that covers its
 // 16-byte chunks; each keeps the address of its own first chunk, which moves with the tile.
 template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
@@ -48,7 +62,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
         }
         __device__ __forceinline__ u32 pass(int i) const { return first[i % period] + i / period * (period * step) * pitch; }
     };
-@ if not arch.async_copy then
+@ if staged then
     uint4 staged[passes]; // no asynchronous copy here: the tile waits in registers between issue and land
 @ end
 
@@ -57,6 +71,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
     }
 
     __device__ __forceinline__ void move(int rows) { src += rows * row_stride; }
+    __device__ __forceinline__ void seek(const Element *matrix, int row) { src = TileCopy(matrix + row * row_stride, row_stride).src; }
 
     // Starts the copy; rows from num_rows on and padding columns become zero. WHOLE: the caller knows that all rows exist.
     template <bool WHOLE> __device__ __forceinline__ void issue(u32 tile, int num_rows) {
@@ -72,8 +87,10 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
                 const bool valid = in_memory && (WHOLE || row < num_rows);
 @ if arch.async_copy then
                 if (has_row(row)) cp_async_16(to.pass(i), from, valid);
-@ else
+@ elseif staged then
                 staged[i] = valid && has_row(row) ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
+@ else
+                if (has_row(row)) st_shared_v4(to.pass(i), valid ? ld_global_v4(from) : make_uint4(0, 0, 0, 0));
 @ end
                 from += pass_stride;
             }
@@ -87,7 +104,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct TileCopy {
     template <int IN_FLIGHT = 0> __device__ __forceinline__ void land(u32 tile) {
 @ if arch.async_copy then
         cp_async_wait<IN_FLIGHT>();
-@ else
+@ elseif staged then
         if (!has_chunk()) return;
         const Destination to(tile);
 #pragma unroll

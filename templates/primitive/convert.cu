@@ -31,3 +31,17 @@ template <class T> __device__ __forceinline__ T opaque(T x) {
     else asm volatile("" : "+r"(x));
     return x;
 }
+@ if problem.op == "bwd" then
+
+@   if problem.dtype == "fp16" then
+__device__ __forceinline__ float2 unpack_fp16(u32 v) {
+    float2 r;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(r.x), "=f"(r.y) : "r"(v));
+    return r;
+}
+@   else
+__device__ __forceinline__ float2 unpack_bf16(u32 v) {
+    return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u));
+}
+@   end
+@ end

@@ -113,7 +113,7 @@ static bool is_plain(const fk_expr *e, const fk_expr_env *env) {
     const double b = e->arg[0] && e->arg[1] ? fk_expr_eval(e->arg[1], env) : 1;
     if ((e->op == OP_DIV || e->op == OP_MOD) && b == 0) return false;
     if ((e->op == OP_SHL || e->op == OP_SHR) && (b < 0 || b > 31)) return false;
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (!is_plain(e->arg[i], env)) return false;
     }
     return true;

@@ -136,6 +136,41 @@ static void derivatives_read_well(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* The derivative by one element; equal indices are one element, others are others. */
+static void derivatives_by_an_element_read_well(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *array;
+        size_t count;
+        const char *read[2], *derivative[2];
+    } rows[] = {
+        {"s - w[h][q] * abs(q + diag - k)", "w", 1, {"w[h][q]"}, {"-float(abs(q + diag - k))"}},
+        {"s + bias[0][h][q][k]", "bias", 1, {"bias[0][h][q][k]"}, {"1.0"}},
+        {"w[h][q] * w[h][q] * s", "w", 1, {"w[h][q]"}, {"(w[h][q] + w[h][q]) * s"}},
+        {"w[h][q] * w[h][k]", "w", 2, {"w[h][q]", "w[h][k]"}, {"w[h][k]", "w[h][q]"}},
+        {"s + w[h][id[k]]", "w", 1, {"w[h][id[k]]"}, {"1.0"}},
+        {"s * 2", "w", 0, {NULL}, {NULL}},
+    };
+    fk_expr_pool *pool = fk_expr_pool_create();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        const fk_expr *e = parse(pool, rows[i].text), *read[2], *d = NULL;
+        assert_int_equal(fk_expr_find_reads(e, rows[i].array, read, 2), rows[i].count);
+        assert_int_equal(fk_expr_find_reads(e, rows[i].array, NULL, 0) >= rows[i].count, true);
+        for (size_t j = 0; j < rows[i].count; ++j) {
+            assert_prints(read[j], FK_EXPR_C, rows[i].read[j]);
+            assert_int_equal(fk_expr_differentiate_read(pool, e, read[j], &d, NULL), FK_OK);
+            assert_prints(d, FK_EXPR_C, rows[i].derivative[j]);
+        }
+    }
+    const fk_expr *e = parse(pool, "s + id[q]"), *read = NULL, *d = NULL;
+    fk_error err = {0};
+    assert_int_equal(fk_expr_find_reads(e, "id", &read, 1), 1);
+    assert_true(fk_expr_is_scalar(fk_expr_index(read, 0), "q") && !fk_expr_index(read, 1) && !fk_expr_index(read, 4));
+    assert_int_equal(fk_expr_differentiate_read(pool, e, read, &d, &err), FK_BAD_PROBLEM);
+    assert_non_null(strstr(err.text, "'id', which is not a float"));
+    fk_expr_pool_destroy(pool);
+}
+
 static double eval_at(const fk_expr *e, double *values, double s) {
     values[S] = s;
     const fk_expr_env env = env_of(values);
@@ -177,6 +212,7 @@ int main(void) {
         cmocka_unit_test(evaluates),
         cmocka_unit_test(evaluation_is_defined_everywhere),
         cmocka_unit_test(derivatives_read_well),
+        cmocka_unit_test(derivatives_by_an_element_read_well),
         cmocka_unit_test(derivatives_match_finite_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

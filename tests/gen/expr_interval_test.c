@@ -32,8 +32,13 @@ static const char PRELUDE[] = "#include <math.h>\n#include <stdlib.h>\n"
                               "static inline i64 max(i64 a, i64 b) { return a > b ? a : b; }\n"
                               "static inline int __popc(unsigned int x) { return __builtin_popcount(x); }\n"
                               "static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }\n"
-                              "static inline int id_at(int i) { return i % 11 * 7 % 11 - 5; }\n"
-                              "static inline bool seen_at(int i) { return i % 3 == 0; }\n";
+                              "static const int p = 0;\n"
+                              "static inline int id_at(int, int i) { return i % 11 * 7 % 11 - 5; }\n"
+                              "static inline bool seen_at(int, int i) { return i % 3 == 0; }\n";
+
+/* An array read at one index is its value; templates/piece/array.cu gives the kernels more of the kind. */
+static const char READS[] = "static inline Interval id_iv_at(int, Interval i) {\n"
+                            "    return i.lo == i.hi ? iv(id_at(p, (int)i.lo)) : iv_all();\n}\n";
 
 static void emit_expression(FILE *out, int i) {
     char *element = NULL, *interval = NULL;
@@ -58,6 +63,7 @@ static void emit_source(const char *path) {
     fputs(PRELUDE, out);
     for (int c; (c = fgetc(piece)) != EOF;)
         fputc(c, out);
+    fputs(READS, out);
     for (int i = 0; i < NUM_EXPRESSIONS; ++i)
         emit_expression(out, i);
     fclose(piece);
@@ -227,6 +233,7 @@ static void device_intervals_are_those_of_bounds(void **state) {
             const double lo = fmax(bounds.lo, INT32_MIN), hi = fmin(bounds.hi, INT32_MAX);
             if ((double)got.lo < lo || (double)got.hi > hi)
                 fail_msg("%s: device [%lld, %lld], bounds [%g, %g]", compiled.text[i], got.lo, got.hi, lo, hi);
+            if (fk_expr_uses(compiled.e[i], "id")) continue; /* the device reads what the CPU does not have */
             same += (double)got.lo == lo && (double)got.hi == hi;
             ++total;
         }

@@ -8,9 +8,9 @@
 #include <string.h>
 
 static const fk_expr_symbol RANDOM_SYMBOLS[] = {
-    {"q", FK_EXPR_INT, 0},   {"k", FK_EXPR_INT, 0},    {"h", FK_EXPR_INT, 0},   {"diag", FK_EXPR_INT, 0},
-    {"s", FK_EXPR_FLOAT, 0}, {"t", FK_EXPR_FLOAT, 0},  {"on", FK_EXPR_BOOL, 0}, {"id", FK_EXPR_INT, 1},
-    {"w", FK_EXPR_FLOAT, 2}, {"seen", FK_EXPR_BOOL, 1}};
+    {"q", FK_EXPR_INT, 0},   {"k", FK_EXPR_INT, 0},     {"h", FK_EXPR_INT, 0},     {"diag", FK_EXPR_INT, 0},
+    {"s", FK_EXPR_FLOAT, 0}, {"t", FK_EXPR_FLOAT, 0},   {"on", FK_EXPR_BOOL, 0},   {"id", FK_EXPR_INT, 1},
+    {"w", FK_EXPR_FLOAT, 2}, {"seen", FK_EXPR_BOOL, 1}, {"bias", FK_EXPR_FLOAT, 4}};
 #define NUM_RANDOM_SYMBOLS (sizeof RANDOM_SYMBOLS / sizeof *RANDOM_SYMBOLS)
 
 typedef struct random_text {
@@ -180,7 +180,7 @@ static inline bool fits_int(const fk_expr *e, const fk_expr_env *env) {
         const double value = fk_expr_eval(e, env);
         if (value < INT32_MIN || value > INT32_MAX) return false;
     }
-    for (int i = 0; i < 3 && e->arg[i]; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (!fits_int(e->arg[i], env)) return false;
     }
     return true;

@@ -36,8 +36,9 @@ static const struct {
     {"on ? q : s", "on ? q : s", "on ? q : s"},
     {"float(s)", "s", "s"},
     {"s*q", "s * q", "s * q"},
-    {"s - w[h][q+1]*abs(q+diag-k)", "s - w[h][q + 1] * abs(q + diag - k)", "s - w_at(h, q + 1) * abs(q + diag - k)"},
-    {"id[q]==id[k] && seen[k]", "id[q] == id[k] && seen[k]", "id_at(q) == id_at(k) && seen_at(k)"},
+    {"s - w[h][q+1]*abs(q+diag-k)", "s - w[h][q + 1] * abs(q + diag - k)", "s - w_at(p, h, q + 1) * abs(q + diag - k)"},
+    {"s + bias[0][h][q][k]", "s + bias[0][h][q][k]", "s + bias_at(p, 0, h, q, k)"},
+    {"id[q]==id[k] && seen[k]", "id[q] == id[k] && seen[k]", "id_at(p, q) == id_at(p, k) && seen_at(p, k)"},
     {"q/64==k/64", "q / 64 == k / 64", "q / 64 == k / 64"},
     {"(q+1)/h", "(q + 1) / h", "div_or_0(q + 1, h)"},
     {"q%(k+1)/0", "q % (k + 1) / 0", "div_or_0(mod_or_0(q, k + 1), 0)"},
@@ -71,7 +72,7 @@ static void prints_intervals(void **state) {
         {"(q - k) % 4 == 0", "iv_eq(iv_mod(iv_sub(q_iv, k_iv), iv(4)), iv(0))"},
         {"on || true", "iv_lor(on_iv, iv(1))"},
         {"s < q", "iv_maybe()"},
-        {"(s < 1 ? q : k) < id[q]", "iv_lt(iv_select(iv_maybe(), q_iv, k_iv), iv_all())"},
+        {"(s < 1 ? q : k) < id[q]", "iv_lt(iv_select(iv_maybe(), q_iv, k_iv), id_iv_at(p, q_iv))"},
         {"seen[q] == !on", "iv_eq(iv_maybe(), iv_lnot(on_iv))"},
         {"s + 1", "iv_all()"},
     };
@@ -126,7 +127,7 @@ static const struct {
 } error_rows[] = {
     {"", 1, "empty"},
     {"k <= ", 6, "expected a value, found the end"},
-    {"k <= foo + 1", 6, "unknown name 'foo'; names: q, k, h, diag, s, t, on, id[], w[][], seen[]"},
+    {"k <= foo + 1", 6, "unknown name 'foo'; names: q, k, h, diag, s, t, on, id[], w[][], seen[], bias[][][][]"},
     {"k <= sin(q)", 6, "unknown function 'sin'; names: q, k"},
     {"k <= sin(q)", 6, "functions: min max abs exp log tanh popcount float"},
     {"(k <= q", 8, "expected ')' for the '(' of column 1"},
@@ -224,10 +225,11 @@ static void predicates_are_bools(void **state) {
     };
     fk_expr_pool *pool = fk_expr_pool_create();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        static const fk_expr_wanted keep = {"keep", FK_EXPR_BOOL, "k <= q"};
         const fk_expr *e = NULL;
         fk_error err = {0};
         const fk_status status =
-            fk_expr_parse_predicate(pool, rows[i].text, RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, "keep", &e, &err);
+            fk_expr_parse_as(pool, rows[i].text, RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, &keep, &e, &err);
         assert_int_equal(status, rows[i].column ? FK_BAD_PROBLEM : FK_OK);
         assert_true((e == NULL) == (rows[i].column != 0));
         if (!rows[i].column) continue;

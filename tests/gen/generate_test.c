@@ -36,13 +36,15 @@ static const char *const spellings[] = {
     "fwd fp16 d128 window(100,0) top-left",
     "fwd fp16 d256 causal keep=\"(q - k) % 4 == 0\" window(7,7)",
     "fwd fp16 d8 keep=\"popcount(q / 64 ^ k / 64) <= 1 || h == 3\"",
+    "fwd fp16 d64 array=id:int[k][] score=\"s + id[k][q / 2]\" softcap(3.5) alibi sink document key_padding",
 };
 
 static void check_text(const fk_source *source, bool standalone) {
     const char *text = source->text;
     const size_t size = strlen(text);
     assert_true(size > 5000);
-    assert_string_equal(source->entry, "fk_forward");
+    assert_string_equal(source->kernel[0].entry, "fk_forward");
+    assert_int_equal(source->num_kernels, 1);
     assert_message(text, "extern \"C\" __global__");
     assert_message(text, "fk_forward(");
     assert_message(text, "struct Params {");
@@ -71,7 +73,7 @@ static void test_same_bytes_twice(void **state) {
                 assert_string_equal(a.text, b.text);
                 assert_string_equal(a.spelling, spellings[i]);
                 assert_memory_equal(&a.plan, &b.plan, sizeof a.plan);
-                assert_int_equal(a.threads, a.plan.warps * 32);
+                assert_int_equal(a.kernel[0].threads, a.plan.warps * 32);
                 check_text(&a, standalone);
                 fk_source_free(&a);
                 fk_source_free(&b);
@@ -126,12 +128,36 @@ static void test_longest_query_tiles_start_first(void **state) {
     static const struct {
         const char *spelling;
         int order;
-    } cases[] = {{"fwd fp16 d64 causal", 1}, {"fwd fp16 d64", 1}, {"fwd fp16 d64 keep=\"k >= q\"", -1}};
-    for (size_t i = 0; i < 3; ++i) {
+    } cases[] = {{"fwd fp16 d64 causal", 1},
+                 {"fwd fp16 d64", 1},
+                 {"fwd fp16 d64 keep=\"k >= q\"", -1},
+                 {"bwd fp16 d64 causal", -1},
+                 {"bwd fp16 d64 keep=\"k >= q\"", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_source source = must_create(cases[i].spelling, "a100", true);
         assert_int_equal(source.q_order, cases[i].order);
         fk_source_free(&source);
     }
+}
+
+/* One text, three kernels: statistics of rows, tiles, and dq from its sum. */
+static void test_backward_has_three_kernels(void **state) {
+    (void)state;
+    static const fk_grid_kind grids[] = {FK_GRID_ROWS, FK_GRID_TILES, FK_GRID_ROW_CHUNKS};
+    fk_source source = must_create("bwd bf16 d128 gqa causal", "a100", true);
+    assert_int_equal(source.num_kernels, 3);
+    assert_string_equal(source.kernel[source.main_kernel].entry, "fk_backward");
+    assert_int_equal(source.kernel[source.main_kernel].threads, source.plan.warps * 32);
+    assert_int_equal(source.kernel[source.main_kernel].smem_bytes, source.plan.smem_bytes);
+    assert_int_equal(source.d_pad, 128);
+    for (int i = 0; i < 3; ++i) {
+        char declaration[64];
+        snprintf(declaration, sizeof declaration, "%s(const __grid_constant__ Params p)", source.kernel[i].entry);
+        assert_message(source.text, declaration);
+        assert_int_equal(source.kernel[i].grid, grids[i]);
+    }
+    assert_message(source.text, "// bwd bf16 d128 gqa causal, for sm_80\n");
+    fk_source_free(&source);
 }
 
 static void test_template_errors_name_file_and_line(void **state) {
@@ -197,7 +223,7 @@ static void test_template_dir_stands_before_the_built_in(void **state) {
              "k >= q + diag - window0_left && k <= q + diag + window0_right\n"
              "int window0_left;\nint window0_right;\nuses diag;\nuses k;\nuses q;\n"
              "const Element * q true 1 iv_sub(iv_add(q_iv, diag_iv), window0_left_iv)\n",
-             source.threads, source.plan.block_m / source.plan.warps);
+             source.kernel[0].threads, source.plan.block_m / source.plan.warps);
     assert_string_equal(source.text, expected);
     fk_source_free(&source);
     temp_dir_remove(&dir);
@@ -272,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_text_holds_the_plan),
         cmocka_unit_test(test_run_time_values_do_not_change_the_text),
         cmocka_unit_test(test_longest_query_tiles_start_first),
+        cmocka_unit_test(test_backward_has_three_kernels),
         cmocka_unit_test(test_template_errors_name_file_and_line),
         cmocka_unit_test(test_template_dir_stands_before_the_built_in),
         cmocka_unit_test(test_plans_of_the_caller_are_checked),

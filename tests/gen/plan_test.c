@@ -26,7 +26,7 @@ static size_t enumerate(const char *spelling, const char *gpu, const fk_plan_opt
 }
 
 /* What must hold of every list. */
-static void check_list(const fk_plan_info *plans, size_t count, const fk_device_info *device) {
+static void check_list(const fk_plan_info *plans, size_t count, const fk_device_info *device, bool backward) {
     assert_int_equal(plans[0].legal, 1);
     for (size_t i = 0; i < count; ++i) {
         const fk_plan_info *plan = &plans[i];
@@ -48,7 +48,9 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
         assert_true(plan->ctas_per_sm * plan->warps * 32 <= device->threads_per_sm);
         assert_true(plan->registers <= 255);
         assert_true(plan->ctas_per_sm * plan->warps * 32 * plan->registers <= device->registers_per_sm);
-        assert_int_equal(plan->block_m % (16 * plan->warps), 0);
+        assert_int_equal(plan->block_m % (backward ? 16 : 16 * plan->warps), 0);
+        assert_int_equal(plan->block_n % 16, 0);
+        assert_true(backward ? plan->l2_us > 0 && plan->model_us >= plan->l2_us : plan->l2_us == 0);
     }
 }
 
@@ -59,12 +61,14 @@ static void test_every_head_dim_has_a_plan_everywhere(void **state) {
         assert_int_equal(fk_device_table(i, &device), FK_OK);
         for (int d = 8; d <= FK_MAX_HEAD_DIM; d += 8) {
             const int others[] = {8, d, FK_MAX_HEAD_DIM};
-            for (int j = 0; j < 3; ++j) {
+            for (int j = 0; j < 6; ++j) {
                 char spelling[64];
-                snprintf(spelling, sizeof spelling, "fwd fp16 d%d dv%d causal", d, others[j]);
+                const bool backward = j % 2;
+                snprintf(spelling, sizeof spelling, "%s fp16 d%d dv%d causal", backward ? "bwd" : "fwd", d,
+                         others[j / 2]);
                 fk_plan_info *plans;
                 const size_t count = enumerate(spelling, device.key, NULL, &plans);
-                check_list(plans, count, &device);
+                check_list(plans, count, &device, backward);
                 free(plans);
             }
         }
@@ -165,10 +169,10 @@ static void test_arch_files_are_read_strictly(void **state) {
         const char *file, *text, *message;
     } cases[] = {
         {"arch/sm75.lua", HEAD "{ " TILE ", block_k = 3 } } }",
-         "sm75.lua: tile 1: unknown field 'block_k'; known: block_m"},
+         "sm75.lua: tiles[1]: unknown field 'block_k'; known: block_m"},
         {"arch/sm75.lua", HEAD "{ block_m = 64 } } }",
-         "sm75.lua: tile 1: field 'block_n' is missing: must be an integer"},
-        {"arch/sm75.lua", HEAD "{ " TILE "}, 5 } }", "sm75.lua: tile 2: not a table"},
+         "sm75.lua: tiles[1]: field 'block_n' is missing: must be an integer"},
+        {"arch/sm75.lua", HEAD "{ " TILE "}, 5 } }", "sm75.lua: tiles[2]: not a table"},
         {"arch/sm75.lua", HEAD "} }", "sm75.lua: has 0 tiles: must be from 1 to 64"},
         {"arch/sm75.lua", "return { name = 'x' }", "sm75.lua: field 'family' is missing: must be text"},
         {"arch/sm75.lua", "return { name = 'x', family = 'mma', mma_k = 8.5 }",
@@ -225,7 +229,7 @@ static void test_paper_rule(void **state) {
         assert_int_equal(plans->block_m, b_r_legal);
         assert_true(b_c_legal <= b_c && (b_r_legal <= b_r || b_r_legal == 16 || b_c_legal == 16));
         plans->reason[0] = 0;
-        check_list(plans, 1, &device);
+        check_list(plans, 1, &device, false);
         free(plans);
     }
 }
@@ -269,6 +273,72 @@ static void test_model_follows_the_machine(void **state) {
     free(twice);
 }
 
+/* Backward: five products for two, at least; query heads of a group come one after the other in one CTA. */
+static void test_backward_model(void **state) {
+    (void)state;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    fk_plan_info *forward, *backward, *gqa;
+    options.shape = (fk_shape){4, 16, 16, 4096, 4096};
+    enumerate("fwd fp16 d128", "a100", &options, &forward);
+    enumerate("bwd fp16 d128", "a100", &options, &backward);
+    assert_true(backward->tensor_us > 2.499 * forward->tensor_us && backward->tensor_us < 2.501 * forward->tensor_us);
+    assert_true(backward->hbm_bytes > 2 * forward->hbm_bytes);
+    options.shape.num_heads_kv = 2;
+    enumerate("bwd fp16 d128 gqa", "a100", &options, &gqa);
+    assert_true(gqa->tensor_us > 0.999 * backward->tensor_us && gqa->tensor_us < 1.001 * backward->tensor_us);
+    free(forward);
+    free(backward);
+    free(gqa);
+    fk_plan_info *plans;
+    size_t count;
+    fk_error err;
+    const fk_problem p = problem_of("bwd fp16 d64");
+    const fk_device_info a100 = device_of("a100");
+    options = (fk_plan_options)FK_PLAN_OPTIONS_INIT;
+    options.rule = FK_RULE_PAPER;
+    assert_int_equal(fk_plan_enumerate(&p, &a100, &options, &plans, &count, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "rule is paper: must be model for bwd");
+}
+
+static const char backward_arch_text[] =
+    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, tiles = {}, backward_tiles = "
+    "{\n"
+    "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = true, ctas = 1 },\n"
+    "{ block_m = 40, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 24, warps = 1, stages = 2, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 96, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 16, block_n = 16, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
+    "{ block_m = 64, block_n = 256, warps = 4, stages = 2, q_in_regs = false, ctas = 1 } } }\n";
+
+static void test_backward_rejections_name_the_limit(void **state) {
+    (void)state;
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "arch/sm80.lua", backward_arch_text);
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_plan_info *plans;
+    const size_t count = enumerate("bwd fp16 d64", "a100", &options, &plans);
+    assert_int_equal(count, 7);
+    assert_int_equal(plans[0].block_n, 64);
+    expect_reason(plans, count, "q_in_regs 1: must be 0 in the backward pass");
+    expect_reason(plans, count, "block_m 40: must be a multiple of 16");
+    expect_reason(plans, count, "block_n 24: must be a multiple of 16");
+    expect_reason(plans, count, "block_n 96: must be a multiple of 16 keys for each of 4 rows of warps");
+    expect_reason(plans, count, "block_m 16: must be a multiple of 16 queries for each of 4 columns of warps");
+    expect_reason(plans, count, "registers: about ");
+    free(plans);
+    temp_dir_write(&dir, "arch/sm80.lua",
+                   "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true }");
+    const fk_problem p = problem_of("bwd fp16 d64");
+    const fk_device_info a100 = device_of("a100");
+    fk_plan_info plan;
+    fk_error err = {.text = ""};
+    assert_int_equal(fk_plan_best(&p, &a100, &options, &plan, &err), FK_TEMPLATE_ERROR);
+    assert_message(err.text, "sm80.lua: field 'backward_tiles' is missing: must be an array of tiles");
+    temp_dir_remove(&dir);
+}
+
 static void test_planning_long_sequences_is_quick(void **state) {
     (void)state;
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
@@ -304,6 +374,8 @@ int main(void) {
         cmocka_unit_test(test_arch_files_are_read_strictly),
         cmocka_unit_test(test_paper_rule),
         cmocka_unit_test(test_model_follows_the_machine),
+        cmocka_unit_test(test_backward_model),
+        cmocka_unit_test(test_backward_rejections_name_the_limit),
         cmocka_unit_test(test_planning_long_sequences_is_quick),
         cmocka_unit_test(test_public_list),
     };

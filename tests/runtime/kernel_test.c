@@ -101,6 +101,39 @@ static const char *builds_stores_and_launches(void) {
     return NULL;
 }
 
+/* One image, three kernels, in order on one stream; nothing is launched with a workspace that is too small. */
+static const char *backward_launches_three_kernels(void) {
+    const fk_problem p = parsed("bwd fp16 d64 causal");
+    static _Alignas(16) char more[4][2 * 100 * 4 * 64 * 2];
+    fk_args a = small_args(&p);
+    a.dout = more[0], a.dq = more[1], a.dk = more[2], a.dv = more[3];
+    fk_context *context = open_context(NULL, FK_CACHE_NORMAL);
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    void *workspace = NULL;
+    int stream;
+    EXPECT(context && fk_kernel_create(context, &p, &kernel) == FK_OK && compiles() == 1);
+    EXPECT(fk_kernel_describe(kernel, &info) == FK_OK && info.image.threads == 32 * info.plan.warps);
+    EXPECT(cuda("fake_cuda_smem_limit") == info.plan.smem_bytes && info.image.smem_dynamic == info.plan.smem_bytes);
+    const size_t bytes = fk_kernel_workspace(kernel, &a);
+    EXPECT(bytes > 0 && bytes % 256 == 0 && posix_memalign(&workspace, 256, bytes) == 0);
+    EXPECT(fk_execute(kernel, &a, workspace, bytes - 1, &stream) == FK_BAD_ARGUMENT);
+    EXPECT(strstr(fk_last_error(), "workspace_bytes") && cuda("fake_cuda_launches") == 0);
+    EXPECT(fk_execute(kernel, &a, workspace, bytes, &stream) == FK_OK);
+    EXPECT(strcmp(fake_variable("cuda.so", "fake_cuda_launched"), "fk_backward_delta fk_backward fk_backward_dq ") ==
+           0);
+    EXPECT(*(void **)fake_variable("cuda.so", "fake_cuda_stream") == &stream && cuda("fake_cuda_depth") == 0);
+    const fk_backward_params *params = fake_variable("cuda.so", "fake_cuda_params");
+    EXPECT(params->q == a.q && params->dv == a.dv && params->delta == workspace);
+    setenv("FAKE_CUDA_FAIL", "cuLaunchKernel:701", 1);
+    EXPECT(fk_execute(kernel, &a, workspace, bytes, NULL) == FK_LAUNCH_FAILED && cuda("fake_cuda_launches") == 3);
+    EXPECT(cuda("fake_cuda_depth") == 0);
+    free(workspace);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    return NULL;
+}
+
 static const char *plans_for_another_gpu(void) {
     const fk_problem p = parsed("fwd fp16 d64 causal");
     fk_context *context = open_context("t4", FK_CACHE_NORMAL);
@@ -359,6 +392,7 @@ static void all(void **state) {
     fake_build("cuda", "", "cuda.so");
     fake_build("nvrtc", "", "nvrtc.so");
     fake_run(builds_stores_and_launches);
+    fake_run(backward_launches_three_kernels);
     fake_run(plans_for_another_gpu);
     fake_run(memory_and_copies);
     fake_run(threads_compile_once);

@@ -110,7 +110,7 @@ static void bad_headers(void **state) {
     static const struct {
         const char *header, *part1, *part2;
     } cases[] = {
-        {"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 1, 8)}", "<f8", "<f2, <f4 or <u2"},
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1, 1, 8)}", "<f8", "<f2, <f4, <u2"},
         {"{'descr': '>f2', 'fortran_order': False, 'shape': (1, 1, 1, 8)}", ">f2", "dtype"},
         {"{'descr': [('x', '<f2')], 'fortran_order': False, 'shape': (1,)}", "descr", "structured"},
         {"{'descr': '<f2', 'fortran_order': True, 'shape': (1, 1, 1, 8)}", "fortran_order", "C order"},

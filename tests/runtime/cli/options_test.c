@@ -16,6 +16,7 @@ typedef struct values {
     double real;
     int choice;
     option_ints ints;
+    option_texts texts;
 } values;
 
 /* Parses into *v; words are left in `argv`. */
@@ -30,6 +31,7 @@ static bool parse(values *v, int argc, char **argv, int *num_words, char message
         option_choice("--choice", "C", &v->choice, colours, "a choice"),
         option_bytes("--bytes", &v->bytes, "a size"),
         option_numbers("--ints", "A,B[,C]", &v->ints, 0, 9, "some integers"),
+        option_list("--texts", "T", &v->texts, "some texts"),
     };
     return options_parse(options, COUNT(options), argc, argv, argv, num_words, message);
 }
@@ -54,6 +56,20 @@ static void all_kinds_are_read(void **state) {
     assert_string_equal(argv[0], "fwd");
     assert_string_equal(argv[1], "fp16");
     assert_string_equal(argv[2], "--d64");
+}
+
+static void lists_take_one_text_at_a_time(void **state) {
+    (void)state;
+    values v;
+    int words = 0;
+    char message[OPTION_MESSAGE] = "", *argv[] = {"--texts",  "a=b",      "--texts=c", "--texts=", "--texts=",
+                                                  "--texts=", "--texts=", "--texts=",  "--texts=", "--texts="};
+    assert_true(parse(&v, 3, argv, &words, message));
+    assert_int_equal(v.texts.count, 2);
+    assert_string_equal(v.texts.value[0], "a=b");
+    assert_string_equal(v.texts.value[1], "c");
+    assert_false(parse(&v, COUNT(argv), argv, &words, message));
+    assert_non_null(strstr(message, "--texts is given more than 8 times"));
 }
 
 static void what_is_not_given_keeps_its_default(void **state) {
@@ -113,6 +129,10 @@ static void spellings_join_and_regain_their_quotes(void **state) {
     assert_string_equal(out, "fwd fp16 keep=\"k <= q\"");
     assert_true(options_join_spelling(quoted, 1, out, sizeof out));
     assert_string_equal(out, "keep=\"k <= q\"");
+    words[2] = "score=s * 2";
+    assert_true(options_join_spelling(words, 3, out, sizeof out));
+    assert_string_equal(out, "fwd fp16 score=\"s * 2\"");
+    words[2] = "keep=k <= q";
     assert_true(options_join_spelling(words, 3, out, sizeof "fwd fp16 keep=\"k <= q\""));
     assert_false(options_join_spelling(words, 3, out, sizeof "fwd fp16 keep=\"k <= q\"" - 1));
 }
@@ -120,6 +140,7 @@ static void spellings_join_and_regain_their_quotes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kinds_are_read),
+        cmocka_unit_test(lists_take_one_text_at_a_time),
         cmocka_unit_test(what_is_not_given_keeps_its_default),
         cmocka_unit_test(refusals_name_option_value_and_limit),
         cmocka_unit_test(spellings_join_and_regain_their_quotes),

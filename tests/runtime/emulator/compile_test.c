@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char *const entries[] = {"fk_kernel"};
+
 static fk_status compile(const char *text, const fk_emu_options *options, fk_error *err) {
     void *bytes = NULL;
     size_t size = 0;
     double ms = 0;
     char compiler[96];
-    const fk_status status = fk_emu_compile(text, "fk_kernel", options, &bytes, &size, &ms, compiler, err);
+    const fk_status status = fk_emu_compile(text, entries, 1, options, &bytes, &size, &ms, compiler, err);
     free(bytes);
     return status;
 }
@@ -84,7 +86,7 @@ static void test_bad_images(void **state) {
     fk_error err;
     assert_int_equal(fk_emu_load("not an image", 12, &image, &err), FK_CHECK_FAILED);
     assert_int_equal(fk_emu_load("", 0, &image, &err), FK_CHECK_FAILED);
-    assert_int_equal(fk_emu_compile(PROLOGUE KERNEL "{}", "fk_kernel", NULL, &bytes, &size, &ms, compiler, &err),
+    assert_int_equal(fk_emu_compile(PROLOGUE KERNEL "{}", entries, 1, NULL, &bytes, &size, &ms, compiler, &err),
                      FK_OK);
     assert_true(ms > 0.0);
     assert_true(strstr(compiler, "GCC") || strstr(compiler, "lang"));
@@ -136,7 +138,7 @@ static void test_sanitize(void **state) {
     double ms = 0;
     char compiler[96];
     fk_error err;
-    const fk_status status = fk_emu_compile(text, "fk_kernel", &options, &bytes, &size, &ms, compiler, &err);
+    const fk_status status = fk_emu_compile(text, entries, 1, &options, &bytes, &size, &ms, compiler, &err);
 #ifdef __SANITIZE_ADDRESS__
     fk_emu_image *image = NULL;
     uint32_t *out = device_words(128);

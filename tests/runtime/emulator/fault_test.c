@@ -228,11 +228,12 @@ static void test_grid(void **state) {
         const fk_emu_options o = {.seed = seed};
         params p = {out, in, 0};
         memset(out, 0, 4096);
-        assert_int_equal(fk_emu_launch_grid(image, &p, sizeof p, grid, 32, 0, &o, NULL, &err), FK_OK);
+        assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grid, 32, 0, &o, NULL, &err), FK_OK);
         for (uint32_t i = 0; i < 1024; ++i)
             assert_int_equal(out[i], i < 5 * 3 * 7 ? 8 : 0);
         p.n = 1;
-        assert_int_equal(fk_emu_launch_grid(image, &p, sizeof p, grid, 32, 0, &o, NULL, &err), FK_LAUNCH_FAILED);
+        assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grid, 32, 0, &o, NULL, &err),
+                         FK_LAUNCH_FAILED);
         assert_non_null(strstr(err.text, "block (4, 2, 1) thread 9: st_shared_u32"));
     }
     fk_emu_unload(image);
@@ -268,7 +269,7 @@ static void test_bad_launches(void **state) {
                  {{65536, 65535, 2}, "grid is 65536 x 65535 x 2"}};
     for (size_t i = 0; i < sizeof grids / sizeof *grids; ++i) {
         fk_error err = {FK_OK, ""};
-        assert_int_equal(fk_emu_launch_grid(image, &p, sizeof p, grids[i].grid, 32, 0, NULL, NULL, &err),
+        assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grids[i].grid, 32, 0, NULL, NULL, &err),
                          FK_BAD_ARGUMENT);
         assert_non_null(strstr(err.text, grids[i].words));
     }

@@ -43,7 +43,7 @@ static inline fk_emu_image *load_entry(const char *text, const char *entry) {
     char compiler[96];
     fk_emu_image *image = NULL;
     fk_error err = {FK_OK, ""};
-    if (fk_emu_compile(text, entry, NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
+    if (fk_emu_compile(text, &entry, 1, NULL, &bytes, &size, &ms, compiler, &err) != FK_OK ||
         fk_emu_load(bytes, size, &image, &err) != FK_OK)
         fail_msg("%s", err.text);
     free(bytes);

@@ -85,7 +85,7 @@ static bool has_one(const char *text, const char *words) {
 
 /* Launches `text` under a few schedules. Each must end with a message that has one of `words`; well, if null. */
 static void expect(const char *edit, const char *text, const char *words) {
-    fk_emu_image *image = load_entry(text, source.entry);
+    fk_emu_image *image = load_entry(text, source.kernel[0].entry);
     fk_forward_params p;
     fk_grid grid;
     fk_error err = {FK_OK, ""};
@@ -95,8 +95,8 @@ static void expect(const char *edit, const char *text, const char *words) {
         o.seed = seed;
         err = (fk_error){FK_OK, ""};
         const fk_status status =
-            fk_emu_launch_grid(image, &p, sizeof p, (fk_emu_grid){grid.x, grid.y, grid.z}, (uint32_t)source.threads,
-                               (size_t)source.plan.smem_bytes, &o, NULL, &err);
+            fk_emu_launch_grid(image, source.kernel[0].entry, &p, fk_param_bytes(&kernel), (fk_emu_grid){grid.x, grid.y, grid.z},
+                               (uint32_t)source.kernel[0].threads, (size_t)source.plan.smem_bytes, &o, NULL, &err);
         if (status != (words ? FK_LAUNCH_FAILED : FK_OK) || (words && !has_one(err.text, words)))
             fail_msg("%s, sm_%d, %s, seed %d: status %d, not '%s': %s", source.spelling, source.plan.sm, edit,
                      (int)seed, status, words ? words : "no error", err.text);
@@ -176,7 +176,7 @@ static void test_global_bounds(void **state) {
     assert_true(plant("copy_v.move(n * block_n", 0, "copy_v.move(n * block_n - 40", " an allocation of "));
     assert_true(plant("smem + smem_k, at.seqlen_k", 0, "smem + smem_k, 1 + at.seqlen_k", "past an allocation"));
     assert_true(plant("*out = p.o", 0, "*out = p.o + 8", "past an allocation"));
-    assert_true(plant("q < at.seqlen_q && chunk", 0, "chunk", "past an allocation"));
+    assert_true(plant("row < num_rows && lane", 0, "lane", "past an allocation"));
     assert_true(plant("p.lse[", 0, "p.lse[1 + ", "past an allocation"));
 }
 

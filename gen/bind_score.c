@@ -1,0 +1,155 @@
+/* Scores and arrays as templates see them (docs/templates.md). */
+#include "bind.h"
+#include "lua_table.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- texts, in one order: of printing and of pushing ---- */
+
+static fk_status print(const fk_expr *e, fk_score_texts *out, fk_error *err) {
+    char *text = NULL;
+    const fk_status status = fk_expr_print(e, FK_EXPR_CUDA, &text, err);
+    if (status == FK_OK) out->text[out->count++] = text;
+    return status;
+}
+
+static fk_status print_term(const fk_score_term *term, fk_score_texts *out, fk_error *err) {
+    fk_status status = print(term->value, out, err);
+    if (status == FK_OK && term->ds) status = print(term->ds, out, err);
+    for (int i = 0; i < term->num_reads && status == FK_OK; ++i) {
+        const fk_score_read *read = &term->read[i];
+        status = print(read->derivative, out, err);
+        for (int d = 0; status == FK_OK && fk_expr_index(read->element, d); ++d)
+            status = print(fk_expr_index(read->element, d), out, err);
+    }
+    return status;
+}
+
+fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *out, fk_error *err) {
+    memset(out, 0, sizeof *out);
+    fk_status status = FK_OK;
+    for (int i = 0; i < score->num_terms && status == FK_OK; ++i)
+        status = print_term(&score->term[i], out, err);
+    for (int i = 0; i < score->num_sinks && status == FK_OK; ++i)
+        status = print_term(&score->sink[i], out, err);
+    if (status != FK_OK) fk_score_texts_free(out);
+    return status;
+}
+
+void fk_score_texts_free(fk_score_texts *texts) {
+    for (int i = 0; i < texts->count; ++i)
+        free(texts->text[i]);
+    texts->count = 0;
+}
+
+/* ---- tables ---- */
+
+/* { array = name, index = { text, ... }, derivative = text } */
+static void push_read(lua_State *L, const fk_array_list *arrays, const fk_score_read *read, char *const **text) {
+    lua_newtable(L);
+    fk_table_set_text(L, "array", arrays->decl[read->array].name);
+    fk_table_set_text(L, "derivative", *(*text)++);
+    lua_newtable(L);
+    for (int d = 0; fk_expr_index(read->element, d); ++d) {
+        lua_pushstring(L, *(*text)++);
+        lua_seti(L, -2, d + 1);
+    }
+    lua_setfield(L, -2, "index");
+    fk_lua_seal(L, "score.reads[i]", NULL);
+}
+
+static void push_terms(lua_State *L, const fk_problem_terms *terms, const fk_score_term *term, int count,
+                       char *const **text) {
+    static const char *const optional[] = {"ds", NULL};
+    lua_newtable(L);
+    for (int i = 0; i < count; ++i) {
+        lua_newtable(L);
+        fk_table_set_text(L, "value", *(*text)++);
+        if (term[i].ds) { /* absent where it is 1 */
+            const char *ds = *(*text)++;
+            if (strcmp(ds, "1.0f") != 0) fk_table_set_text(L, "ds", ds);
+        }
+        lua_newtable(L);
+        for (int j = 0; j < term[i].num_reads; ++j) {
+            push_read(L, &terms->arrays, &term[i].read[j], text);
+            lua_seti(L, -2, j + 1);
+        }
+        lua_setfield(L, -2, "reads");
+        fk_lua_seal(L, "score.terms[i]", optional);
+        lua_seti(L, -2, i + 1);
+    }
+}
+
+static bool uses(const fk_score_term *term, int count, const char *name) {
+    for (int i = 0; i < count; ++i) {
+        if (fk_expr_uses(term[i].value, name)) return true;
+    }
+    return false;
+}
+
+/* What is in the derivatives is in the values. */
+static void push_uses(lua_State *L, const fk_score_term *term, int count) {
+    lua_newtable(L);
+    for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i)
+        fk_table_set_bool(L, fk_mask_symbols[i].name, uses(term, count, fk_mask_symbols[i].name));
+    fk_lua_seal(L, "score.uses", NULL);
+}
+
+void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts) {
+    const fk_problem_score *score = &terms->score;
+    char *const *text = texts->text;
+    luaL_checkstack(L, 16, "score");
+    lua_newtable(L);
+    push_terms(L, terms, score->term, score->num_terms, &text);
+    lua_setfield(L, -2, "terms");
+    push_terms(L, terms, score->sink, score->num_sinks, &text);
+    lua_setfield(L, -2, "sinks");
+    bool reads = false;
+    for (int i = 0; i < score->num_terms; ++i)
+        reads = reads || fk_array_list_reads(&terms->arrays, score->term[i].value);
+    fk_table_set_bool(L, "reads", reads);
+    push_uses(L, score->term, score->num_terms);
+    lua_setfield(L, -2, "uses");
+    push_uses(L, score->sink, score->num_sinks);
+    lua_setfield(L, -2, "sink_uses");
+    lua_newtable(L);
+    for (int i = 0; i < score->num_params; ++i) {
+        lua_newtable(L);
+        fk_table_set_text(L, "name", score->param[i].name);
+        fk_table_set_text(L, "type", score->param[i].is_float ? "float" : "int");
+        fk_table_set_bool(L, "in_terms", uses(score->term, score->num_terms, score->param[i].name));
+        fk_table_set_bool(L, "in_sinks", uses(score->sink, score->num_sinks, score->param[i].name));
+        fk_lua_seal(L, "score.params[i]", NULL);
+        lua_seti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "params");
+    fk_lua_seal(L, "score", NULL);
+}
+
+void fk_bind_push_arrays(lua_State *L, const fk_array_list *arrays) {
+    luaL_checkstack(L, 8, "arrays");
+    lua_newtable(L);
+    for (int i = 0; i < arrays->count; ++i) {
+        const fk_array_decl *array = &arrays->decl[i];
+        char declared[FK_ARRAY_TYPE_SIZE];
+        fk_array_write_type(array, declared);
+        lua_newtable(L);
+        fk_table_set_text(L, "name", array->name);
+        fk_table_set_text(L, "declared", declared);
+        fk_table_set_text(L, "type", array->type == FK_INT32 ? "int" : "float");
+        fk_table_set_int(L, "rank", array->rank);
+        fk_table_set_bool(L, "sorted", array->sorted);
+        lua_newtable(L);
+        for (int d = 0; d < array->rank; ++d) {
+            lua_pushboolean(L, arrays->clamp[i] >> d & 1);
+            lua_seti(L, -2, d + 1);
+        }
+        lua_setfield(L, -2, "clamp");
+        fk_lua_seal(L, "arrays[i]", NULL);
+        lua_seti(L, -2, i + 1);
+    }
+}

@@ -1,0 +1,102 @@
+/* The cost model of the backward pass (FlashAttention-2, algorithm 2): a CTA owns a tile of keys and walks over tiles
+ * of queries. Warps stand in rows (of keys) and columns (of queries; one column, unless rows would be too short). One
+ * visit, in the units of model.c:
+ *     tensor   five products: 2 block_m block_n (3 d_pad + 2 dv_pad) / mma_flops
+ *     exp      block_m block_n / exp_rate: P is computed again
+ *     smem     each row of warps reads Q and dO twice, each column K and V once; dQ takes dS and K once more; where
+ * there are several columns, P and dS pass through shared memory for dV and dK l2       4 block_m d_pad bytes of fp32
+ * adds to dQ's sum, which no cache of an SM holds Two small kernels run before and after it, at the speed of HBM. */
+#include "plan.h"
+
+#include <math.h>
+
+/* Instructions (lanes) of one pair: P is a multiply-add and ex2, dS a product, half a conversion and half a store. */
+static const double PAIR_LANES = 4.5;
+static const double MASK_LANES = 4.0;
+static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
+static const double BARRIER_CLOCKS = 200.0; /* as in model.c; two for a visit, three with a single stage */
+/* Bytes that one SM adds to L2 in a clock. */
+static const double L2_ADD_RATE = 16.0;
+static const double L2_SHARE = 0.5;
+
+/* Warps share dQ's tile in rows of 16 queries and columns so that they read least (templates/piece/backward_tile.cu).
+ * Returns the bytes that they read. */
+static double dq_bytes(const fk_smem_layout *layout, int block_m, int block_n, int warps) {
+    double least = 0;
+    for (int rows = 1; rows <= warps && rows <= block_m / 16; ++rows) {
+        if (warps % rows) continue;
+        const double bytes = 2.0 * block_n * ((double)warps / rows * block_m + (double)rows * layout->d_pad);
+        if (rows == 1 || bytes < least) least = bytes;
+    }
+    return least;
+}
+
+/* Columns of a warp, in whole atoms, of an accumulator that `warps` share. */
+static int columns_of(int columns, int warps) {
+    return (columns / 16 + warps - 1) / warps * 16;
+}
+
+/* What the kernel declares: the accumulators of dK and dV stay; beside them live S and dP, or dQ's share, of at most
+ * eight 16 x 16 atoms. The last terms are what ptxas (CUDA 13.0) keeps besides, fitted as in model.c. */
+int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+    const int cols = layout->col_warps, rows = tile->block_n * cols / tile->warps;
+    const int acc_dkv = rows * (columns_of(layout->d_pad, cols) + columns_of(layout->dv_pad, cols)) / 32;
+    const int acc_s = 2 * rows * (tile->block_m / cols) / 32; /* S and dP */
+    const int atoms = tile->block_m / 16 * (layout->d_pad / 16) / tile->warps;
+    const int acc_dq = 8 * (atoms < 1 ? 1 : atoms < 8 ? atoms : 8);
+    const int operands = rows / 4 + 4; /* one step's A, one ldmatrix of B */
+    const int fixed = arch->async_copy ? 50 : 54;
+    const int ahead = cols == 1 ? 12 : 0; /* P and dS go on as operands, without a way through shared memory */
+    return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed + ahead;
+}
+
+fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+                                const fk_plan_info *plan, double partial_share) {
+    const double pairs = (double)plan->block_m * plan->block_n;
+    const int cols = layout->col_warps, rows = plan->warps / cols;
+    const double d = layout->d_pad, dv = layout->dv_pad, columns = 3 * d + 2 * dv;
+    const double tile_bytes = 2.0 * plan->block_m * (d + dv), own_bytes = 2.0 * plan->block_n * (d + dv);
+    const double shared_bytes = (cols > 1 ? 2 : 1) * 2.0 * pairs; /* dS, and P */
+    const double read_bytes = 2 * rows * tile_bytes + cols * own_bytes + (cols > 1 ? cols * shared_bytes : 0) +
+                              dq_bytes(layout, plan->block_m, plan->block_n, plan->warps);
+    const double add_bytes = 4.0 * plan->block_m * d;
+    const double mma_lanes = pairs * columns / (16.0 * 8.0 * arch->mma_k) * 32.0;
+    const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
+    const double add_lanes = add_bytes / (arch->sm >= 90 ? 8.0 : 4.0);
+    const double gemm_issue = (mma_lanes + read_bytes / 16.0 + copy_lanes + add_lanes) / device->issue_rate;
+    const double pair_issue = pairs * (PAIR_LANES + MASK_LANES * partial_share) / device->issue_rate;
+    fk_visit_cost cost = {
+        .tensor = 2.0 * pairs * columns / device->mma_flops,
+        .exp = pairs / device->exp_rate,
+        .issue = gemm_issue + pair_issue,
+        .smem = (read_bytes + tile_bytes + shared_bytes) / device->smem_rate,
+        .l2 = add_bytes / L2_ADD_RATE,
+    };
+    cost.serial = fmax(fmax(cost.tensor, cost.smem), fmax(gemm_issue, cost.l2)) + fmax(cost.exp, pair_issue) +
+                  BARRIER_CLOCKS * (plan->stages == 1 ? 3 : 2);
+    return cost;
+}
+
+/* K, V, dK and dV pass once. Q, dO, the row statistics and dQ's sum pass once if the heads that run at a time fit L2,
+ * else once for each wave over them, and never more than once for each visit. */
+void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
+                           const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
+                           double *tiles_bytes, double *around_bytes) {
+    const double heads = (double)shape->batch * (double)shape->num_heads_q, seqlen_q = (double)shape->seqlen_q;
+    const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
+    const double width = 2.0 * (p->head_dim + p->head_dim_v), sum = 4.0 * layout->d_pad;
+    const double once = kv_heads * (double)shape->seqlen_k * 2 * width;
+    const double row = width + 8 + 2 * sum; /* q, dout, lse, delta; the sum read and written */
+    const double slots = (double)device->num_sms * plan->ctas_per_sm, ctas = kv_heads * (double)tiles->num_ctas;
+    const double group = heads / kv_heads; /* query heads that one CTA goes through */
+    const double heads_at_a_time = fmin(kv_heads, ceil(slots / (double)tiles->num_ctas)) * group;
+    const double visited = ctas * group * tiles->mean_visited * plan->block_m * row;
+    double q = heads * seqlen_q * row;
+    if (heads_at_a_time * seqlen_q * row > L2_SHARE * (double)device->l2_bytes)
+        q = fmax(q, ceil(ctas / slots) * heads_at_a_time * seqlen_q * row);
+    *tiles_bytes = once + fmin(q, visited);
+    const double delta =
+        2 * 2.0 * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
+    const double dq = sum + 2.0 * p->head_dim;
+    *around_bytes = heads * seqlen_q * (delta + dq);
+}

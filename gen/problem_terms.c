@@ -1,0 +1,199 @@
+/* From the terms of a problem to expressions: files are read, params get names that are unique in the kernel, masks are
+ * conjoined to one predicate, scores stay a list with their derivatives. Causal is no special case. */
+#include "problem.h"
+#include "term.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct loader {
+    fk_expr_pool *pool;
+    fk_lua *lua; /* null: no term is named */
+    const fk_problem *p;
+    fk_term_file score[FK_MAX_SCORES], mask[FK_MAX_MASKS]; /* of the named ones */
+    fk_problem_terms *out;
+} loader;
+
+/* ---- files and arrays ---- */
+
+static fk_status load_file(loader *l, fk_term_kind kind, const char *name, int num_values, fk_term_file *out,
+                           fk_error *err) {
+    if (!name[0]) return FK_OK;
+    const fk_status status = fk_term_file_load(l->lua, kind, name, out, err);
+    if (status != FK_OK || out->num_params == num_values) return status;
+    /* a template_dir whose file differs from the built-in one */
+    return fk_fail(err, FK_TEMPLATE_ERROR, "templates/%s/%s.lua: has %d params: must have %d", fk_term_kind_name(kind),
+                   name, out->num_params, num_values);
+}
+
+static fk_status add_arrays(loader *l, const fk_array_decl *array, int count, fk_error *err) {
+    fk_status status = FK_OK;
+    for (int i = 0; i < count && status == FK_OK; ++i)
+        status = fk_array_list_add(&l->out->arrays, &array[i], err);
+    return status;
+}
+
+static fk_status load_files(loader *l, fk_error *err) {
+    const fk_problem *p = l->p;
+    fk_status status = add_arrays(l, p->array, p->num_arrays, err);
+    for (int i = 0; i < p->num_scores && status == FK_OK; ++i) {
+        status = load_file(l, FK_TERM_SCORE, p->score[i].name, p->score[i].num_values, &l->score[i], err);
+        if (status == FK_OK) status = add_arrays(l, l->score[i].array, l->score[i].num_arrays, err);
+    }
+    for (int i = 0; i < p->num_masks && status == FK_OK; ++i) {
+        status = load_file(l, FK_TERM_MASK, p->mask[i].name, p->mask[i].num_values, &l->mask[i], err);
+        if (status == FK_OK) status = add_arrays(l, l->mask[i].array, l->mask[i].num_arrays, err);
+    }
+    return status;
+}
+
+/* ---- expressions ---- */
+
+/* Renames a param of the index'th term: left -> window0_left, which is also written to `name`. */
+static fk_status rename_param(loader *l, const char *term, int index, const fk_term_param *param, const fk_expr **e,
+                              char name[48], fk_error *err) {
+    fk_expr_symbol symbol = {.type = param->is_float ? FK_EXPR_FLOAT : FK_EXPR_INT};
+    const int n = snprintf(symbol.name, sizeof symbol.name, "%s%d_%s", term, index, param->name);
+    if (n < 0 || (size_t)n >= sizeof symbol.name) {
+        return fk_fail(err, FK_TEMPLATE_ERROR, "%s: param %s: both names must be below %zu bytes together", term,
+                       param->name, sizeof symbol.name - 2);
+    }
+    memcpy(name, symbol.name, sizeof symbol.name);
+    const fk_expr *variable;
+    const fk_status status = fk_expr_parse(l->pool, symbol.name, &symbol, 1, &variable, err);
+    if (status != FK_OK) return status;
+    *e = fk_expr_substitute(l->pool, *e, param->name, variable);
+    return *e ? FK_OK : fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+}
+
+/* The expression of a file, in which params still have the file's names. */
+static fk_status parse_file(loader *l, fk_term_kind kind, const char *name, const fk_term_file *file,
+                            const fk_expr **out, fk_error *err) {
+    fk_error inner;
+    fk_status status = fk_term_parse(l->pool, kind, file->expr, file, &l->out->arrays, out, &inner);
+    if (status == FK_OK) return FK_OK;
+    if (status == FK_BAD_PROBLEM) status = FK_TEMPLATE_ERROR;
+    return fk_fail(err, status, "templates/%s/%s.lua: %.1900s", fk_term_kind_name(kind), name, inner.text);
+}
+
+static fk_status load_mask(loader *l, int index, const fk_expr **keep, fk_error *err) {
+    const fk_mask *mask = &l->p->mask[index];
+    const fk_term_file *file = &l->mask[index];
+    fk_problem_mask *out = &l->out->mask;
+    if (!mask->name[0]) return fk_term_parse(l->pool, FK_TERM_MASK, mask->expr, NULL, &l->out->arrays, keep, err);
+    fk_status status = parse_file(l, FK_TERM_MASK, mask->name, file, keep, err);
+    for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
+        fk_mask_param *param = &out->param[out->num_params++];
+        status = rename_param(l, mask->name, index, &file->param[i], keep, param->name, err);
+        param->value = mask->value[i];
+    }
+    return status;
+}
+
+static fk_status load_masks(loader *l, fk_error *err) {
+    fk_problem_mask *out = &l->out->mask;
+    fk_status status = FK_OK;
+    for (int i = 0; i < l->p->num_masks && status == FK_OK; ++i) {
+        const fk_expr *keep = NULL;
+        status = load_mask(l, i, &keep, err);
+        if (status != FK_OK) break;
+        out->keep = fk_expr_and(l->pool, out->keep, keep);
+        if (!out->keep) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+    }
+    if (status != FK_OK || !out->keep) return status;
+    fk_array_list_note(&l->out->arrays, out->keep);
+    return fk_expr_split_bounds(l->pool, out->keep, l->p->op == FK_BACKWARD ? "q" : "k", &out->split, err);
+}
+
+/* ---- scores ---- */
+
+/* Derivatives of a term's value by the elements of the arrays whose gradients are asked for. */
+static fk_status derive_arrays(loader *l, fk_score_term *term, uint32_t *found, fk_error *err) {
+    const fk_array_list *arrays = &l->out->arrays;
+    fk_status status = FK_OK;
+    for (int i = 0; i < arrays->count; ++i) {
+        if (!(l->p->grad >> i & 1)) continue;
+        const fk_expr *read[FK_MAX_SCORE_READS];
+        const size_t count = fk_expr_find_reads(term->value, arrays->decl[i].name, read, FK_MAX_SCORE_READS);
+        if (count > FK_MAX_SCORE_READS || count > (size_t)(FK_MAX_SCORE_READS - term->num_reads)) {
+            return fk_fail(err, FK_UNSUPPORTED,
+                           "grad=%s: one term reads more than %d elements whose gradients are "
+                           "asked for",
+                           arrays->decl[i].name, FK_MAX_SCORE_READS);
+        }
+        for (size_t j = 0; j < count && status == FK_OK; ++j) {
+            fk_score_read *out = &term->read[term->num_reads++];
+            out->array = i;
+            out->element = read[j];
+            status = fk_expr_differentiate_read(l->pool, term->value, read[j], &out->derivative, err);
+        }
+        if (count > 0) *found |= 1u << i;
+    }
+    return status;
+}
+
+static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err) {
+    const fk_score *score = &l->p->score[index];
+    const fk_term_file *file = &l->score[index];
+    fk_problem_score *out = &l->out->score;
+    fk_score_term *term = file->is_sink ? &out->sink[out->num_sinks++] : &out->term[out->num_terms++];
+    fk_status status =
+        score->name[0] ? parse_file(l, FK_TERM_SCORE, score->name, file, &term->value, err)
+                       : fk_term_parse(l->pool, FK_TERM_SCORE, score->expr, NULL, &l->out->arrays, &term->value, err);
+    for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
+        fk_score_param *param = &out->param[out->num_params++];
+        param->is_float = file->param[i].is_float;
+        param->value = score->value[i];
+        status = rename_param(l, score->name, index, &file->param[i], &term->value, param->name, err);
+    }
+    if (status == FK_OK && !file->is_sink) status = fk_expr_differentiate(l->pool, term->value, "s", &term->ds, err);
+    if (status == FK_OK) status = derive_arrays(l, term, found, err);
+    if (status == FK_OK) fk_array_list_note(&l->out->arrays, term->value);
+    return status;
+}
+
+static fk_status load_scores(loader *l, fk_error *err) {
+    const fk_array_list *arrays = &l->out->arrays;
+    fk_status status = FK_OK;
+    uint32_t found = 0; /* arrays whose gradients are asked for and that some term reads */
+    for (int i = 0; i < l->p->num_scores && status == FK_OK; ++i)
+        status = load_score(l, i, &found, err);
+    const uint32_t missing = (uint32_t)l->p->grad & ~found;
+    if (status != FK_OK || !missing) return status;
+    const int first = __builtin_ctz(missing);
+    return fk_fail(err, FK_BAD_PROBLEM, "grad=%s: no score term reads it",
+                   first < arrays->count ? arrays->decl[first].name : "?");
+}
+
+/* Does any term come from a file? */
+static bool has_names(const fk_problem *p) {
+    bool named = false;
+    for (int i = 0; i < p->num_scores; ++i)
+        named = named || p->score[i].name[0];
+    for (int i = 0; i < p->num_masks; ++i)
+        named = named || p->mask[i].name[0];
+    return named;
+}
+
+fk_status fk_problem_terms_load(fk_expr_pool *pool, const fk_problem *p, const char *template_dir,
+                                fk_problem_terms *out, fk_error *err) {
+    loader l = {.pool = pool, .p = p, .out = out};
+    memset(out, 0, sizeof *out);
+    fk_status status = has_names(p) ? fk_lua_open(template_dir, NULL, &l.lua, err) : FK_OK;
+    if (status == FK_OK) status = load_files(&l, err);
+    if (status == FK_OK) status = load_masks(&l, err);
+    if (status == FK_OK) status = load_scores(&l, err);
+    fk_lua_close(l.lua);
+    return status;
+}
+
+fk_status fk_problem_list_arrays(const fk_problem *p, fk_array_list *out, fk_error *err) {
+    fk_problem_terms terms;
+    loader l = {.p = p, .out = &terms};
+    memset(&terms, 0, sizeof terms);
+    fk_status status = has_names(p) ? fk_lua_open(NULL, NULL, &l.lua, err) : FK_OK;
+    if (status == FK_OK) status = load_files(&l, err);
+    fk_lua_close(l.lua);
+    if (status == FK_OK) *out = terms.arrays;
+    return status;
+}

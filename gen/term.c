@@ -1,0 +1,107 @@
+#include "term.h"
+
+#include "embedded.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const fk_expr_symbol fk_mask_symbols[FK_MASK_NUM_SYMBOLS] = {
+    {"q", FK_EXPR_INT, 0},        {"k", FK_EXPR_INT, 0},        {"b", FK_EXPR_INT, 0},    {"h", FK_EXPR_INT, 0},
+    {"seqlen_q", FK_EXPR_INT, 0}, {"seqlen_k", FK_EXPR_INT, 0}, {"diag", FK_EXPR_INT, 0},
+};
+
+const char *fk_term_kind_name(fk_term_kind kind) {
+    return kind == FK_TERM_MASK ? "mask" : "score";
+}
+
+/* ---- files ---- */
+
+enum { TERM_PATH = 64 };
+
+/* False: no file has such a name. */
+static bool term_path(fk_term_kind kind, const char *name, size_t length, char out[TERM_PATH]) {
+    if (length < 1 || length >= sizeof((fk_mask *)0)->name) return false;
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") < length) return false;
+    snprintf(out, TERM_PATH, "templates/%s/%.*s.lua", fk_term_kind_name(kind), (int)length, name);
+    return true;
+}
+
+bool fk_term_exists(fk_term_kind kind, const char *name, size_t length) {
+    char path[TERM_PATH];
+    return term_path(kind, name, length, path) && fk_template_exists(fk_template_dir(), path);
+}
+
+void fk_term_names(fk_term_kind kind, char *out, size_t size) {
+    char folder[TERM_PATH];
+    const char *dir = fk_template_dir();
+    const int length = snprintf(folder, sizeof folder, "templates/%s/", fk_term_kind_name(kind));
+    size_t used = 0;
+    out[0] = 0;
+    for (const fk_embedded_file *file = fk_embedded; file->path && used < size; ++file) {
+        if (strncmp(file->path, folder, (size_t)length) != 0) continue;
+        const char *name = file->path + length;
+        used += (size_t)snprintf(out + used, size - used, " %.*s", (int)strcspn(name, "."), name);
+    }
+    if (dir && used < size)
+        snprintf(out + used, size - used, ", and the files of %s/%s", dir, fk_term_kind_name(kind));
+}
+
+typedef struct load_call {
+    fk_term_kind kind;
+    const char *name;
+    fk_term_file *out;
+} load_call;
+
+static void load_body(lua_State *L, void *arg) {
+    const load_call *call = arg;
+    char path[TERM_PATH];
+    if (!term_path(call->kind, call->name, strlen(call->name), path) || !fk_lua_has_file(L, path)) {
+        char known[512];
+        fk_term_names(call->kind, known, sizeof known);
+        fk_lua_raise(L, FK_BAD_PROBLEM, "unknown %s \"%s\"; known:%s", fk_term_kind_name(call->kind), call->name,
+                     known);
+    }
+    fk_term_file_read(L, call->kind, path, call->out);
+}
+
+fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err) {
+    load_call call = {kind, name, out};
+    return fk_lua_call(lua, load_body, &call, err);
+}
+
+/* ---- expressions ---- */
+
+enum { MAX_SYMBOLS = FK_MASK_NUM_SYMBOLS + 1 + FK_MAX_TERM_VALUES + FK_MAX_ARRAYS };
+
+static size_t list_symbols(fk_term_kind kind, const fk_term_file *file, const fk_array_list *arrays,
+                           fk_expr_symbol out[MAX_SYMBOLS]) {
+    size_t count = FK_MASK_NUM_SYMBOLS;
+    memcpy(out, fk_mask_symbols, sizeof fk_mask_symbols);
+    if (kind == FK_TERM_SCORE && !(file && file->is_sink)) out[count++] = (fk_expr_symbol){"s", FK_EXPR_FLOAT, 0};
+    for (int i = 0; file && i < file->num_params; ++i) {
+        out[count] = (fk_expr_symbol){.type = file->param[i].is_float ? FK_EXPR_FLOAT : FK_EXPR_INT};
+        memcpy(out[count++].name, file->param[i].name, sizeof out->name);
+    }
+    for (int i = 0; i < arrays->count; ++i) {
+        const fk_array_decl *array = &arrays->decl[i];
+        out[count] =
+            (fk_expr_symbol){.type = array->type == FK_INT32 ? FK_EXPR_INT : FK_EXPR_FLOAT, .rank = array->rank};
+        memcpy(out[count++].name, array->name, sizeof out->name);
+    }
+    return count;
+}
+
+fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text, const fk_term_file *file,
+                        const fk_array_list *arrays, const fk_expr **out, fk_error *err) {
+    static const fk_expr_wanted keep = {"keep", FK_EXPR_BOOL, "k <= q"}, score = {"score", FK_EXPR_FLOAT, "s * 2"},
+                                sink = {"sink", FK_EXPR_FLOAT, "sink[h]"};
+    const bool is_sink = file && file->is_sink;
+    fk_expr_symbol symbols[MAX_SYMBOLS];
+    const size_t count = list_symbols(kind, file, arrays, symbols);
+    const fk_status status = fk_expr_parse_as(
+        pool, text, symbols, count, kind == FK_TERM_MASK ? &keep : is_sink ? &sink : &score, out, err);
+    if (status != FK_OK) return status;
+    if (is_sink && (fk_expr_uses(*out, "q") || fk_expr_uses(*out, "k")))
+        return fk_fail(err, FK_BAD_PROBLEM, "sink reads q or k: a sink is one column for all of them\n    %s", text);
+    return FK_OK;
+}

@@ -1,0 +1,51 @@
+/* What masks and scores have in common: a file of templates/mask or templates/score, or an expression of the caller's,
+ * over variables, run-time values and declared arrays. */
+#ifndef FK_GEN_TERM_H
+#define FK_GEN_TERM_H
+
+#include "array.h"
+#include "lua_host.h"
+
+typedef enum fk_term_kind { FK_TERM_MASK, FK_TERM_SCORE } fk_term_kind;
+
+enum {
+    FK_MAX_TERM_VALUES = FK_MAX_MASK_VALUES > FK_MAX_SCORE_VALUES ? FK_MAX_MASK_VALUES : FK_MAX_SCORE_VALUES,
+    FK_MAX_TERM_ARRAYS = 4
+};
+
+/** A run-time number of a term. */
+typedef struct fk_term_param {
+    char name[32];
+    bool is_float; /* scores only */
+} fk_term_param;
+
+/** templates/mask/NAME.lua or templates/score/NAME.lua */
+typedef struct fk_term_file {
+    char expr[FK_MAX_EXPR]; /* keep; score or sink */
+    bool is_sink;
+    fk_term_param param[FK_MAX_TERM_VALUES]; /* in the order in which a spelling gives the values */
+    int num_params;
+    fk_array_decl array[FK_MAX_TERM_ARRAYS];
+    int num_arrays;
+} fk_term_file;
+
+/** The variables of every mask, without params: FK_MASK_NUM_SYMBOLS ints. Scores have s besides. */
+enum { FK_MASK_NUM_SYMBOLS = 7 };
+extern const fk_expr_symbol fk_mask_symbols[FK_MASK_NUM_SYMBOLS];
+
+/** Runs and reads the file at `path`. In bodies. */
+void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out);
+fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err);
+
+/** Parses the expression of a term: a bool for a mask, else a float. `file`: whose params may be read, may be null. */
+fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text, const fk_term_file *file,
+                        const fk_array_list *arrays, const fk_expr **out, fk_error *err);
+
+/** "mask" or "score" */
+const char *fk_term_kind_name(fk_term_kind kind);
+/** For messages: the names of the built-in files, each with a space before it, and where more are looked for. */
+void fk_term_names(fk_term_kind kind, char *out, size_t size);
+/** Whether a spelling may say it: templates/KIND/NAME.lua, built in or in fk_template_dir. `name` need not end. */
+bool fk_term_exists(fk_term_kind kind, const char *name, size_t length);
+
+#endif

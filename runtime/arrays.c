@@ -1,0 +1,76 @@
+/* Declared arrays of a launch. No read leaves an array: indices are clamped, so data, sizes and strides are all that
+ * has to be right. */
+#include "object.h"
+
+#include <string.h>
+
+#define MAX_EXTENT ((int64_t)1 << 60) /* elements between the first and the last of an array */
+
+static int64_t size_of(const fk_array_decl *decl, const fk_array *array, const fk_args *a, int d) {
+    switch (decl->dim[d]) {
+    case FK_DIM_BATCH:
+        return a->batch;
+    case FK_DIM_HEADS_Q:
+        return a->num_heads_q;
+    case FK_DIM_SEQLEN_Q:
+        return a->seqlen_q;
+    case FK_DIM_SEQLEN_K:
+        return a->seqlen_k;
+    default:
+        return array->size[d];
+    }
+}
+
+fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_args *args, uintptr_t *begin,
+                              uintptr_t *end, fk_error *err) {
+    const fk_array_decl *decl = &arrays->decl[index];
+    const fk_array *array = &args->array[index];
+    int64_t extent = 1;
+    if (!array->data) return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is null", index, decl->name);
+    if ((uintptr_t)array->data % 4)
+        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is at %p; it must be aligned to 4 bytes", index,
+                       decl->name, array->data);
+    for (int d = 0; d < decl->rank; d++) {
+        const int64_t size = size_of(decl, array, args, d), stride = array->stride[d];
+        const int64_t limit = d == decl->rank - 1 ? INT32_MAX : INT64_MAX;
+        int64_t span;
+        if (size < 1 || size > INT32_MAX)
+            return fk_fail(err, FK_BAD_ARGUMENT, "array[%d].size[%d] (%s) is %lld; it must be 1 to %d", index, d,
+                           decl->name, (long long)size, INT32_MAX);
+        if (stride < 0 || stride > limit)
+            return fk_fail(err, FK_BAD_ARGUMENT, "array[%d].stride[%d] (%s) is %lld; it must be 0 to %lld", index, d,
+                           decl->name, (long long)stride, (long long)limit);
+        if (__builtin_mul_overflow(stride, size - 1, &span) || span > MAX_EXTENT - extent)
+            return fk_fail(err, FK_BAD_ARGUMENT,
+                           "array[%d].stride[%d] (%s) is %lld for %lld entries; an array may span 2^60 elements", index,
+                           d, decl->name, (long long)stride, (long long)size);
+        extent += span;
+    }
+    *begin = (uintptr_t)array->data;
+    if (__builtin_add_overflow(*begin, (uintptr_t)extent * 4, end))
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "array[%d] (%s) at %p spans %lld elements; it must end within the address "
+                       "space",
+                       index, decl->name, array->data, (long long)extent);
+    return FK_OK;
+}
+
+void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]) {
+    for (int i = 0; i < arrays->count; i++) {
+        const fk_array *array = &args->array[i];
+        out[i].data = array->data;
+        memcpy(out[i].stride, array->stride, sizeof array->stride);
+        for (int d = 0; d < arrays->decl[i].rank; d++)
+            out[i].size[d] = (int32_t)size_of(&arrays->decl[i], array, args, d);
+    }
+}
+
+double fk_array_element(const fk_array_decl *decl, const fk_array *array, const fk_args *args, const int64_t *index) {
+    int64_t offset = 0;
+    for (int d = 0; d < decl->rank; d++) {
+        const int64_t last = size_of(decl, array, args, d) - 1;
+        offset += (index[d] < 0 ? 0 : index[d] > last ? last : index[d]) * array->stride[d];
+    }
+    if (decl->type == FK_INT32) return ((const int32_t *)array->data)[offset];
+    return (double)((const float *)array->data)[offset];
+}

@@ -1,0 +1,41 @@
+/* One call of `run`: what is asked, held and found. */
+#ifndef FK_CLI_RUN_H
+#define FK_CLI_RUN_H
+
+#include "arrays.h"
+#include "check.h"
+#include "tensors.h"
+
+typedef struct run {
+    /* what is asked */
+    const char *path[NUM_TENSORS]; /* of inputs and results; null: not named */
+    const char *device, *plan_for, *cache_dir;
+    cli_planning planning;
+    option_ints random;
+    option_texts array;
+    int layout, dtype, out_dtype;
+    bool check, no_cache, json;
+    int64_t repeat;
+    double softmax_scale;
+    fk_problem problem;
+    char spelling[FK_MAX_SPELLING];
+    /* what is held */
+    tensors host;
+    arrays arrays;
+    fk_context *context;
+    fk_kernel *kernel;
+    void *device_data[NUM_TENSORS], *workspace;
+    size_t workspace_bytes;
+    /* what is found */
+    fk_device_info runs, planned;
+    fk_kernel_info info;
+    double median_ms, tflops; /* NaN until timed */
+    check result;             /* ratio is NaN until checked */
+} run;
+
+/* run_story.c: what a run tells. */
+fk_status run_print_story(const run *r);
+void run_print_timing(const run *r);
+bool run_print_json(const run *r);
+
+#endif

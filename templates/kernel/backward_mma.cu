@@ -1,0 +1,185 @@
+@ if #score.terms > 0 then error("bwd: the backward kernels have no score terms; sink alone is supported", 0) end
+@ for _, sink in ipairs(score.sinks) do
+@   if #sink.reads > 0 then error("bwd: the backward kernels give no gradients of arrays", 0) end
+@ end
+@ include("piece/prelude.cu")
+constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(layout.p), smem_lse = $(layout.lse), smem_delta = $(layout.delta);
+
+// ---- primitives: everything that is PTX; the emulator brings bodies of its own ----
+#ifndef FK_EMULATOR
+@ include("primitive/shared_memory.cu")
+
+@ include("primitive/global_memory.cu")
+
+@ if arch.async_copy then
+@   include("primitive/async_copy.cu")
+
+@ end
+@ include("primitive/tensor_core.cu")
+
+@ include("primitive/convert.cu")
+#endif
+
+// ---- pieces ----
+@ include("piece/params.cu")
+
+@ if #mask.upper + #mask.lower > 0 or mask.residual then
+@   include("piece/interval.cu")
+
+@ end
+@ if #arrays > 0 then
+@   include("piece/array.cu")
+
+@ end
+@ include("piece/schedule_backward.cu")
+
+@ include("piece/tile.cu")
+
+@ include("piece/gemm.cu")
+
+// Warps stand in key_warps rows and col_warps columns. A warp owns rows_per_warp keys; of these it computes the scores of a
+// share of the queries, and the gradients of a share of the columns.
+constexpr int col_warps = $(layout.col_warps), key_warps = $(plan.warps // layout.col_warps);
+constexpr int rows_per_warp = block_n / key_warps;
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % key_warps * rows_per_warp; }
+__device__ __forceinline__ int warp_col() { return threadIdx.x / 32 / key_warps * (block_m / col_warps); }
+constexpr int m_atoms = rows_per_warp / 16;                                // atoms of 16 keys
+constexpr int q_atoms = block_m / 8 / col_warps, s_atoms = q_atoms;        // atoms of 8 queries
+constexpr int dk_atoms = (d_pad / 16 + col_warps - 1) / col_warps * 2;     // atoms of 8 columns
+constexpr int dv_atoms = (dv_pad / 16 + col_warps - 1) / col_warps * 2;
+constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms * col_warps != dv_pad / 8;
+
+@ include("piece/mask.cu")
+
+@ include("piece/backward_tile.cu")
+
+@ include("piece/store.cu")
+
+@ -- One step of the loop over query tiles; masked is "yes", "no", or an expression decided at run time.
+@ local function q_step(masked)
+            const u32 tile_q = smem + smem_q + stage, tile_dout = smem + smem_dout + stage;
+            const u32 lse = smem + smem_lse + stage, delta = smem + smem_delta + stage;
+@   if arch.async_copy then
+            cp_async_wait<0>();
+@   end
+            __syncthreads(); // tile n is there, and every warp is done with dS and the other stage
+@   if plan.stages == 2 then
+            stage = stage_bytes - stage;
+            if (next >= tiles.begin) issue(next);
+@   end
+            float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
+            fill(s, 0.0f);
+            gemm_nt<block_n, block_m, d_pad>(s, smem + smem_k, warp_row(), tile_q, warp_col()); // S^T = K Q^T
+@   if masked == "yes" then
+            mask_tile(s, n, p, at);
+@   elseif masked ~= "no" then
+            if ($(masked)) mask_tile(s, n, p, at);
+@   end
+            probabilities(s, lse, p.scale_log2);
+            fill_minus_delta(dp, delta);
+            gemm_nt<block_n, block_m, dv_pad>(dp, smem + smem_v, warp_row(), tile_dout, warp_col()); // dP^T = V dO^T
+@   if layout.col_warps == 1 then
+            gemm_pn(dv, s, tile_dout); // dV += P^T dO
+            score_gradients(dp, s);
+            share(dp, smem + smem_ds);
+            __syncthreads();           // dS is there
+            gemm_pn(dk, dp, tile_q);   // dK += dS^T Q
+@   else
+            score_gradients(dp, s);
+            share(s, smem + smem_p);
+            share(dp, smem + smem_ds);
+            __syncthreads(); // P and dS are there
+            gemm_nn<block_n, block_m, dv_pad, dv_short>(dv, smem + smem_p, warp_row(), tile_dout, dv_col); // dV += P^T dO
+            gemm_nn<block_n, block_m, d_pad, dk_short>(dk, smem + smem_ds, warp_row(), tile_q, dk_col);    // dK += dS^T Q
+@   end
+            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k);
+@   if plan.stages == 1 then
+            __syncthreads(); // every warp is done with the tile
+            if (next >= tiles.begin) issue(next);
+@   end
+@ end
+extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+    const u32 smem = smem_base();
+    int kv_head;
+    Where at = this_tile(p, kv_head);
+    if (at.b < 0) return;
+    const int num_keys = at.seqlen_k - at.k_first;
+    const int dk_col = threadIdx.x / 32 / key_warps * dk_atoms, dv_col = threadIdx.x / 32 / key_warps * dv_atoms;
+
+    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + at.b * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride);
+    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + at.b * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride);
+    copy_k.move(at.k_first);
+    copy_v.move(at.k_first);
+    copy_k.template issue<false>(smem + smem_k, num_keys);
+    copy_v.template issue<false>(smem + smem_v, num_keys);
+
+    float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
+    fill(dk, 0.0f);
+    fill(dv, 0.0f);
+    for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) {
+        const TileRange tiles = tile_range(p, at);
+@ if mask.residual then
+        TileScan scan;
+        int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+@ else
+        int n = tiles.end - 1, next;
+@ end
+        const Element *q = p.q + at.b * p.q_batch_stride + at.h * p.q_head_stride;
+        const Element *dout = p.dout + at.b * p.dout_batch_stride + at.h * p.dout_head_stride;
+        const i64 rows = (i64(at.b) * p.num_heads_q + at.h) * p.q_padded;
+        float *dq_acc = p.dq_acc + rows * d_pad;
+        TileCopy<block_m, d_pad, head_dim> copy_q(q, p.q_row_stride);
+        TileCopy<block_m, dv_pad, head_dim_v> copy_dout(dout, p.dout_row_stride);
+        RowCopy copy_lse{p.lse_log2 + rows}, copy_delta{p.delta + rows};
+        u32 stage = 0;
+        const auto issue = [&](int tile) { // into the free stage
+            copy_q.seek(q, tile * block_m);
+            copy_dout.seek(dout, tile * block_m);
+            copy_lse.issue(smem + smem_lse + stage, tile * block_m);
+            copy_delta.issue(smem + smem_delta + stage, tile * block_m);
+            copy_q.template issue<false>(smem + smem_q + stage, at.seqlen_q - tile * block_m);
+            copy_dout.template issue<false>(smem + smem_dout + stage, at.seqlen_q - tile * block_m);
+        };
+        __syncthreads(); // every warp is done with the head before
+        if (n >= tiles.begin) issue(n);
+@ if mask.residual then
+        for (; n >= tiles.begin; n = next) {
+            const bool whole = scan.full >> (n % 32) & 1;
+            next = find_tile(scan, n - 1, tiles, p, at);
+@   q_step("!whole")
+        }
+@ else
+        for (; n >= tiles.full_end; n = next) {
+            next = n - 1;
+@   q_step("yes")
+        }
+        for (; n >= tiles.full_begin; n = next) {
+            next = n - 1;
+@   q_step("no")
+        }
+@   if #mask.lower > 0 then
+        for (; n >= tiles.begin; n = next) {
+            next = n - 1;
+@     q_step("yes")
+        }
+@   end
+@ end
+    }
+
+    float scale[m_atoms][2], one[m_atoms][2];
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m) {
+        scale[m][0] = scale[m][1] = p.scale;
+        one[m][0] = one[m][1] = 1.0f;
+    }
+@ if arch.async_copy then
+    cp_async_wait<0>(); // a tile without queries never waited for K and V
+@ end
+    __syncthreads(); // every warp is done with K and V, where the gradients pass through
+    store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + at.b * p.dk_batch_stride + kv_head * p.dk_head_stride +
+                                         at.k_first * p.dk_row_stride, p.dk_row_stride, num_keys);
+    store_rows<block_n, dv_pad, head_dim_v, dv_short>(dv, one, smem + smem_v, warp_row(), dv_col, p.dv + at.b * p.dv_batch_stride + kv_head * p.dv_head_stride +
+                                            at.k_first * p.dv_row_stride, p.dv_row_stride, num_keys);
+}
+
+@ include("piece/backward_around.cu")

@@ -1,0 +1,101 @@
+// The steps of one pair of key tile and query tile (FlashAttention-2, algorithm 2), transposed: a warp owns rows of keys, so
+// that P^T and dS^T are operands of dV and dK straight from the registers. Only dS passes through shared memory, for dQ.
+
+// The row statistics of a query tile: block_m floats.
+struct RowCopy {
+    const float *src;
+    __device__ __forceinline__ void issue(u32 dst, int first) {
+        if (threadIdx.x < block_m / 4)
+@ if arch.async_copy then
+            cp_async_16(dst + threadIdx.x * 16, src + first + threadIdx.x * 4, true);
+@ else
+            st_shared_v4(dst + threadIdx.x * 16, ld_global_v4(src + first + threadIdx.x * 4));
+@ end
+    }
+};
+
+// S^T -> P^T = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
+__device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale_log2) {
+#pragma unroll
+    for (int n = 0; n < q_atoms; ++n) {
+        const float2 l = ld_shared_f32x2(lse + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x));
+    }
+}
+
+// dP^T starts from -delta, so that dS = P * (dP - delta) is one product.
+__device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4], u32 delta) {
+#pragma unroll
+    for (int n = 0; n < q_atoms; ++n) {
+        const float2 d = ld_shared_f32x2(delta + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) dp[m][n][e] = e % 2 ? -d.y : -d.x;
+    }
+}
+
+// dS^T = P^T * dP^T, in place of dP^T.
+__device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4], const float (&p)[m_atoms][q_atoms][4]) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int n = 0; n < q_atoms; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) dp[m][n][e] *= p[m][n][e];
+}
+
+// The warp's part of P^T or dS^T to a tile in shared memory, [key][query].
+__device__ __forceinline__ void share(const float (&x)[m_atoms][q_atoms][4], u32 tile) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int n = 0; n < q_atoms; ++n)
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                st_shared_u32(tile + chunk_offset<block_n, block_m, q_atoms>(16 * m + 8 * r, warp_row() + lane / 4, warp_col() / 8, n) +
+                                  lane % 4 * 4,
+                              pack_$(problem.dtype)(x[m][n][2 * r], x[m][n][2 * r + 1]));
+}
+
+// dQ += dS K, added to the fp32 sum in global memory. The warps share the tile: 32 rows of queries each where there are enough.
+@ -- The split into rows and columns that fetches the fewest fragments.
+@ local dq_row_warps, fewest = 1, math.huge
+@ for rows = 1, math.min(plan.warps, plan.block_m // 16) do
+@   local cols, chunks = plan.warps // rows, layout.d_pad // 16
+@   local cost = plan.block_m // 16 // rows + (chunks + cols - 1) // cols
+@   if plan.warps % rows == 0 and plan.block_m // 16 % rows == 0 and cost <= fewest then dq_row_warps, fewest = rows, cost end
+@ end
+@ local shares = plan.warps // dq_row_warps -- of the columns; a warp takes several in turn where one would be too wide
+@ while plan.block_m // 16 // dq_row_warps * ((layout.d_pad // 16 + shares - 1) // shares) > 8 do shares = shares * 2 end
+constexpr int dq_row_warps = $(dq_row_warps), dq_shares = $(shares), dq_turns = $(shares * dq_row_warps // plan.warps);
+constexpr int dq_atoms = (d_pad / 16 + dq_shares - 1) / dq_shares * 2; // atoms of 8 columns
+constexpr bool dq_short = dq_atoms * dq_shares != d_pad / 8;
+constexpr int dq_m_atoms = block_m / 16 / dq_row_warps;
+
+__device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int row = warp % dq_row_warps * (16 * dq_m_atoms);
+#pragma unroll 1
+    for (int turn = 0; turn < dq_turns; ++turn) {
+        const int atom = (warp / dq_row_warps * dq_turns + turn) * dq_atoms;
+        if (atom >= d_pad / 8) return; // more warps than columns
+        float acc[dq_m_atoms][dq_atoms][4];
+        fill(acc, 0.0f);
+        gemm_tn<block_m, block_n, d_pad, dq_short>(acc, tile_ds, row, tile_k, atom);
+        float *to = dq + (row + lane / 4) * d_pad + atom * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int m = 0; m < dq_m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+#pragma unroll
+                for (int n = 0; n < dq_atoms; ++n) {
+                    if (dq_short && atom + n >= d_pad / 8) continue;
+                    red_add_f32x2(to + (16 * m + 8 * r) * d_pad + 8 * n, acc[m][n][2 * r], acc[m][n][2 * r + 1]);
+                }
+    }
+}

@@ -1,0 +1,42 @@
+@ -- A CTA owns one tile of queries and walks over tiles of keys; in backward the other way round.
+@ local own, walk, own_block, walk_block = "q", "k", "block_m", "block_n"
+@ if problem.op == "bwd" then own, walk, own_block, walk_block = "k", "q", "block_n", "block_m" end
+@ -- Index of a pair; where arrays are read it stays within the sequences.
+@ local function index(name, text)
+@   return score.reads and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
+@ end
+constexpr float log2_e = 1.4426950408889634f;
+
+// Raw scores q . k of tile n become scores in natural units: s = scale q . k, then the terms in their order.
+__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
+    const int lane = threadIdx.x % 32;
+@ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
+@   if score.uses[name] then
+    const int $(name) = at.$(name);
+@   end
+@ end
+@ for i, param in ipairs(score.params) do
+@   if param.in_terms then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@   end
+@ end
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+@ if score.uses[own] then
+            const int $(own) = $(index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"));
+@ end
+#pragma unroll
+            for (int i = 0; i < s_atoms * 2; ++i) {
+@ if score.uses[walk] then
+                const int $(walk) = $(index(walk, "n * " .. walk_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+@ end
+                float s = acc[m][i / 2][2 * r + i % 2] * p.scale;
+@ for _, term in ipairs(score.terms) do
+                s = $(term.value);
+@ end
+                acc[m][i / 2][2 * r + i % 2] = s;
+            }
+        }
+}

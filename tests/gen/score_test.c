@@ -1,0 +1,313 @@
+/* Score terms: their derivatives against finite differences of the whole chain, and what templates see of them. */
+#include "gen/generate.h"
+#include "gen/term.h"
+#include "test.h"
+
+#include "gen/embedded.h"
+
+#include <math.h>
+
+/* ---- derivatives ---- */
+
+enum { NUM_FIXED = 8 };
+
+/* Values of all names, and an element of each array, which any index reads: 0.3 + 0.1 (its place) + bumps. */
+typedef struct world {
+    const fk_problem_terms *terms;
+    const char *name[NUM_FIXED + FK_MAX_SCORES * FK_MAX_SCORE_VALUES];
+    double value[NUM_FIXED + FK_MAX_SCORES * FK_MAX_SCORE_VALUES];
+    const char *bumped_array; /* its element at bumped_index is larger by `bump` */
+    int64_t bumped_index[FK_MAX_RANK];
+    double bump;
+} world;
+
+static double read_array(void *user, const char *array, const int64_t *index, int rank) {
+    const world *w = user;
+    const int place = fk_array_list_find(&w->terms->arrays, array);
+    if (w->terms->arrays.decl[place].type == FK_INT32) return (double)(index[0] % 3);
+    double value = 0.3 + 0.1 * place;
+    for (int d = 0; d < rank; ++d)
+        value += 0.01 * (double)(index[d] % 7) * (d + 1);
+    const bool same = w->bumped_array && strcmp(array, w->bumped_array) == 0 &&
+                      memcmp(index, w->bumped_index, sizeof *index * (size_t)rank) == 0;
+    return same ? value + w->bump : value;
+}
+
+static fk_expr_env env_of(world *w) {
+    return (fk_expr_env){w->name, w->value, NUM_FIXED + (size_t)w->terms->score.num_params, read_array, w};
+}
+
+static void world_init(world *w, const fk_problem_terms *terms, uint64_t *seed) {
+    static const char *const fixed[NUM_FIXED] = {"q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag", "s"};
+    memset(w, 0, sizeof *w);
+    w->terms = terms;
+    for (int i = 0; i < NUM_FIXED; ++i) {
+        w->name[i] = fixed[i];
+        w->value[i] = (double)random_below(seed, 20);
+    }
+    for (int i = 0; i < terms->score.num_params; ++i) {
+        w->name[NUM_FIXED + i] = terms->score.param[i].name;
+        w->value[NUM_FIXED + i] = terms->score.param[i].value;
+    }
+}
+
+/* All terms from the raw score; with the derivative by it where asked. */
+static double chain(world *w, double s, double *ds) {
+    double slope = 1;
+    for (int i = 0; i < w->terms->score.num_terms; ++i) {
+        const fk_expr_env env = env_of(w);
+        w->value[NUM_FIXED - 1] = s;
+        slope *= fk_expr_eval(w->terms->score.term[i].ds, &env);
+        s = fk_expr_eval(w->terms->score.term[i].value, &env);
+    }
+    if (ds) *ds = slope;
+    return s;
+}
+
+/* d chain / d element of a read, by the rule that templates follow: its own term's derivative at the score before that
+ * term, times the slopes of the terms behind it; summed over the reads that meet the element. */
+static double derivative_by_element(world *w, double s, int array) {
+    double sum = 0;
+    for (int i = 0; i < w->terms->score.num_terms; ++i) {
+        const fk_score_term *term = &w->terms->score.term[i];
+        const fk_expr_env env = env_of(w);
+        w->value[NUM_FIXED - 1] = s;
+        sum *= fk_expr_eval(term->ds, &env);
+        for (int j = 0; j < term->num_reads; ++j) {
+            bool meets = term->read[j].array == array;
+            for (int d = 0; meets && fk_expr_index(term->read[j].element, d); ++d)
+                meets = (int64_t)fk_expr_eval(fk_expr_index(term->read[j].element, d), &env) == w->bumped_index[d];
+            if (meets) sum += fk_expr_eval(term->read[j].derivative, &env);
+        }
+        s = fk_expr_eval(term->value, &env);
+    }
+    return sum;
+}
+
+static void check_slope(const char *spelling, const char *by, double up, double down, double step, double got) {
+    const double want = (up - down) / (2 * step);
+    if (!(fabs(want - got) <= 1e-6 * (1 + fabs(want)))) fail_msg("%s by %s: %.9g, not %.9g", spelling, by, got, want);
+}
+
+static void check_point(const char *spelling, world *w, double s) {
+    const double step = 1e-5;
+    double ds;
+    chain(w, s, &ds);
+    check_slope(spelling, "s", chain(w, s + step, NULL), chain(w, s - step, NULL), step, ds);
+    for (int i = 0; i < w->terms->score.num_terms; ++i) {
+        const fk_score_term *term = &w->terms->score.term[i];
+        for (int j = 0; j < term->num_reads; ++j) {
+            const fk_expr_env env = env_of(w);
+            const fk_score_read *read = &term->read[j];
+            w->bumped_array = w->terms->arrays.decl[read->array].name;
+            for (int d = 0; fk_expr_index(read->element, d); ++d)
+                w->bumped_index[d] = (int64_t)fk_expr_eval(fk_expr_index(read->element, d), &env);
+            w->bump = step;
+            const double up = chain(w, s, NULL);
+            w->bump = -step;
+            const double down = chain(w, s, NULL);
+            w->bump = 0;
+            check_slope(spelling, w->bumped_array, up, down, step, derivative_by_element(w, s, read->array));
+        }
+    }
+}
+
+static void test_derivatives_match_finite_differences(void **state) {
+    (void)state;
+    static const char *const spellings[] = {
+        "bwd fp16 d64 softcap(3.5)",
+        "bwd fp16 d64 alibi grad=slope",
+        "bwd fp16 d64 softcap(2) alibi softcap(5) grad=slope",
+        "bwd fp16 d64 bias grad=bias",
+        "bwd fp16 d64 relative(4) grad=table softcap(1.5)",
+        "bwd fp16 d64 array=slope:float[h] grad=slope score=\"s + 0.1 * tanh(s) - abs(q - k) * slope[h]\"",
+        "bwd fp16 d64 array=u:float[q] array=v:float[k] grad=u grad=v score=\"s + u[q] * v[k] * s\" "
+        "score=\"log(1 + exp(s)) * v[k]\"",
+        "bwd fp16 d64 array=t:float[] grad=t score=\"s * t[k % 3] + t[q % 3] * t[q % 3]\"",
+        "bwd fp16 d64 array=t:float[h][] grad=t score=\"q < k ? s / (1 + exp(t[h][0])) : max(t[h][k], s)\"",
+    };
+    uint64_t seed = 5;
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; ++i) {
+        fk_problem p;
+        fk_problem_terms terms;
+        fk_error err = {.text = ""};
+        fk_expr_pool *pool = fk_expr_pool_create();
+        if (fk_problem_read(spellings[i], &p, &err) != FK_OK) fail_msg("%s", err.text);
+        if (fk_problem_terms_load(pool, &p, NULL, &terms, &err) != FK_OK) fail_msg("%s", err.text);
+        for (int j = 0; j < 50; ++j) {
+            world w;
+            world_init(&w, &terms, &seed);
+            check_point(spellings[i], &w, (double)random_below(&seed, 1000) / 167 - 3);
+        }
+        fk_expr_pool_destroy(pool);
+    }
+}
+
+/* ---- what a problem's terms become ---- */
+
+static void load(fk_expr_pool *pool, const char *spelling, fk_problem_terms *out) {
+    fk_problem p;
+    fk_error err = {.text = ""};
+    if (fk_problem_read(spelling, &p, &err) != FK_OK) fail_msg("%s", err.text);
+    if (fk_problem_terms_load(pool, &p, NULL, out, &err) != FK_OK) fail_msg("%s", err.text);
+}
+
+static void test_terms_keep_their_order(void **state) {
+    (void)state;
+    fk_problem_terms t;
+    fk_expr_pool *pool = fk_expr_pool_create();
+    load(pool, "fwd fp16 d64 key_padding array=w:float[h][] alibi sink softcap(7) score=\"s + w[h][k / 2]\"", &t);
+    assert_int_equal(t.score.num_terms, 3);
+    assert_int_equal(t.score.num_sinks, 1);
+    assert_int_equal(t.score.num_params, 1);
+    assert_string_equal(t.score.param[0].name, "softcap2_cap");
+    assert_true(t.score.param[0].is_float);
+    static const char *const arrays[] = {"w", "slope", "sink", "length"}; /* the caller's, scores', masks' */
+    static const uint32_t clamp[] = {2, 0, 0, 0};                         /* k / 2 is not k */
+    assert_int_equal(t.arrays.count, 4);
+    for (int i = 0; i < 4; ++i) {
+        assert_string_equal(t.arrays.decl[i].name, arrays[i]);
+        assert_int_equal(t.arrays.clamp[i], clamp[i]);
+    }
+    assert_int_equal(t.mask.split.num_upper, 1); /* k < length[b] is a closed-form bound */
+    assert_null(t.mask.split.residual);
+    load(pool, "fwd fp16 d64 prefix chunked(64) left_padding", &t); /* so are these */
+    assert_null(t.mask.split.residual);
+    fk_expr_pool_destroy(pool);
+}
+
+static void test_gradients_need_a_reader(void **state) {
+    (void)state;
+    fk_problem p;
+    fk_problem_terms t;
+    fk_error err = {.text = ""};
+    fk_expr_pool *pool = fk_expr_pool_create();
+    assert_int_equal(fk_problem_read("bwd fp16 d64 array=w:float[h] grad=w softcap(3)", &p, &err), FK_OK);
+    assert_int_equal(fk_problem_terms_load(pool, &p, NULL, &t, &err), FK_BAD_PROBLEM);
+    assert_message(err.text, "grad=w: no score term reads it");
+    fk_expr_pool_destroy(pool);
+}
+
+static void test_score_files_are_read_strictly(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *message;
+    } cases[] = {
+        {"return { scor = 's' }", "templates/score/alibi.lua: unknown field 'scor'; known: params score sink"},
+        {"return { }", "templates/score/alibi.lua: field 'score' is missing: must be text"},
+        {"return { score = 's', sink = '1.0' }", "field 'score' is s: must be absent beside sink"},
+        {"return { score = 'k' }", "templates/score/alibi.lua: expression, column 1: score must be a float"},
+        {"return { sink = 'k' }", "templates/score/alibi.lua: expression, column 1: sink must be a float"},
+        {"return { sink = 's' }", "templates/score/alibi.lua: expression, column 1: unknown name 's'"},
+        {"return { sink = 'float(q)' }", "sink reads q or k"},
+        {"return { params = { 's' }, score = 's' }", "param 's': must be a new name"},
+        {"return { params = { { 'x', 'half' } }, score = 's' }", "type \"half\": must be int, float, or an array's"},
+        {"return { params = { { 'x', 'float[h]' }, { 'x', 'int[h]' } }, score = 's' }",
+         "param 'x': must be a new name"},
+        {"return { params = { { 'x', 'float' } }, score = 's' }", "has 1 params: must have 0"},
+        {"return { params = { { 'p', 'float[h]' } }, score = 's' }", "the name of an array is \"p\""},
+    };
+    fk_problem p;
+    fk_error err;
+    assert_int_equal(fk_problem_read("fwd fp16 d64 alibi", &p, &err), FK_OK);
+    const temp_dir dir = temp_dir_create();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        fk_problem_terms terms;
+        temp_dir_write(&dir, "score/alibi.lua", cases[i].file);
+        const fk_status status = fk_problem_terms_load(pool, &p, dir.path, &terms, &err);
+        if (status == FK_OK) fail_msg("taken: %s", cases[i].file);
+        assert_message(err.text, cases[i].message);
+        fk_expr_pool_destroy(pool);
+    }
+    temp_dir_remove(&dir);
+}
+
+/* A word of a spelling is a mask or a score, not both. */
+static void test_names_are_of_one_kind(void **state) {
+    (void)state;
+    int scores = 0;
+    for (const fk_embedded_file *file = fk_embedded; file->path; ++file) {
+        static const char prefix[] = "templates/score/";
+        if (strncmp(file->path, prefix, sizeof prefix - 1) != 0) continue;
+        const char *name = file->path + sizeof prefix - 1;
+        assert_true(fk_term_exists(FK_TERM_SCORE, name, strcspn(name, ".")));
+        assert_false(fk_term_exists(FK_TERM_MASK, name, strcspn(name, ".")));
+        ++scores;
+    }
+    assert_true(scores >= 5);
+}
+
+/* ---- templates ---- */
+
+static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
+                              "$(array.name) $(array.declared) $(array.type) $(array.rank) $(tostring(array.sorted))"
+                              " $(tostring(array.clamp[1]))\n"
+                              "@ end\n"
+                              "@ for _, list in ipairs({ score.terms, score.sinks }) do\n"
+                              "@   for _, term in ipairs(list) do\n"
+                              "$(term.value) | $(term.ds or '1')\n"
+                              "@     for _, read in ipairs(term.reads) do\n"
+                              "d/d $(read.array)($(table.concat(read.index, ', '))): $(read.derivative)\n"
+                              "@     end\n"
+                              "@   end\n"
+                              "@ end\n"
+                              "@ for _, param in ipairs(score.params) do\n"
+                              "$(param.type) $(param.name)\n"
+                              "@ end\n"
+                              "@ for _, field in ipairs(params) do\n"
+                              "@   if string.find(field.name, '%[') then\n"
+                              "$(field.type) $(field.name)\n"
+                              "@   end\n"
+                              "@ end\n"
+                              "$(tostring(score.reads)) $(tostring(mask.reads)) $(tostring(score.uses.h))"
+                              " $(tostring(score.uses.b)) $(tostring(score.sink_uses.h))\n";
+
+static void test_templates_see_scores(void **state) {
+    (void)state;
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "kernel/backward_mma.cu", listing);
+    fk_problem p;
+    fk_device_info device;
+    fk_plan_info plan;
+    fk_source source;
+    fk_error err = {.text = ""};
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_status status =
+        fk_problem_read("bwd fp16 d64 alibi sink softcap(30) grad=slope grad=sink key_padding", &p, &err);
+    if (status == FK_OK) status = fk_device_lookup("a100", &device, &err);
+    if (status == FK_OK) status = fk_plan_best(&p, &device, &options, &plan, &err);
+    if (status == FK_OK) status = fk_source_create(&p, &device, &plan, dir.path, true, &source, &err);
+    if (status != FK_OK) fail_msg("%s", err.text);
+    assert_string_equal(source.text,
+                        "slope float[h] float 1 false false\n"
+                        "sink float[h] float 1 false false\n"
+                        "length int[b] int 1 false false\n"
+                        "s - slope_at(p, h) * abs(q + diag - k) | 1\n"
+                        "d/d slope(h): -float(abs(q + diag - k))\n"
+                        "softcap2_cap * tanhf(s / softcap2_cap) | softcap2_cap * ((1.0f - tanhf(s / softcap2_cap) * "
+                        "tanhf(s / softcap2_cap)) * (1.0f / softcap2_cap))\n"
+                        "sink_at(p, h) | 1\n"
+                        "d/d sink(h): 1.0f\n"
+                        "float softcap2_cap\n"
+                        "int mask_value[16]\nint score_value[16]\nArray array[3]\n"
+                        "true true true false true\n");
+    assert_int_equal(source.num_score_params, 1);
+    assert_true(source.score_param[0].value == 30);
+    assert_int_equal(source.arrays.count, 3);
+    fk_source_free(&source);
+    temp_dir_remove(&dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_derivatives_match_finite_differences),
+        cmocka_unit_test(test_terms_keep_their_order),
+        cmocka_unit_test(test_gradients_need_a_reader),
+        cmocka_unit_test(test_score_files_are_read_strictly),
+        cmocka_unit_test(test_names_are_of_one_kind),
+        cmocka_unit_test(test_templates_see_scores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

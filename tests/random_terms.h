@@ -1,0 +1,15 @@
+/* Random score terms and masks that read arrays: their words, and data for whatever arrays a problem turns out to have.
+ */
+#ifndef FK_TESTS_RANDOM_TERMS_H
+#define FK_TESTS_RANDOM_TERMS_H
+
+#include "random_draw.h"
+
+/** Appends to `spelling`. What belongs to the kernel comes from `kernel`, run-time values from `values`. */
+void draw_scores(rng *kernel, rng *values, char *spelling);
+void draw_array_masks(rng *kernel, rng *values, char *spelling);
+
+/** Data, sizes and strides of one array; `*memory`, malloc'ed, has `*bytes`, and `out->data` lies in it. */
+bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array *out, void **memory, size_t *bytes);
+
+#endif

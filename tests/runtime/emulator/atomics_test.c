@@ -1,0 +1,171 @@
+/* Words that blocks share: sums without an order, turns in the order of blocks, and waits that would not end. */
+#include "harness.h"
+
+#include <unistd.h>
+
+static uint32_t *out;
+
+static fk_status launch(const char *body, uint32_t blocks, const char *os_threads, const fk_emu_options *options,
+                        fk_error *err) {
+    fk_emu_image *image = load_body(body);
+    const params p = {out, NULL, 0};
+    memset(out, 0, 4096);
+    setenv("FLASHKILN_EMU_THREADS", os_threads, 1);
+    const fk_status status = fk_emu_launch(image, &p, sizeof p, blocks, 128, 64, options, err);
+    unsetenv("FLASHKILN_EMU_THREADS");
+    fk_emu_unload(image);
+    return status;
+}
+
+static void test_sums(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    const char *body = "float *f = (float *)p.out; red_add_f32(f + threadIdx.x % 2, 1.0f);"
+                       "red_add_f32x2(f + 2, (float)threadIdx.x, 0.5f);"
+                       "red_release_add_u32(p.out + 4, blockIdx.x);";
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+        const fk_emu_options options = {.seed = seed};
+        if (launch(body, 50, "4", &options, &err) != FK_OK) fail_msg("%s", err.text);
+        float sums[4];
+        memcpy(sums, out, sizeof sums);
+        assert_true(sums[0] == 64 * 50 && sums[1] == 64 * 50);
+        assert_true(sums[2] == 127 * 64 * 50 && sums[3] == 64 * 50);
+        assert_int_equal(out[4], 49 * 25 * 128);
+    }
+}
+
+static void test_pairs_from_shared_memory(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    const char *body =
+        "if (threadIdx.x < 16) st_shared_u32(smem_base() + 4 * threadIdx.x, __float_as_uint(threadIdx.x * 0.5f));"
+        "__syncthreads();"
+        "if (threadIdx.x < 8) { const float2 v = ld_shared_f32x2(smem_base() + 8 * threadIdx.x);"
+        "p.out[threadIdx.x] = (u32)(10 * v.x + 1000 * v.y); }";
+    if (launch(body, 1, "1", &strict, &err) != FK_OK) fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < 8; ++i)
+        assert_int_equal(out[i], 10 * i + 1000 * i + 500);
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    const char *body =
+        "if (threadIdx.x) return; const float2 a = unpack_fp16(0xbc003e00u), b = unpack_bf16(0xc0403f00u);"
+        "p.out[0] = __float_as_uint(a.x); p.out[1] = __float_as_uint(a.y);"
+        "p.out[2] = __float_as_uint(b.x); p.out[3] = __float_as_uint(b.y);";
+    if (launch(body, 1, "1", &strict, &err) != FK_OK) fail_msg("%s", err.text);
+    const float want[4] = {1.5f, -1, 0.5f, -3};
+    assert_memory_equal(out, want, sizeof want);
+}
+
+static void test_alignment(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"ld_shared_f32x2(smem_base() + 4);", "ld_shared_f32x2: shared address smem_base() + 4 is not 8-byte aligned"},
+        {"red_add_f32x2((float *)p.out + 1, 0, 0);", "red_add_f32x2: global address"},
+        {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
+        {"ld_acquire_u32((u32 *)((char *)p.out + 1));", "ld_acquire_u32: global address"},
+        {"st_release_u32((u32 *)((char *)p.out + 1), 0);", "st_release_u32: global address"},
+        {"red_release_add_u32((u32 *)((char *)p.out + 1), 0);", "red_release_add_u32: global address"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_error err = {FK_OK, ""};
+        assert_int_equal(launch(cases[i][0], 1, "1", NULL, &err), FK_LAUNCH_FAILED);
+        assert_non_null(strstr(err.text, cases[i][1]));
+    }
+}
+
+/* Block i may go on when the word is i, whatever the seed and the number of OS threads. */
+static void test_turns(void **state) {
+    (void)state;
+    static const char *const os_threads[] = {"1", "3", "8"};
+    const char *body = "if (threadIdx.x == 0) while (ld_acquire_u32(p.out) != blockIdx.x) {}"
+                       "__syncthreads();"
+                       "if (threadIdx.x == 77) p.out[1 + blockIdx.x] = p.out[blockIdx.x] + 3;"
+                       "__syncthreads();"
+                       "if (threadIdx.x == 0) st_release_u32(p.out, blockIdx.x + 1);";
+    for (size_t i = 0; i < 6; ++i) {
+        fk_error err = {FK_OK, ""};
+        const fk_emu_options options = {.seed = i * 17, .in_order = true};
+        if (launch(body, 40, os_threads[i % 3], &options, &err) != FK_OK) fail_msg("%s", err.text);
+        assert_int_equal(out[0], 40);
+        for (uint32_t b = 1; b < 40; ++b) /* the first adds to the word itself, which is 0 then */
+            assert_int_equal(out[1 + b], out[b] + 3);
+    }
+}
+
+/* A lane that waits for its own block does not keep the others from running, whatever the schedule. */
+static void test_waits_within_a_block(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+        fk_error err = {FK_OK, ""};
+        const fk_emu_options options = {.seed = seed};
+        const char *body = "if (threadIdx.x == 0) while (ld_acquire_u32(p.out) != 96) {}"
+                           "if (threadIdx.x >= 32) red_release_add_u32(p.out, 1);";
+        if (launch(body, 1, "1", &options, &err) != FK_OK) fail_msg("%s", err.text);
+    }
+}
+
+static void test_hopeless_waits(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    const fk_emu_options options = {.in_order = true};
+    const char *for_later = "if (threadIdx.x == 5) while (ld_acquire_u32(p.out) != 1) {}"
+                            "__syncthreads(); if (blockIdx.x == 1) st_release_u32(p.out, 1);";
+    assert_int_equal(launch(for_later, 2, "1", &options, &err), FK_LAUNCH_FAILED);
+    assert_non_null(strstr(err.text, "block 0 thread 5: deadlock: waits in ld_acquire_u32"));
+    assert_non_null(strstr(err.text, "which stays 0"));
+    /* The fault that is told is that of the block waited for. */
+    const char *for_faulted = "if (blockIdx.x == 0) st_shared_u32(4, 0);"
+                              "while (ld_acquire_u32(p.out) != 1) {}";
+    assert_int_equal(launch(for_faulted, 2, "2", &options, &err), FK_LAUNCH_FAILED);
+    assert_non_null(strstr(err.text, "block 0 thread 0: st_shared_u32"));
+}
+
+static void test_several_kernels_of_an_image(void **state) {
+    (void)state;
+    static const char *const entries[] = {"first", "second"};
+    const char *text =
+        PROLOGUE "struct Pair { u32 *out; u32 a, b; };"
+                 "extern \"C\" __global__ void first(const __grid_constant__ Params p) { p.out[0] = 7; }"
+                 "extern \"C\" __global__ void second(const __grid_constant__ Pair p) { p.out[1] = p.a * p.b; }";
+    void *bytes = NULL;
+    size_t size = 0;
+    double ms = 0;
+    char compiler[96];
+    fk_emu_image *image = NULL;
+    fk_error err = {FK_OK, ""};
+    if (fk_emu_compile(text, entries, 2, NULL, &bytes, &size, &ms, compiler, &err) ||
+        fk_emu_load(bytes, size, &image, &err))
+        fail_msg("%s", err.text);
+    free(bytes);
+    const params p = {out, NULL, 0};
+    const struct {
+        uint32_t *out;
+        uint32_t a, b;
+    } pair = {out, 6, 9};
+    const fk_emu_grid one = {1, 1, 1};
+    memset(out, 0, 64);
+    assert_int_equal(fk_emu_launch_grid(image, "second", &pair, sizeof pair, one, 32, 0, NULL, NULL, &err), FK_OK);
+    assert_true(out[0] == 0 && out[1] == 54);
+    assert_int_equal(fk_emu_launch_grid(image, "first", &p, sizeof p, one, 32, 0, NULL, NULL, &err), FK_OK);
+    assert_int_equal(out[0], 7);
+    assert_int_equal(fk_emu_launch_grid(image, "second", &p, sizeof p, one, 32, 0, NULL, NULL, &err), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(err.text, "param_bytes is 24, the kernel takes 16"));
+    assert_int_equal(fk_emu_launch_grid(image, "third", &p, sizeof p, one, 32, 0, NULL, NULL, &err), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(err.text, "entry is \"third\""));
+    fk_emu_unload(image);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),           cmocka_unit_test(test_pairs_from_shared_memory),
+        cmocka_unit_test(test_halves),         cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_turns),          cmocka_unit_test(test_waits_within_a_block),
+        cmocka_unit_test(test_hopeless_waits), cmocka_unit_test(test_several_kernels_of_an_image),
+    };
+    out = device_words(1024);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fk_emu_free(out);
+    return failed;
+}
