@@ -1,68 +1,65 @@
-"""include/flashkiln.h by ctypes, as far as the benchmarks need it. The library checks struct_size, so a struct that no
-longer matches the header is refused, not misread."""
+"""include/flashkiln.h by ctypes: structs and enumerators are read from the header itself, so that they match the library
+that was built with it. The library checks struct_size besides: a struct of another version is refused, not misread."""
 import ctypes
-from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
+import os
+import re
+from ctypes import byref, c_char_p, c_size_t, c_void_p
+
+SCALARS = {"char": ctypes.c_char, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double,
+           "size_t": c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
+           "uint64_t": ctypes.c_uint64, "uint8_t": ctypes.c_uint8}
 
 
-class Mask(ctypes.Structure):
-    _fields_ = [("name", c_char * 32), ("expr", c_char * 240), ("num_values", c_int32), ("value", c_int32 * 4)]
+class Header:
+    """Types, enumerators and numeric macros of a C header of plain declarations."""
 
+    def __init__(self, path):
+        with open(path, encoding="ascii") as f:
+            text = re.sub(r"/\*.*?\*/|//[^\n]*", "", f.read().replace("\\\n", ""), flags=re.S)
+        self.values, self.types = {}, dict(SCALARS)
+        for name, value in re.findall(r"^#define\s+(FK_\w+)\s+([\d(][\d\s()<+*-]*)$", text, re.M):
+            self.values[name] = eval(value)  # digits and operators only
+        for body in re.findall(r"enum\s*\w*\s*\{(.*?)\}", text, re.S):
+            self.read_enum(body)
+        for body, name in re.findall(r"typedef\s+struct\s+\w+\s*\{(.*?)\}\s*(\w+)\s*;", text, re.S):
+            self.types[name] = type(name, (ctypes.Structure,), {"_fields_": self.read_fields(body)})
 
-class Problem(ctypes.Structure):
-    _fields_ = ([("struct_size", c_size_t)]
-                + [(n, c_int32) for n in ("op", "dtype", "head_dim", "head_dim_v", "gqa", "align", "num_masks")]
-                + [("mask", Mask * 4)])
+    def read_enum(self, body):
+        value = -1
+        for entry in filter(None, map(str.strip, body.split(","))):
+            name, _, given = map(str.strip, entry.partition("="))
+            value = int(given, 0) if given else value + 1
+            self.values[name] = value
 
+    def read_fields(self, body):
+        fields = []
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            kind, declarators = re.match(r"(?:const\s+)?(\w+)\s*(.*)", declaration, re.S).groups()
+            for declarator in declarators.split(","):
+                stars, name, sizes = re.match(r"\s*(\**)\s*(\w+)\s*((?:\[\w+\])*)", declarator).groups()
+                ctype = self.pointer(kind) if stars else self.types[kind]
+                for size in reversed(re.findall(r"\[(\w+)\]", sizes)):
+                    ctype = ctype * (int(size) if size.isdigit() else self.values[size])
+                fields.append((name, ctype))
+        return fields
 
-class Shape(ctypes.Structure):
-    _fields_ = [(n, c_int64) for n in ("batch", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k")]
-
-
-class PlanOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("rule", c_int32), ("shape", Shape), ("template_dir", c_char_p)]
-
-
-class PlanInfo(ctypes.Structure):
-    _fields_ = ([("family", c_char * 16)]
-                + [(n, c_int32) for n in ("sm", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm",
-                                          "smem_bytes", "registers", "legal", "chosen")]
-                + [(n, c_double) for n in ("tensor_us", "exp_us", "issue_us", "smem_us", "hbm_us", "model_us",
-                                           "hbm_bytes")]
-                + [("bound", c_char * 16), ("reason", c_char * 160)])
-
-
-class TileCounts(ctypes.Structure):
-    _fields_ = [(n, c_int64) for n in ("empty", "partial", "full")]
-
-
-class ImageInfo(ctypes.Structure):
-    _fields_ = ([("target", c_char * 16)]
-                + [(n, c_int32) for n in ("registers", "spill_bytes", "smem_static", "smem_dynamic", "threads")]
-                + [("image_bytes", c_int64), ("compile_ms", c_double), ("compiler", c_char * 96), ("key", c_char * 65)])
-
-
-class KernelInfo(ctypes.Structure):
-    _fields_ = [("plan", PlanInfo), ("image", ImageInfo), ("from_store", c_int32), ("lookup_ms", c_double),
-                ("load_ms", c_double), ("store_path", c_char * 512), ("store_note", c_char * 160)]
-
-
-class ContextOptions(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("device", c_char_p), ("plan_for", c_char_p), ("cache_dir", c_char_p),
-                ("cache_mode", c_int32), ("planning", PlanOptions)]
-
-
-class Args(ctypes.Structure):
-    _fields_ = ([("struct_size", c_size_t)]
-                + [(n, c_int64) for n in ("batch", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k")]
-                + [(n, c_void_p) for n in "qkvo"] + [("lse", c_void_p)]
-                + [(f"{n}_stride", c_int64 * 3) for n in "qkvo"] + [("softmax_scale", c_float)])
+    @staticmethod
+    def pointer(kind):
+        return c_char_p if kind == "char" else c_void_p
 
 
 class Library:
-    def __init__(self, path):
+    """The C interface: lib("fk_name", arguments...) raises RuntimeError where fk_name fails."""
+
+    def __init__(self, path, header=None):
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        self.header = Header(header or os.path.join(root, "include", "flashkiln.h"))
+        self.values = self.header.values
         self.lib = ctypes.CDLL(path)
         self.lib.fk_last_error.restype = c_char_p
         self.lib.fk_status_name.restype = c_char_p
+        self.lib.fk_kernel_workspace.restype = c_size_t
+        self.lib.fk_free.argtypes = [c_void_p]
 
     def __call__(self, name, *args):
         status = getattr(self.lib, name)(*args)
@@ -70,27 +67,74 @@ class Library:
             reason = self.lib.fk_last_error().decode()
             raise RuntimeError(f"{name}: {self.lib.fk_status_name(status).decode()}: {reason}")
 
+    def make(self, name, **fields):
+        """A struct of the header; struct_size, where it has one, and that of what it holds are set."""
+        out = self.header.types[name](**fields)
+        self.size(out)
+        return out
+
+    def size(self, struct):
+        for name, kind in struct._fields_:
+            if name == "struct_size":
+                struct.struct_size = ctypes.sizeof(struct)
+            elif isinstance(getattr(struct, name), ctypes.Structure):
+                self.size(getattr(struct, name))
+
     def problem(self, spelling):
-        out = Problem(struct_size=ctypes.sizeof(Problem))
+        out = self.make("fk_problem")
         self("fk_problem_parse", spelling.encode(), byref(out))
         return out
 
+    def arrays(self, problem):
+        """Names of a problem's arrays, in the order of fk_args.array."""
+        out = (self.header.types["fk_array_decl"] * self.values["FK_MAX_ARRAYS"])()
+        count = c_size_t()
+        self("fk_problem_arrays", byref(problem), out, byref(count))
+        return [out[i].name.decode() for i in range(count.value)]
+
     def context(self, device, plan_for=None, cache_dir=None):
-        options = ContextOptions(struct_size=ctypes.sizeof(ContextOptions), device=device.encode(),
-                                 plan_for=plan_for and plan_for.encode(), cache_dir=cache_dir and cache_dir.encode())
-        options.planning.struct_size = ctypes.sizeof(PlanOptions)
+        options = self.make("fk_context_options", device=device.encode(), plan_for=plan_for and plan_for.encode(),
+                            cache_dir=cache_dir and cache_dir.encode())
         out = c_void_p()
         self("fk_context_create", byref(options), byref(out))
         return out
 
     def kernel(self, context, problem):
         """(handle, description)"""
-        out, info = c_void_p(), KernelInfo()
+        out, info = c_void_p(), self.make("fk_kernel_info")
         self("fk_kernel_create", context, byref(problem), byref(out))
         self("fk_kernel_describe", out, byref(info))
         return out, info
 
+    def workspace(self, kernel, args):
+        return self.lib.fk_kernel_workspace(kernel, byref(args))
+
+    def shape(self, batch, heads, seqlen):
+        return self.header.types["fk_shape"](batch, heads, heads, seqlen, seqlen)
+
     def tiles(self, problem, plan, shape):
-        options, out = PlanOptions(struct_size=ctypes.sizeof(PlanOptions), shape=shape), TileCounts()
+        options, out = self.make("fk_plan_options", shape=shape), self.make("fk_tile_counts")
         self("fk_plan_tiles", byref(problem), byref(plan), byref(options), byref(out))
         return out
+
+    def plans(self, problem, gpu, shape=None):
+        """Candidates for a GPU, best first."""
+        options, out, count = self.make("fk_plan_options"), c_void_p(), c_size_t()
+        if shape is not None:
+            options.shape = shape
+        self("fk_plan_list", byref(problem), gpu.encode(), byref(options), byref(out), byref(count))
+        kind = self.header.types["fk_plan_info"]
+        plans = [kind.from_buffer_copy((ctypes.c_char * ctypes.sizeof(kind)).from_address(out.value + i * ctypes.sizeof(kind)))
+                 for i in range(count.value)]
+        self.lib.fk_free(out)
+        return plans
+
+    def build(self, problem, gpu, plan=None):
+        """(description of the image, plan): what the compiler says of a kernel."""
+        options = self.make("fk_generate_options")
+        if plan is not None:
+            options.plan = ctypes.addressof(plan)
+        image, info, chosen = c_void_p(), self.make("fk_image_info"), self.make("fk_plan_info")
+        self("fk_build", byref(problem), gpu.encode(), byref(options), byref(image), byref(info), byref(chosen))
+        self.lib.fk_free(image)
+        return info, chosen

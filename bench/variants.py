@@ -20,7 +20,10 @@ import re
 import subprocess
 import sys
 
-from timing import Fault, Sdpa, Shape, print_tables, record, time_shape
+from contenders import Sdpa
+from problems import Shape
+from tables import print_tables
+from timing import Fault, record, time_shape
 
 FAULT = 3  # exit code of a worker whose CUDA context is lost
 MASK_SLOTS = 16
@@ -119,7 +122,7 @@ def worker(args):
         for seqlen in args.sizes:
             if (dtype, dim, mask, seqlen) in finished:
                 continue
-            shape = Shape(torch, args.tokens, args.hidden, seqlen, dim, mask, dtype)
+            shape = Shape(torch, args, seqlen, dim, mask)
             try:
                 rows = time_shape(torch, shape, peers + variants, args)
             except Fault as e:

@@ -6,12 +6,33 @@
 #include "flashkiln.h"
 
 /* X(C type, CUDA type, name). Strides are in elements: batch, row (sequence), head. */
+
+/* Dropout's: docs/dropout.md. d of 256 values of a byte are dropped. */
+#define FK_DROPOUT_WIDE_PARAMS(X)                                                                                      \
+    X(uint8_t *, u8 *, keep_mask)                 /* of fk_keep_mask alone: [batch, num_heads_q, seqlen_q, seqlen_k] */ \
+    X(const uint64_t *, const u64 *, dropout_state) /* {seed, offset}; null: the two that follow */                    \
+    X(uint64_t, u64, dropout_seed)                                                                                     \
+    X(uint64_t, u64, dropout_offset)
+#define FK_DROPOUT_PARAMS(X)                                                                                           \
+    X(uint32_t, u32, dropout_rare)        /* min(d, 256 - d) in each byte */                                           \
+    X(uint32_t, u32, dropout_invert)      /* all ones if d <= 128: to drop is the rarer outcome */                     \
+    X(float, float, dropout_scale)        /* 256 / (256 - d) */                                                        \
+    X(float, float, dropout_keep)         /* its inverse */                                                            \
+    X(float, float, dropout_scale_log2)
+
 #define FK_FORWARD_PARAMS(X)                                                                                           \
     X(const void *, const Element *, q)                                                                                \
     X(const void *, const Element *, k)                                                                                \
     X(const void *, const Element *, v)                                                                                \
     X(void *, Element *, o)                                                                                            \
     X(float *, float *, lse)                                                                                           \
+    X(const int32_t *, const int *, page_table) /* paged */                                                            \
+    X(float *, float *, o_partial)   /* workspace [num_splits, partial_rows, head_dim_v]: split */                     \
+    X(float *, float *, lse_partial) /* workspace [num_splits, partial_rows] */                                        \
+    X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
+    X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
+    X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
+    FK_DROPOUT_WIDE_PARAMS(X)                                                                                          \
     X(int64_t, i64, q_batch_stride)                                                                                    \
     X(int64_t, i64, q_row_stride)                                                                                      \
     X(int64_t, i64, q_head_stride)                                                                                     \
@@ -24,15 +45,25 @@
     X(int64_t, i64, o_batch_stride)                                                                                    \
     X(int64_t, i64, o_row_stride)                                                                                      \
     X(int64_t, i64, o_head_stride)                                                                                     \
+    X(int64_t, i64, page_table_stride)                                                                                 \
+    X(int64_t, i64, partial_rows) /* rows of lse */                                                                    \
     X(int32_t, int, num_heads_q)                                                                                       \
     X(int32_t, int, heads_per_kv) /* num_heads_q / num_heads_kv */                                                     \
     X(int32_t, int, seqlen_q)                                                                                          \
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
+    X(int32_t, int, total_q)        /* packed: rows of q; lse is [num_heads_q, total_q] */                             \
+    X(int32_t, int, group_heads)    /* packed: heads that share L2 */                                                  \
+    X(uint32_t, u32, group_inverse) /* floor(2^32 / group_heads), at most 2^32 - 1 */                                  \
+    X(int32_t, int, num_splits)                                                                                        \
+    X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
+    X(int32_t, int, page_size)                                                                                         \
+    X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \
     X(float, float, scale_log2)     /* softmax_scale * log2(e) */                                                      \
-    X(float, float, scale)
+    X(float, float, scale)                                                                                             \
+    FK_DROPOUT_PARAMS(X)
 
 /* The backward kernels' block: one for all of a problem's kernels. */
 #define FK_BACKWARD_PARAMS(X)                                                                                          \
@@ -48,8 +79,11 @@
     X(const float *, const float *, dlse) /* gradient of lse, the same shape; may be null */                           \
     X(float *, float *, delta)            /* workspace [batch * num_heads_q, q_padded]: rowsum(dO * O) - dlse */       \
     X(float *, float *, lse_log2)         /* workspace, the same shape: lse * log2(e); +inf for a row without keys */  \
-    X(float *, float *, dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale */         \
-    X(uint32_t *, u32 *, turn)  /* workspace [batch * num_heads_q, q tiles]: deterministic dq; else null */            \
+    X(float *, float *, dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */ \
+    X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
+    X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
+    X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
+    FK_DROPOUT_WIDE_PARAMS(X)                                                                                          \
     X(int64_t, i64, q_batch_stride)                                                                                    \
     X(int64_t, i64, q_row_stride)                                                                                      \
     X(int64_t, i64, q_head_stride)                                                                                     \
@@ -79,13 +113,19 @@
     X(int32_t, int, heads_per_kv) /* num_heads_q / num_heads_kv */                                                     \
     X(int32_t, int, seqlen_q)                                                                                          \
     X(int32_t, int, seqlen_k)                                                                                          \
-    X(int32_t, int, q_padded) /* seqlen_q rounded up to block_m */                                                     \
+    X(int32_t, int, q_padded) /* seqlen_q rounded up to block_m; packed: whole tiles of all sequences */               \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
+    X(int32_t, int, total_q)           /* packed: rows of q; lse is [num_heads_q, total_q] */                          \
+    X(int32_t, int, group_heads)       /* packed: query heads that share L2 */                                         \
+    X(int32_t, int, kv_group_heads)    /* packed: their kv heads */                                                    \
+    X(uint32_t, u32, group_inverse)    /* floor(2^32 / group_heads), at most 2^32 - 1 */                               \
+    X(uint32_t, u32, kv_group_inverse) /* the same of kv_group_heads */                                                \
     X(uint32_t, u32, heads_inverse)    /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                               \
     X(uint32_t, u32, kv_heads_inverse) /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                              \
     X(float, float, scale_log2)                                                                                        \
-    X(float, float, scale)
+    X(float, float, scale)                                                                                             \
+    FK_DROPOUT_PARAMS(X)
 
 #define FK_MAX_MASK_SLOTS (FK_MAX_MASKS * FK_MAX_MASK_VALUES)
 #define FK_MAX_SCORE_SLOTS (FK_MAX_SCORES * FK_MAX_SCORE_VALUES)
@@ -96,6 +136,18 @@ typedef struct fk_array_param {
     int64_t stride[FK_MAX_RANK];
     int32_t size[FK_MAX_RANK];
 } fk_array_param;
+
+/* Its gradient: struct ArrayGrad of the same file. */
+typedef struct fk_array_grad_param {
+    float *data;
+    uint64_t *exact; /* workspace: FK_EXACT_WORDS for each element, which hold its sum without rounding; may be null */
+    int64_t stride[FK_MAX_RANK];
+    int32_t size[FK_MAX_RANK]; /* 1 where the stride is 0 */
+    int32_t once;              /* one pair writes each element, so that it is stored and not added to */
+    int32_t clear;             /* it must be cleared: not every element is sure to be written */
+} fk_array_grad_param;
+
+#define FK_EXACT_WORDS 10
 
 /* What terms need, at the end of each block. The text has as much of it as its problem needs: the kernel's block is a
  * prefix of the host's. */
@@ -116,6 +168,7 @@ typedef struct fk_backward_params {
     FK_BACKWARD_PARAMS(FK_FIELD)
 #undef FK_FIELD
     FK_TERM_FIELDS
+    fk_array_grad_param array_grad[FK_MAX_ARRAYS];
 } fk_backward_params;
 
 #endif

@@ -73,32 +73,47 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
     return best;
 }
 
-static void read_tiles(lua_State *L, const char *path, const char *field, fk_arch *out) {
+static void read_tile(lua_State *L, const char *where, fk_tile *tile) {
+    fk_table_check(L, where, " block_m block_n warps stages q_in_regs ctas dq_kernel ");
+    tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
+    tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
+    tile->warps = fk_table_int(L, where, "warps", 1, 32);
+    tile->stages = fk_table_int(L, where, "stages", 1, 16);
+    tile->q_in_regs = fk_table_bool(L, where, "q_in_regs");
+    tile->ctas = fk_table_int(L, where, "ctas", 1, 32);
+    const bool given = lua_getfield(L, -1, "dq_kernel") != LUA_TNIL;
+    lua_pop(L, 1);
+    tile->dq_kernel = given && fk_table_bool(L, where, "dq_kernel");
+}
+
+/* Returns their number. */
+static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
-    if (count < 1 || count > FK_MAX_TILES) {
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has %d %s: must be from 1 to %d", path, (int)count, field,
-                     FK_MAX_TILES);
+    if (count < 1 || count > (lua_Unsigned)most) {
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has %d %s: must be from 1 to %d", path, (int)count, field, most);
     }
-    for (out->num_tiles = 0; out->num_tiles < (int)count; ++out->num_tiles) {
-        fk_tile *tile = &out->tile[out->num_tiles];
+    for (int i = 0; i < (int)count; ++i) {
         char where[128];
-        snprintf(where, sizeof where, "%s: %s[%d]", path, field, out->num_tiles + 1);
-        if (lua_geti(L, -1, out->num_tiles + 1) != LUA_TTABLE)
-            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        fk_table_check(L, where, " block_m block_n warps stages q_in_regs ctas ");
-        tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
-        tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
-        tile->warps = fk_table_int(L, where, "warps", 1, 32);
-        tile->stages = fk_table_int(L, where, "stages", 1, 16);
-        tile->q_in_regs = fk_table_bool(L, where, "q_in_regs");
-        tile->ctas = fk_table_int(L, where, "ctas", 1, 32);
+        snprintf(where, sizeof where, "%s: %s[%d]", path, field, i + 1);
+        if (lua_geti(L, -1, i + 1) != LUA_TTABLE) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
+        read_tile(L, where, &tiles[i]);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+    return (int)count;
 }
 
-void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out) {
+/* Tensor cores without tf32 have no tiles for fp32, and what has no kernel of dq none for it. */
+static bool has_tiles(lua_State *L, const char *field) {
+    lua_getfield(L, -1, field);
+    const bool any = lua_istable(L, -1) && lua_rawlen(L, -1) > 0;
+    lua_pop(L, 1);
+    return any;
+}
+
+void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out) {
+    const bool backward = p->op == FK_BACKWARD;
     char file[32] = "", path[64];
     memset(out, 0, sizeof *out);
     out->sm = registry_row(L, device_sm, file, sizeof file);
@@ -110,8 +125,20 @@ void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out) {
     fk_table_text(L, path, "family", out->family, sizeof out->family);
     out->mma_k = fk_table_int(L, path, "mma_k", 1, 256);
     out->async_copy = fk_table_bool(L, path, "async_copy");
+    out->vector_add = fk_table_bool(L, path, "vector_add");
     out->bf16 = fk_table_bool(L, path, "bf16");
-    read_tiles(L, path, op == FK_BACKWARD ? "backward_tiles" : "tiles", out);
+    const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
+    out->tf32 = has_tiles(L, fp32_tiles);
+    const bool fp32 = p->dtype == FK_FP32 && out->tf32;
+    out->num_tiles = read_tiles(L, path, fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles", out->tile, FK_MAX_TILES);
+    if (p->split && !fp32)
+        out->num_tiles += read_tiles(L, path, "split_tiles", out->tile + out->num_tiles, FK_MAX_TILES - out->num_tiles);
+    for (int i = 0; i < out->num_tiles && backward; ++i) {
+        out->tile[i].walks_q = true;
+        out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
+    }
+    const char *dq_tiles = fp32 ? "fp32_dq_tiles" : "dq_tiles";
+    if (backward && has_tiles(L, dq_tiles)) out->num_dq_tiles = read_tiles(L, path, dq_tiles, out->dq_tile, FK_MAX_TILES);
     fk_lua_seal(L, "arch", NULL);
 }
 
@@ -120,25 +147,33 @@ void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out) {
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling) {
     lua_newtable(L);
     fk_table_set_text(L, "op", p->op == FK_BACKWARD ? "bwd" : "fwd");
-    fk_table_set_text(L, "dtype", p->dtype == FK_BF16 ? "bf16" : "fp16");
+    fk_table_set_text(L, "dtype", fk_dtype_name(p->dtype));
     fk_table_set_int(L, "head_dim", p->head_dim);
     fk_table_set_int(L, "head_dim_v", p->head_dim_v);
     fk_table_set_bool(L, "gqa", p->gqa);
+    fk_table_set_bool(L, "top_left", p->align == FK_TOP_LEFT);
+    fk_table_set_bool(L, "dropout", p->dropout);
+    fk_table_set_bool(L, "packed", p->packed);
+    fk_table_set_bool(L, "seqused_k", p->seqused_k);
     fk_table_set_bool(L, "deterministic", p->deterministic);
+    fk_table_set_bool(L, "split", p->split);
+    fk_table_set_bool(L, "paged", p->paged);
     fk_table_set_text(L, "spelling", spelling);
     fk_lua_seal(L, "problem", NULL);
 }
 
-void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
+void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
     fk_table_set_int(L, "block_m", tile->block_m);
     fk_table_set_int(L, "block_n", tile->block_n);
     fk_table_set_int(L, "warps", tile->warps);
     fk_table_set_int(L, "threads", tile->warps * 32);
-    if (p->op == FK_FORWARD) fk_table_set_int(L, "rows_per_warp", tile->block_m / tile->warps);
+    if (!tile->walks_q) fk_table_set_int(L, "rows_per_warp", tile->block_m / tile->warps);
     fk_table_set_int(L, "stages", tile->stages);
     fk_table_set_bool(L, "q_in_regs", tile->q_in_regs);
     fk_table_set_int(L, "ctas_per_sm", tile->ctas);
+    fk_table_set_text(L, "walk", tile->walks_q ? "q" : "k");
+    fk_table_set_bool(L, "dq_kernel", tile->dq_kernel);
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -155,14 +190,15 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     luaL_checkstack(L, 16, path);
     fk_lua_run(L, path);
     fk_bind_push_problem(L, p, "");
-    fk_bind_push_plan(L, p, tile, "");
+    fk_bind_push_plan(L, tile, "");
     lua_pushvalue(L, arch);
     lua_call(L, 3, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
     out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);
     out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
     out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
-    out->col_warps = p->op == FK_BACKWARD ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
+    out->walks_q = tile->walks_q;
+    out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     fk_lua_seal(L, "layout", NULL);
 }
 
@@ -178,8 +214,8 @@ static fk_status print_bounds(const fk_expr *const *bounds, int count, char **in
     return status;
 }
 
-fk_status fk_mask_texts_create(const fk_problem_mask *mask, fk_mask_texts *out, fk_error *err) {
-    const fk_expr_split *split = &mask->split;
+fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, fk_mask_texts *out,
+                               fk_error *err) {
     memset(out, 0, sizeof *out);
     if (!mask->keep) return FK_OK;
     fk_status status = fk_expr_print(mask->keep, FK_EXPR_CUDA, &out->keep, err);
@@ -206,9 +242,9 @@ void fk_mask_texts_free(fk_mask_texts *texts) {
     memset(texts, 0, sizeof *texts);
 }
 
-static void set_texts(lua_State *L, const char *field, char *const *texts, int count) {
+static void set_texts(lua_State *L, const char *field, char *const texts[FK_EXPR_MAX_BOUNDS]) {
     lua_newtable(L);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < FK_EXPR_MAX_BOUNDS && texts[i]; ++i) {
         lua_pushstring(L, texts[i]);
         lua_seti(L, -2, i + 1);
     }
@@ -222,10 +258,10 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     if (texts->keep) fk_table_set_text(L, "keep", texts->keep);
     if (texts->residual) fk_table_set_text(L, "residual", texts->residual);
     if (texts->residual_keep) fk_table_set_text(L, "residual_keep", texts->residual_keep);
-    set_texts(L, "upper", texts->upper, mask->split.num_upper);
-    set_texts(L, "lower", texts->lower, mask->split.num_lower);
-    set_texts(L, "upper_at", texts->upper_at, mask->split.num_upper);
-    set_texts(L, "lower_at", texts->lower_at, mask->split.num_lower);
+    set_texts(L, "upper", texts->upper);
+    set_texts(L, "lower", texts->lower);
+    set_texts(L, "upper_at", texts->upper_at);
+    set_texts(L, "lower_at", texts->lower_at);
     fk_table_set_int(L, "q_order", q_order);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     lua_newtable(L);
@@ -269,6 +305,10 @@ void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms) {
     snprintf(values, sizeof values, "score_value[%d]", FK_MAX_SCORE_SLOTS);
     add_param(L, &count, "int", values);
     if (!terms->arrays.count) return;
-    snprintf(values, sizeof values, "array[%d]", terms->arrays.count);
+    const int most = terms->score.grad ? FK_MAX_ARRAYS : terms->arrays.count; /* all of it, if something stands behind */
+    snprintf(values, sizeof values, "array[%d]", most);
     add_param(L, &count, "Array", values);
+    if (!terms->score.grad) return;
+    snprintf(values, sizeof values, "array_grad[%d]", FK_MAX_ARRAYS);
+    add_param(L, &count, "ArrayGrad", values);
 }

@@ -12,6 +12,8 @@
 /** One candidate of an arch file. */
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
+    bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
+    bool dq_kernel; /* backward: dq comes from a kernel of its own */
 } fk_tile;
 
 #define FK_MAX_TILES 64
@@ -21,17 +23,19 @@ typedef struct fk_arch {
     int sm; /* of its row in the registry; at most the device's */
     char name[16], family[16];
     int mma_k;
-    bool async_copy, bf16;
-    fk_tile tile[FK_MAX_TILES];
-    int num_tiles;
+    bool async_copy, bf16, vector_add;
+    bool tf32; /* it has tiles for fp32 */
+    fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
+    int num_tiles, num_dq_tiles;
 } fk_arch;
-/** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of `op`. */
-void fk_bind_read_arch(lua_State *L, int device_sm, int op, fk_arch *out);
+/** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of the problem's op and dtype. */
+void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out);
 
 /** gen/layout.lua's answer; what C needs of it. */
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
-    int col_warps; /* warps that share one warp's worth of keys, in the backward pass; else 1 */
+    int col_warps; /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
+    bool walks_q;  /* of the tile */
 } fk_smem_layout;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out);
@@ -40,9 +44,11 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
 typedef struct fk_mask_texts {
     char *keep, *residual, *residual_keep;
     char *upper[FK_EXPR_MAX_BOUNDS], *lower[FK_EXPR_MAX_BOUNDS];       /* intervals */
-    char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query; backward: at one key */
+    char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query; bounds of q: at one key */
 } fk_mask_texts;
-fk_status fk_mask_texts_create(const fk_problem_mask *mask, fk_mask_texts *out, fk_error *err);
+/** `split`: one of the mask's. */
+fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, fk_mask_texts *out,
+                               fk_error *err);
 void fk_mask_texts_free(fk_mask_texts *texts);
 
 /** The same of scores (bind_score.c). */
@@ -56,10 +62,11 @@ void fk_score_texts_free(fk_score_texts *texts);
 /* The names that a template sees (docs/templates.md). Each pushes one table. */
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
-void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
+void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary);
+/** `q_order`: +1 if later own tiles are the longer ones, else -1. */
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
-void fk_bind_push_arrays(lua_State *L, const fk_array_list *arrays);
+void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
 void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms);
 
 #endif

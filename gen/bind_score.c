@@ -48,10 +48,21 @@ void fk_score_texts_free(fk_score_texts *texts) {
 
 /* ---- tables ---- */
 
-/* { array = name, index = { text, ... }, derivative = text } */
-static void push_read(lua_State *L, const fk_array_list *arrays, const fk_score_read *read, char *const **text) {
+/* reads[i].uses_NAME[d]: does index d read the variable? */
+static void push_index_uses(lua_State *L, const fk_score_read *read, const char *name, const char *field) {
     lua_newtable(L);
-    fk_table_set_text(L, "array", arrays->decl[read->array].name);
+    for (int d = 0; fk_expr_index(read->element, d); ++d) {
+        lua_pushboolean(L, fk_expr_uses(fk_expr_index(read->element, d), name));
+        lua_seti(L, -2, d + 1);
+    }
+    lua_setfield(L, -2, field);
+}
+
+static void push_read(lua_State *L, const fk_problem_terms *terms, const fk_score_read *read, char *const **text) {
+    lua_newtable(L);
+    fk_table_set_text(L, "array", terms->arrays.decl[read->array].name);
+    fk_table_set_int(L, "slot", read->array);
+    fk_table_set_bool(L, "once", terms->score.once >> read->array & 1);
     fk_table_set_text(L, "derivative", *(*text)++);
     lua_newtable(L);
     for (int d = 0; fk_expr_index(read->element, d); ++d) {
@@ -59,6 +70,8 @@ static void push_read(lua_State *L, const fk_array_list *arrays, const fk_score_
         lua_seti(L, -2, d + 1);
     }
     lua_setfield(L, -2, "index");
+    push_index_uses(L, read, "q", "uses_q");
+    push_index_uses(L, read, "k", "uses_k");
     fk_lua_seal(L, "score.reads[i]", NULL);
 }
 
@@ -75,7 +88,7 @@ static void push_terms(lua_State *L, const fk_problem_terms *terms, const fk_sco
         }
         lua_newtable(L);
         for (int j = 0; j < term[i].num_reads; ++j) {
-            push_read(L, &terms->arrays, &term[i].read[j], text);
+            push_read(L, terms, &term[i].read[j], text);
             lua_seti(L, -2, j + 1);
         }
         lua_setfield(L, -2, "reads");
@@ -87,6 +100,18 @@ static void push_terms(lua_State *L, const fk_problem_terms *terms, const fk_sco
 static bool uses(const fk_score_term *term, int count, const char *name) {
     for (int i = 0; i < count; ++i) {
         if (fk_expr_uses(term[i].value, name)) return true;
+    }
+    return false;
+}
+
+/* Does the way back need the scores, or is it the same for all of them? */
+static bool derivatives_use_s(const fk_problem_score *score) {
+    for (int i = 0; i < score->num_terms; ++i) {
+        const fk_score_term *term = &score->term[i];
+        if (fk_expr_uses(term->ds, "s")) return true;
+        for (int j = 0; j < term->num_reads; ++j) {
+            if (fk_expr_uses(term->read[j].derivative, "s")) return true;
+        }
     }
     return false;
 }
@@ -112,6 +137,8 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     for (int i = 0; i < score->num_terms; ++i)
         reads = reads || fk_array_list_reads(&terms->arrays, score->term[i].value);
     fk_table_set_bool(L, "reads", reads);
+    fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
+    fk_table_set_bool(L, "grads", score->grad != 0);
     push_uses(L, score->term, score->num_terms);
     lua_setfield(L, -2, "uses");
     push_uses(L, score->sink, score->num_sinks);
@@ -130,7 +157,8 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     fk_lua_seal(L, "score", NULL);
 }
 
-void fk_bind_push_arrays(lua_State *L, const fk_array_list *arrays) {
+void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
+    const fk_array_list *arrays = &terms->arrays;
     luaL_checkstack(L, 8, "arrays");
     lua_newtable(L);
     for (int i = 0; i < arrays->count; ++i) {
@@ -143,6 +171,7 @@ void fk_bind_push_arrays(lua_State *L, const fk_array_list *arrays) {
         fk_table_set_text(L, "type", array->type == FK_INT32 ? "int" : "float");
         fk_table_set_int(L, "rank", array->rank);
         fk_table_set_bool(L, "sorted", array->sorted);
+        fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);
         for (int d = 0; d < array->rank; ++d) {
             lua_pushboolean(L, arrays->clamp[i] >> d & 1);

@@ -2,6 +2,7 @@
  * have different keys in the store. Modelled numbers in its head are those of the nominal shape for that reason. */
 #include "generate.h"
 
+#include "abi.h"
 #include "plan.h"
 
 #include <lauxlib.h>
@@ -14,9 +15,9 @@
 typedef struct render_call {
     fk_planner *planner;
     const fk_plan_info *plan;
-    const fk_mask_texts *texts;
-    const fk_score_texts *score_texts;
-    int q_order;
+    fk_mask_texts texts, texts_k; /* of the mask's split and split_k */
+    fk_score_texts score_texts;
+    int q_order, q_order_k; /* of the kernels that walk as the split says */
     bool standalone;
     char *text; /* out: malloc'ed */
 } render_call;
@@ -41,10 +42,22 @@ static void summarise(const fk_planner *planner, const fk_plan_info *plan, char 
              (long long)shape->seqlen_k, (long long)(plan->hbm_bytes / 1024), plan->bound);
 }
 
+/* What the kernel of dq has in place of plan and layout. `env`: absolute index. */
+static void push_dq(lua_State *L, const fk_planner *planner, int env) {
+    const fk_tile tile = fk_plan_dq_tile(planner);
+    fk_smem_layout layout;
+    fk_bind_push_plan(L, &tile, "");
+    lua_setfield(L, env, "dq_plan");
+    fk_planner_push_arch(L);
+    fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), &layout);
+    lua_setfield(L, env, "dq_layout");
+    lua_pop(L, 1);
+}
+
 static void render_body(lua_State *L, void *arg) {
     render_call *call = arg;
     const fk_planner *planner = call->planner;
-    const fk_tile tile = fk_plan_tile(call->plan);
+    const fk_tile tile = fk_plan_tile(planner->p, call->plan);
     char summary[1024], spelling[FK_MAX_SPELLING], path[64];
     fk_problem_write_generic(planner->p, &planner->terms, spelling);
     summarise(planner, call->plan, summary, sizeof summary);
@@ -55,21 +68,28 @@ static void render_body(lua_State *L, void *arg) {
     lua_pushstring(L, path);
     lua_newtable(L);
     fk_planner_push_arch(L);
-    const int arch = lua_gettop(L);
+    const int arch = lua_gettop(L), env = arch - 1;
     fk_smem_layout layout;
     fk_bind_read_layout(L, planner->p, &tile, arch, &layout);
-    lua_setfield(L, arch - 1, "layout");
-    lua_setfield(L, arch - 1, "arch");
+    lua_setfield(L, env, "layout");
+    lua_setfield(L, env, "arch");
     fk_bind_push_problem(L, planner->p, spelling);
     lua_setfield(L, -2, "problem");
-    fk_bind_push_plan(L, planner->p, &tile, summary);
+    fk_bind_push_plan(L, &tile, summary);
     lua_setfield(L, -2, "plan");
-    fk_bind_push_mask(L, &planner->terms, call->texts, call->q_order);
+    if (tile.dq_kernel) push_dq(L, planner, env);
+    fk_bind_push_mask(L, &planner->terms, &call->texts, call->q_order);
     lua_setfield(L, -2, "mask");
-    fk_bind_push_score(L, &planner->terms, call->score_texts);
+    fk_bind_push_mask(L, &planner->terms, &call->texts_k, call->q_order_k);
+    lua_setfield(L, -2, "mask_k");
+    lua_pushstring(L, backward ? "q" : "k");
+    lua_setfield(L, -2, "walk");
+    fk_bind_push_score(L, &planner->terms, &call->score_texts);
     lua_setfield(L, -2, "score");
-    fk_bind_push_arrays(L, &planner->terms.arrays);
+    fk_bind_push_arrays(L, &planner->terms);
     lua_setfield(L, -2, "arrays");
+    lua_pushinteger(L, FK_EXACT_WORDS);
+    lua_setfield(L, -2, "exact_words");
     fk_bind_push_params(L, planner->p->op, &planner->terms);
     lua_setfield(L, -2, "params");
     lua_pushboolean(L, call->standalone);
@@ -88,62 +108,92 @@ static void render_body(lua_State *L, void *arg) {
     memcpy(call->text, text, size + 1);
 }
 
-static int tile_order(const fk_planner *planner, const fk_plan_info *plan) {
+static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool walks_q) {
     fk_tile_totals tiles;
-    fk_tiles_count(planner->p, &planner->terms.mask, &planner->shape, plan->block_m, plan->block_n, 2, &tiles);
+    fk_tiles_count(planner->p, &planner->terms.mask, walks_q, &planner->shape, plan->block_m, plan->block_n, 2, &tiles);
     return tiles.last_visited >= tiles.first_visited ? 1 : -1;
 }
 
+/* Is the gradient of an array asked for that a sink reads? */
+static bool reads_sinks(const fk_problem_score *score) {
+    for (int i = 0; i < score->num_sinks; ++i) {
+        if (score->sink[i].num_reads) return true;
+    }
+    return false;
+}
+
 /* The kernels that templates/kernel/forward_*.cu and backward_*.cu define. */
-static void name_kernels(const fk_problem *p, const fk_plan_info *plan, fk_source *out) {
+static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk_source *out) {
+    const fk_problem *p = planner->p;
+    const fk_problem_score *score = &planner->terms.score;
+    const fk_plan_info *dq = &planner->dq;
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
     if (p->op == FK_FORWARD) {
+        const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         out->kernel[0] = (fk_kernel_launch){"fk_forward", threads, smem, FK_GRID_TILES};
-        out->num_kernels = 1;
+        out->kernel[1] = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
+        out->num_kernels = p->split ? 2 : 1;
         out->main_kernel = 0;
         return;
     }
-    out->kernel[0] = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
-    out->kernel[1] = (fk_kernel_launch){"fk_backward", threads, smem, FK_GRID_TILES};
-    out->kernel[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
-    out->num_kernels = 3;
-    out->main_kernel = 1;
+    fk_kernel_launch *next = out->kernel;
+    if (score->grad) *next++ = (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS};
+    *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
+    if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
+    out->main_kernel = (int32_t)(next - out->kernel);
+    *next++ = (fk_kernel_launch){"fk_backward", threads, smem, FK_GRID_TILES};
+    if (plan->dq_kernel) {
+        *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
+    } else {
+        *next++ = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+    }
+    if (score->grad && p->deterministic) *next++ = (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS};
+    out->num_kernels = (int32_t)(next - out->kernel);
+}
+
+static fk_status render(fk_planner *planner, render_call *call, fk_error *err) {
+    const fk_problem_terms *terms = &planner->terms;
+    fk_status status = fk_mask_texts_create(&terms->mask, &terms->mask.split, &call->texts, err);
+    if (status == FK_OK) status = fk_mask_texts_create(&terms->mask, &terms->mask.split_k, &call->texts_k, err);
+    if (status == FK_OK) status = fk_score_texts_create(&terms->score, &call->score_texts, err);
+    if (status == FK_OK) status = fk_lua_call(planner->lua, render_body, call, err);
+    fk_score_texts_free(&call->score_texts);
+    fk_mask_texts_free(&call->texts_k);
+    fk_mask_texts_free(&call->texts);
+    return status;
 }
 
 static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool standalone, fk_source *out, fk_error *err) {
-    fk_mask_texts texts;
-    fk_score_texts score_texts;
     fk_plan_info judged;
     fk_smem_layout layout;
-    const fk_tile tile = fk_plan_tile(plan);
+    const fk_tile tile = fk_plan_tile(planner->p, plan);
     fk_status status = fk_plan_judge(planner, &tile, &judged, &layout, err);
     if (status == FK_OK && !judged.legal) status = fk_fail(err, FK_UNSUPPORTED, "plan: %s", judged.reason);
     if (status == FK_OK) status = fk_problem_write(planner->p, out->spelling, sizeof out->spelling, err);
     if (status != FK_OK) return status;
     fk_plan_model(planner, &layout, &judged);
-    status = fk_mask_texts_create(&planner->terms.mask, &texts, err);
-    if (status != FK_OK) return status;
-    status = fk_score_texts_create(&planner->terms.score, &score_texts, err);
-    if (status != FK_OK) {
-        fk_mask_texts_free(&texts);
-        return status;
-    }
-    out->q_order = tile_order(planner, plan);
-    render_call call = {planner, &judged, &texts, &score_texts, out->q_order, standalone, NULL};
-    status = fk_lua_call(planner->lua, render_body, &call, err);
-    fk_score_texts_free(&score_texts);
-    fk_mask_texts_free(&texts);
+    out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
+    render_call call = {.planner = planner, .plan = &judged, .q_order = out->q_order, .standalone = standalone};
+    call.q_order_k = tile_order(planner, plan, false);
+    status = render(planner, &call, err);
     if (status != FK_OK) return status;
     out->text = call.text;
     out->plan = *plan;
     out->plan.smem_bytes = judged.smem_bytes; /* what the text really uses */
     out->d_pad = layout.d_pad;
-    name_kernels(planner->p, &out->plan, out);
+    out->dq_block_m = judged.dq_kernel ? planner->dq.block_m : 0;
+    name_kernels(planner, &judged, out);
+    if (planner->p->dropout) {
+        const fk_kernel_launch keep_mask = {"fk_keep_mask", plan->warps * 32, 0, FK_GRID_KEEP_MASK};
+        out->kernel[out->num_kernels++] = keep_mask;
+    }
     memcpy(out->param, planner->terms.mask.param, sizeof out->param);
     out->num_params = planner->terms.mask.num_params;
     memcpy(out->score_param, planner->terms.score.param, sizeof out->score_param);
     out->num_score_params = planner->terms.score.num_params;
     out->arrays = planner->terms.arrays;
+    out->grad = planner->terms.score.grad;
+    out->once = planner->terms.score.once;
     return FK_OK;
 }
 

@@ -19,11 +19,22 @@ fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const 
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);
 
+/** The number of splits with the shortest time, in visits of key tiles: waves of CTAs, times what one walks over and what
+ * it costs besides, with its rows of O in float32, and the combine kernel. `num_ctas`: with one split; `k_tiles`: that one
+ * of them walks over then. Masks of a launch and lengths on the device are not looked at. */
+int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t seqlen_q,
+                    int64_t k_tiles);
+
 /* How a kernel's grid follows from the sizes of a launch. */
 typedef enum fk_grid_kind {
     FK_GRID_TILES,     /* the tiles that CTAs own, heads in groups that share L2 */
+    FK_GRID_DQ_TILES,  /* the query tiles of dq's own kernel, heads in the same groups */
     FK_GRID_ROWS,      /* query rows, one to a warp */
-    FK_GRID_ROW_CHUNKS /* 16-byte chunks of query rows of q's width, one to a thread */
+    FK_GRID_HEADS,     /* query heads of all batch entries, one to a CTA */
+    FK_GRID_ARRAYS,    /* rows of the last dimension of gradients of arrays, one or more to a CTA */
+    FK_GRID_COMBINE,   /* query rows, one to a CTA; none if there is one split */
+    FK_GRID_KEEP_MASK, /* own tiles, heads in rows; fk_keep_mask's alone */
+    FK_GRID_ROW_CHUNKS /* 8 elements of query rows of q's width, one chunk to a thread */
 } fk_grid_kind;
 
 /* One kernel of a source. All of them take the same parameter block. */
@@ -33,13 +44,14 @@ typedef struct fk_kernel_launch {
     fk_grid_kind grid;
 } fk_kernel_launch;
 
-#define FK_MAX_KERNELS 3
+#define FK_MAX_KERNELS 8
 
 /** Everything that is launched by: text and its launch facts. */
 typedef struct fk_source {
     char *text;                              /* malloc'ed */
     fk_kernel_launch kernel[FK_MAX_KERNELS]; /* in the order in which they are launched */
     int32_t num_kernels, main_kernel;        /* main: the one that the plan is of */
+    int32_t dq_block_m;                      /* query rows of a CTA of dq's own kernel; 0: dq has none */
     int32_t d_pad;                           /* columns of q and k tiles, and of dq's sum */
     char spelling[FK_MAX_SPELLING];
     fk_plan_info plan;
@@ -49,6 +61,7 @@ typedef struct fk_source {
     fk_score_param score_param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES]; /* values of score_value, in order */
     int32_t num_score_params;
     fk_array_list arrays; /* of the parameter block's array */
+    uint32_t grad, once;  /* fk_problem_score's */
 } fk_source;
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,

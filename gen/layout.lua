@@ -12,22 +12,29 @@
 -- through shared memory as well. With 32 rows a warp the products fetch a fifth less from shared memory than with 16, so that
 -- wide heads, where that is what bounds, take two columns more readily.
 --
--- Tiles have 2-byte elements and columns padded to 16, the depth of an mma step; templates/piece/tile.cu swizzles them.
+-- Where dQ comes from a kernel of its own, dS needs no room of its own unless warps stand in columns, and that kernel has
+--
+--   | Q | dO | K0 V0 | K1 V1 |      with dQ passing through Q when the loop is done
+--
+-- Tiles have columns padded to 16, the depth of an mma step (two steps of tf32); templates/piece/tile.cu swizzles them.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
+local function element_bytes(problem) return problem.dtype == "fp32" and 4 or 2 end
+
 local function backward(problem, plan)
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local k_bytes, v_bytes = plan.block_n * d_pad * 2, plan.block_n * dv_pad * 2
-  local ds_bytes = plan.block_n * plan.block_m * 2
+  local size = element_bytes(problem)
+  local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
+  local ds_bytes = plan.block_n * plan.block_m * size
   local col_warps = math.max(1, 16 * plan.warps // plan.block_n)
   if plan.block_n * col_warps // plan.warps == 16 and d_pad + dv_pad > 128 and plan.block_m // (2 * col_warps) >= 16 and
     plan.warps >= 2 * col_warps then
     col_warps = 2 * col_warps
   end
-  local q_bytes, dout_bytes, row_bytes = plan.block_m * d_pad * 2, plan.block_m * dv_pad * 2, plan.block_m * 4
+  local q_bytes, dout_bytes, row_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size, plan.block_m * 4
   local stage_bytes = q_bytes + dout_bytes + 2 * row_bytes
-  local q = k_bytes + v_bytes + (col_warps > 1 and 2 or 1) * ds_bytes
+  local q = k_bytes + v_bytes + (col_warps > 1 and 2 or plan.dq_kernel and 0 or 1) * ds_bytes
   return {
     d_pad = d_pad, dv_pad = dv_pad,
     k = 0, v = k_bytes, ds = k_bytes + v_bytes, p = k_bytes + v_bytes + ds_bytes, col_warps = col_warps,
@@ -37,13 +44,26 @@ local function backward(problem, plan)
   }
 end
 
+local function backward_dq(problem, plan)
+  local d_pad, dv_pad, size = pad(problem.head_dim), pad(problem.head_dim_v), element_bytes(problem)
+  local q_bytes, dout_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size
+  local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
+  local k, stage_bytes = q_bytes + dout_bytes, k_bytes + v_bytes
+  return {
+    d_pad = d_pad, dv_pad = dv_pad,
+    q = 0, dout = q_bytes, k = k, v = k + k_bytes, stage_bytes = stage_bytes,
+    bytes = k + plan.stages * stage_bytes,
+  }
+end
+
 return function(problem, plan)
-  if problem.op == "bwd" then return backward(problem, plan) end
+  if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local q_bytes = plan.block_m * d_pad * 2
-  local k_bytes, v_bytes = plan.block_n * d_pad * 2, plan.block_n * dv_pad * 2
+  local size = element_bytes(problem)
+  local q_bytes = plan.block_m * d_pad * size
+  local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local stage_bytes = k_bytes + v_bytes
-  local o_bytes = plan.block_m * dv_pad * 2
+  local o_bytes = plan.block_m * dv_pad * size
 
   local q, kv = 0, q_bytes
   if plan.q_in_regs then

@@ -41,7 +41,8 @@ static int staged_chunks(int block_n, int columns, int threads) {
 /* Every term is what the kernel declares, but the last: what ptxas (CUDA 13.0) keeps besides, fitted between tilings
  * that just fit 255 registers and tilings that just spill, on sm_75 and sm_80. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
-    if (p->op == FK_BACKWARD) return fk_backward_registers(tile, layout, arch);
+    if (p->op == FK_BACKWARD)
+        return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
     const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
     const int acc_o = rows * layout->dv_pad / 32;                         /* fp32 accumulator of O */
@@ -55,20 +56,33 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     return acc_o + acc_s + q + operand + stats + staged + fixed + ahead;
 }
 
-static fk_visit_cost forward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch) {
+    if (p->dtype == FK_FP32) return (fk_mma_kind){3, 8, 0.5, 4};
+    return (fk_mma_kind){1, arch->mma_k, 1, 2};
+}
+
+double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes) {
+    const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
+    const double lanes = (steps * mma->passes + bytes / 512.0) * 32.0; /* ldmatrix reads 512 bytes */
+    if (mma->passes == 1) return lanes;
+    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 3 * bytes / 4.0 + 4 * 32.0 * steps;
+}
+
+static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
                                    const fk_plan_info *plan, double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
-    const double q_bytes = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad;
-    const double read_bytes = plan->warps * 2.0 * plan->block_n * columns + q_bytes;
-    const double tile_bytes = 2.0 * plan->block_n * columns;
-    const double mma_lanes = scores * columns / (16.0 * 8.0 * arch->mma_k) * 32.0;
-    const double ldmatrix_lanes = read_bytes / 512.0 * 32.0;
+    const fk_mma_kind mma = fk_model_mma(p, arch);
+    const double q_bytes = plan->q_in_regs ? 0 : mma.bytes * plan->block_m * layout->d_pad;
+    const double read_bytes = plan->warps * mma.bytes * plan->block_n * columns + q_bytes;
+    const double tile_bytes = mma.bytes * plan->block_n * columns, flops = 2.0 * scores * columns;
+    const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
+    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double softmax_issue = scores * (SOFTMAX_LANES + MASK_LANES * partial_share) / device->issue_rate;
-    const double gemm_issue = (mma_lanes + ldmatrix_lanes + copy_lanes) / device->issue_rate;
+    const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     fk_visit_cost cost = {
-        .tensor = 2.0 * scores * columns / device->mma_flops,
+        .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = scores / device->exp_rate,
         .issue = softmax_issue + gemm_issue,
         .smem = (read_bytes + tile_bytes) / device->smem_rate,
@@ -105,7 +119,7 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
                                 const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
-    const double width = 2.0 * (p->head_dim + p->head_dim_v);
+    const double width = (double)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
     const double once = heads * (double)shape->seqlen_q * (width + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
@@ -131,10 +145,11 @@ static void name_bound(fk_plan_info *plan) {
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
                     fk_plan_info *plan) {
-    const bool backward = p->op == FK_BACKWARD;
+    const bool walks_q = layout->walks_q, forward = p->op == FK_FORWARD;
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
-    const fk_visit_cost cost = backward ? fk_backward_visit(device, arch, layout, plan, partial)
-                                        : forward_visit(device, arch, layout, plan, partial);
+    const fk_visit_cost cost = walks_q   ? fk_backward_visit(p, device, arch, layout, plan, partial)
+                               : forward ? forward_visit(p, device, arch, layout, plan, partial)
+                                         : fk_dq_visit(p, device, arch, layout, plan, partial);
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
     const double all = visits * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
@@ -145,17 +160,35 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     plan->l2_us = all * cost.l2;
     double bytes = 0, around_bytes = 0;
     fk_tile_totals walks = *tiles;
-    if (backward) { /* a CTA walks once for each query head of its group */
+    if (walks_q) { /* a CTA walks once for each query head of its group */
         const double group = (double)shape->num_heads_q / (double)shape->num_heads_kv;
         walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
         fk_backward_hbm_bytes(p, device, layout, shape, plan, tiles, &bytes, &around_bytes);
     } else {
-        bytes = forward_hbm_bytes(p, device, shape, plan, tiles);
+        bytes = forward ? forward_hbm_bytes(p, device, shape, plan, tiles)
+                        : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
-    const double owners = backward ? (double)shape->batch * (double)shape->num_heads_kv : heads;
+    fk_split_model split = {0, 0, 0};
+    if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
+    around_bytes += split.combine_bytes;
+    const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
-    const double clocks = makespan(device, plan, &cost, &walks, owners * (double)tiles->num_ctas);
-    plan->model_us = fmax(clocks * us_per_clock, bytes * us_per_byte) + around_bytes * us_per_byte;
+    const double clocks = makespan(device, plan, &cost, &walks, owners * (double)walks.num_ctas);
+    const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
+    plan->model_us = fmax(clocks_us, hbm_us) + around_bytes * us_per_byte;
+    if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
+    name_bound(plan);
+}
+
+void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq) {
+    plan->tensor_us += dq->tensor_us;
+    plan->exp_us += dq->exp_us;
+    plan->issue_us += dq->issue_us;
+    plan->smem_us += dq->smem_us;
+    plan->l2_us += dq->l2_us;
+    plan->hbm_us += dq->hbm_us;
+    plan->hbm_bytes += dq->hbm_bytes;
+    plan->model_us += dq->model_us;
     name_bound(plan);
 }

@@ -5,7 +5,8 @@
  *     exp      block_m block_n / exp_rate: P is computed again
  *     smem     each row of warps reads Q and dO twice, each column K and V once; dQ takes dS and K once more; where
  * there are several columns, P and dS pass through shared memory for dV and dK l2       4 block_m d_pad bytes of fp32
- * adds to dQ's sum, which no cache of an SM holds Two small kernels run before and after it, at the speed of HBM. */
+ * adds to dQ's sum, which no cache of an SM holds Two small kernels run before and after it, at the speed of HBM.
+ * Where dQ has a kernel of its own (model_dq.c), its product, its reads and its adds are left out. */
 #include "plan.h"
 
 #include <math.h>
@@ -21,11 +22,11 @@ static const double L2_SHARE = 0.5;
 
 /* Warps share dQ's tile in rows of 16 queries and columns so that they read least (templates/piece/backward_tile.cu).
  * Returns the bytes that they read. */
-static double dq_bytes(const fk_smem_layout *layout, int block_m, int block_n, int warps) {
+static double dq_bytes(const fk_mma_kind *mma, const fk_smem_layout *layout, int block_m, int block_n, int warps) {
     double least = 0;
     for (int rows = 1; rows <= warps && rows <= block_m / 16; ++rows) {
         if (warps % rows) continue;
-        const double bytes = 2.0 * block_n * ((double)warps / rows * block_m + (double)rows * layout->d_pad);
+        const double bytes = mma->bytes * block_n * ((double)warps / rows * block_m + (double)rows * layout->d_pad);
         if (rows == 1 || bytes < least) least = bytes;
     }
     return least;
@@ -43,37 +44,39 @@ int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, con
     const int acc_dkv = rows * (columns_of(layout->d_pad, cols) + columns_of(layout->dv_pad, cols)) / 32;
     const int acc_s = 2 * rows * (tile->block_m / cols) / 32; /* S and dP */
     const int atoms = tile->block_m / 16 * (layout->d_pad / 16) / tile->warps;
-    const int acc_dq = 8 * (atoms < 1 ? 1 : atoms < 8 ? atoms : 8);
+    const int acc_dq = tile->dq_kernel ? 0 : 8 * (atoms < 1 ? 1 : atoms < 8 ? atoms : 8);
     const int operands = rows / 4 + 4; /* one step's A, one ldmatrix of B */
     const int fixed = arch->async_copy ? 50 : 54;
-    const int ahead = cols == 1 ? 12 : 0; /* P and dS go on as operands, without a way through shared memory */
-    return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed + ahead;
+    return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed;
 }
 
-fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
                                 const fk_plan_info *plan, double partial_share) {
     const double pairs = (double)plan->block_m * plan->block_n;
     const int cols = layout->col_warps, rows = plan->warps / cols;
-    const double d = layout->d_pad, dv = layout->dv_pad, columns = 3 * d + 2 * dv;
-    const double tile_bytes = 2.0 * plan->block_m * (d + dv), own_bytes = 2.0 * plan->block_n * (d + dv);
-    const double shared_bytes = (cols > 1 ? 2 : 1) * 2.0 * pairs; /* dS, and P */
-    const double read_bytes = 2 * rows * tile_bytes + cols * own_bytes + (cols > 1 ? cols * shared_bytes : 0) +
-                              dq_bytes(layout, plan->block_m, plan->block_n, plan->warps);
-    const double add_bytes = 4.0 * plan->block_m * d;
-    const double mma_lanes = pairs * columns / (16.0 * 8.0 * arch->mma_k) * 32.0;
+    const bool adds = !plan->dq_kernel; /* to dQ's sum */
+    const double d = layout->d_pad, dv = layout->dv_pad, columns = (adds ? 3 : 2) * d + 2 * dv;
+    const fk_mma_kind mma = fk_model_mma(p, arch);
+    const double tile_bytes = mma.bytes * plan->block_m * (d + dv), own_bytes = mma.bytes * plan->block_n * (d + dv);
+    const double shared_bytes = (cols > 1 ? 2 : adds ? 1 : 0) * mma.bytes * pairs; /* dS, and P */
+    const double dq_read = adds ? dq_bytes(&mma, layout, plan->block_m, plan->block_n, plan->warps) : 0;
+    const double read_bytes = 2 * rows * tile_bytes + cols * own_bytes + (cols > 1 ? cols * shared_bytes : 0) + dq_read;
+    const double add_bytes = adds ? 4.0 * plan->block_m * d : 0;
+    const double flops = 2.0 * pairs * columns;
+    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, rows * tile_bytes + dq_read);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
-    const double add_lanes = add_bytes / (arch->sm >= 90 ? 8.0 : 4.0);
-    const double gemm_issue = (mma_lanes + read_bytes / 16.0 + copy_lanes + add_lanes) / device->issue_rate;
+    const double add_lanes = add_bytes / (arch->vector_add ? 16.0 : 4.0);
+    const double gemm_issue = (gemm_lanes + copy_lanes + add_lanes) / device->issue_rate;
     const double pair_issue = pairs * (PAIR_LANES + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
-        .tensor = 2.0 * pairs * columns / device->mma_flops,
+        .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = pairs / device->exp_rate,
         .issue = gemm_issue + pair_issue,
         .smem = (read_bytes + tile_bytes + shared_bytes) / device->smem_rate,
         .l2 = add_bytes / L2_ADD_RATE,
     };
     cost.serial = fmax(fmax(cost.tensor, cost.smem), fmax(gemm_issue, cost.l2)) + fmax(cost.exp, pair_issue) +
-                  BARRIER_CLOCKS * (plan->stages == 1 ? 3 : 2);
+                  BARRIER_CLOCKS * ((plan->stages == 1 ? 2 : 1) + (shared_bytes > 0));
     return cost;
 }
 
@@ -84,7 +87,8 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
                            double *tiles_bytes, double *around_bytes) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q, seqlen_q = (double)shape->seqlen_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
-    const double width = 2.0 * (p->head_dim + p->head_dim_v), sum = 4.0 * layout->d_pad;
+    const double bytes = fk_dtype_bytes(p->dtype), width = bytes * (p->head_dim + p->head_dim_v);
+    const double sum = plan->dq_kernel ? 0 : 4.0 * layout->d_pad;
     const double once = kv_heads * (double)shape->seqlen_k * 2 * width;
     const double row = width + 8 + 2 * sum; /* q, dout, lse, delta; the sum read and written */
     const double slots = (double)device->num_sms * plan->ctas_per_sm, ctas = kv_heads * (double)tiles->num_ctas;
@@ -96,7 +100,7 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
         q = fmax(q, ceil(ctas / slots) * heads_at_a_time * seqlen_q * row);
     *tiles_bytes = once + fmin(q, visited);
     const double delta =
-        2 * 2.0 * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
-    const double dq = sum + 2.0 * p->head_dim;
+        2 * bytes * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
+    const double dq = plan->dq_kernel ? 0 : sum + bytes * p->head_dim;
     *around_bytes = heads * seqlen_q * (delta + dq);
 }

@@ -21,6 +21,11 @@ static fk_status check_size(const char *field, int64_t value, int64_t limit, fk_
 /* The nominal problem: 16,384 tokens as rows of 4,096, and 2,048 hidden; one kv head serves 8 query heads of gqa. */
 fk_status fk_shape_fill(const fk_problem *p, const fk_shape *in, fk_shape *out, fk_error *err) {
     fk_shape s = *in;
+    if (p->split && !s.seqlen_q) { /* decoding */
+        s.seqlen_q = 1;
+        if (!s.seqlen_k) s.seqlen_k = 4096;
+        if (!s.batch) s.batch = s.seqlen_k > 0 && s.seqlen_k < 16384 ? 16384 / s.seqlen_k : 1;
+    }
     if (!s.seqlen_q) s.seqlen_q = s.seqlen_k ? s.seqlen_k : 4096;
     if (!s.seqlen_k) s.seqlen_k = s.seqlen_q;
     if (!s.batch) s.batch = s.seqlen_q > 0 && s.seqlen_q < 16384 ? 16384 / s.seqlen_q : 1;
@@ -60,12 +65,23 @@ fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err) {
 
 static void open_body(lua_State *L, void *arg) {
     fk_planner *planner = arg;
-    fk_bind_read_arch(L, planner->device->sm, planner->p->op, &planner->arch);
+    fk_bind_read_arch(L, planner->device->sm, planner->p, &planner->arch);
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.arch");
 }
 
 void fk_planner_push_arch(lua_State *L) {
     lua_getfield(L, LUA_REGISTRYINDEX, "fk.arch");
+}
+
+/* The first tile of the arch file that fits: it depends on nothing but problem and device, as the text must. */
+static fk_status choose_dq(fk_planner *planner, fk_error *err) {
+    const fk_arch *arch = &planner->arch;
+    snprintf(planner->dq.reason, sizeof planner->dq.reason, "no tiles for %s on %s", fk_dtype_name(planner->p->dtype),
+             arch->name);
+    fk_status status = FK_OK;
+    for (int i = 0; i < arch->num_dq_tiles && status == FK_OK && !planner->dq.legal; ++i)
+        status = fk_plan_judge(planner, &arch->dq_tile[i], &planner->dq, &planner->dq_layout, err);
+    return status;
 }
 
 fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
@@ -81,6 +97,7 @@ fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, con
         if (!out->pool) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
     if (status == FK_OK) status = fk_problem_terms_load(out->pool, p, template_dir, &out->terms, err);
+    if (status == FK_OK && p->op == FK_BACKWARD) status = choose_dq(out, err);
     if (status != FK_OK) fk_planner_close(out);
     return status;
 }
@@ -92,8 +109,22 @@ void fk_planner_close(fk_planner *planner) {
     planner->lua = NULL;
 }
 
-fk_tile fk_plan_tile(const fk_plan_info *plan) {
-    return (fk_tile){plan->block_m, plan->block_n, plan->warps, plan->stages, plan->q_in_regs, plan->ctas_per_sm};
+fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
+    const bool backward = p->op == FK_BACKWARD;
+    return (fk_tile){.block_m = plan->block_m,
+                     .block_n = plan->block_n,
+                     .warps = plan->warps,
+                     .stages = plan->stages,
+                     .q_in_regs = plan->q_in_regs,
+                     .ctas = plan->ctas_per_sm,
+                     .walks_q = backward,
+                     .dq_kernel = backward && (plan->dq_kernel || p->deterministic)};
+}
+
+fk_tile fk_plan_dq_tile(const fk_planner *planner) {
+    fk_tile tile = fk_plan_tile(planner->p, &planner->dq);
+    tile.walks_q = tile.dq_kernel = false;
+    return tile;
 }
 
 /* ---- legality ---- */
@@ -111,9 +142,13 @@ static void reject(fk_plan_info *plan, const char *format, ...) {
 static bool check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_arch *arch = &planner->arch;
     const bool backward = planner->p->op == FK_BACKWARD;
-    const int own_warps = backward ? 1 : tile->warps; /* the layout says how warps share a backward tile */
+    const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
+    } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
+        reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
+    } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
+        reject(plan, "q_in_regs 1: must be 0 for fp32, whose Q would take twice the registers");
     } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
         reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
                tile->stages, tile->ctas);
@@ -184,6 +219,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->stages = tile->stages;
     out->q_in_regs = tile->q_in_regs;
     out->ctas_per_sm = tile->ctas;
+    out->dq_kernel = tile->dq_kernel;
     out->legal = 1;
     if (!check_tile(planner, tile, out)) return FK_OK;
     layout_call call = {planner->p, tile, layout};
@@ -191,23 +227,33 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     if (status != FK_OK) return status;
     out->smem_bytes = layout->bytes;
     out->registers = fk_model_registers(planner->p, tile, layout, &planner->arch);
-    if (planner->p->op == FK_BACKWARD) check_warps(tile, layout, out);
+    if (tile->walks_q) check_warps(tile, layout, out);
     if (out->legal) check_limits(planner->device, tile, out);
+    if (out->legal && tile->dq_kernel && !planner->dq.legal) reject(out, "dq's own kernel: %s", planner->dq.reason);
     return FK_OK;
 }
 
 /* ---- candidates ---- */
 
 /* Counting is exact while it is cheap, and sampled where a long sequence would make planning slow. */
-void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+static void model_kernel(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
     enum { MAX_TILES = 1 << 15 };
-    const int64_t num_walked = planner->p->op == FK_BACKWARD ? planner->shape.seqlen_q / plan->block_m + 1
-                                                             : planner->shape.seqlen_k / plan->block_n + 1;
-    const int64_t rows = planner->terms.mask.split.residual ? MAX_TILES / num_walked : MAX_TILES;
+    const fk_problem_mask *mask = &planner->terms.mask;
+    const int64_t num_walked = layout->walks_q ? planner->shape.seqlen_q / plan->block_m + 1
+                                               : planner->shape.seqlen_k / plan->block_n + 1;
+    const int64_t rows = (layout->walks_q ? mask->split : mask->split_k).residual ? MAX_TILES / num_walked : MAX_TILES;
     fk_tile_totals tiles;
-    fk_tiles_count(planner->p, &planner->terms.mask, &planner->shape, plan->block_m, plan->block_n,
+    fk_tiles_count(planner->p, mask, layout->walks_q, &planner->shape, plan->block_m, plan->block_n,
                    rows < 16 ? 16 : rows, &tiles);
     fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, plan);
+}
+
+void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+    model_kernel(planner, layout, plan);
+    if (!plan->dq_kernel) return;
+    fk_plan_info dq = planner->dq;
+    model_kernel(planner, &planner->dq_layout, &dq);
+    fk_model_add(plan, &dq);
 }
 
 static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
@@ -237,7 +283,7 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
  * formula knows neither registers nor atoms of 16, so it is rounded to what is legal: down, but for B_r
  * where nothing below is. */
 static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t *count, fk_error *err) {
-    const int d = planner->p->head_dim, elements = planner->device->smem_per_block / 2;
+    const int d = planner->p->head_dim, elements = planner->device->smem_per_block / fk_dtype_bytes(planner->p->dtype);
     const int b_c = (elements + 4 * d - 1) / (4 * d), b_r = b_c < d ? b_c : d;
     fk_tile tile = {.warps = 8, .stages = 1, .ctas = 1};
     while (tile.warps > 1 && tile.warps * 16 > b_r)

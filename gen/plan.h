@@ -17,12 +17,13 @@ typedef struct fk_tile_totals {
     double partial, full;                          /* of all CTAs */
     double min_visited, mean_visited, max_visited; /* tiles that one CTA walks over */
     double first_visited, last_visited;            /* by the CTAs of the first and the last own tile */
-    int64_t num_ctas, num_walked; /* query tiles, key tiles; in the backward pass key tiles, query tiles */
+    int64_t num_ctas, num_walked; /* own tiles, walked tiles */
 } fk_tile_totals;
 
-/** Interval arithmetic over each tile. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
-void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, const fk_shape *shape, int block_m, int block_n,
-                    int64_t max_ctas, fk_tile_totals *out);
+/** Interval arithmetic over each tile. `walks_q` (backward): CTAs own tiles of keys and walk over tiles of queries; else
+ *  the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
+void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                    int block_n, int64_t max_ctas, fk_tile_totals *out);
 
 /* ---- model.c ---- */
 
@@ -33,21 +34,56 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
                     fk_plan_info *plan);
 
+/** How the tensor cores multiply a dtype. */
+typedef struct fk_mma_kind {
+    double passes; /* products for one: tf32 takes three for one of fp32 */
+    double depth;  /* of an instruction of 16 x 8 */
+    double rate;   /* of the 16-bit one */
+    double bytes;  /* of an element */
+} fk_mma_kind;
+fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);
+/** Instructions (lanes) of products of `flops` that read `bytes`, of them `columns` ones by column: mma and loads; for fp32
+ * also splitting what is read, and adding what is done. */
+double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
+
+/** Adds what the kernel of dq takes to the plan of the main kernel. */
+void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq);
+
 /** Clocks of an SM for one visit of a walked tile, by unit. */
 typedef struct fk_visit_cost {
     double tensor, exp, issue, smem, l2;
     double serial; /* of one warp alone */
 } fk_visit_cost;
 
+/* ---- model_split.c: the forward pass of a problem with `split` ---- */
+
+typedef struct fk_split_model {
+    double combine_bytes, combine_us; /* of the second kernel and its launch; 0 with one split */
+    double latency_us;                /* a CTA waits for one tile at a time (with one stage, for K and V) */
+} fk_split_model;
+/** Shares the tiles of each walk among as many splits as fk_split_choose says. */
+void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
+                    fk_tile_totals *walks, fk_split_model *out);
+/** The time of both kernels but for combine_bytes, given what the main one computes and what it loads. */
+double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split);
+
 /* ---- model_backward.c: the same for the backward pass ---- */
 
 int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
-fk_visit_cost fk_backward_visit(const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
+fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
                                 const fk_plan_info *plan, double partial_share);
-/** Bytes of the main kernel, and of the two around it. */
+/** Bytes of the main kernel, and of those around it. */
 void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
                            const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
                            double *tiles_bytes, double *around_bytes);
+
+/* ---- model_dq.c: the same for its kernel of dq ---- */
+
+int fk_dq_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
+fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                          const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
+double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
+                       const fk_plan_info *plan, const fk_tile_totals *tiles);
 
 /* ---- plan.c ---- */
 
@@ -60,6 +96,8 @@ typedef struct fk_planner {
     fk_lua *lua; /* the arch table stays in its registry */
     fk_expr_pool *pool;
     fk_problem_terms terms;
+    fk_plan_info dq; /* backward: of the kernel of dq, if dq has one; not legal: no tile fits */
+    fk_smem_layout dq_layout;
 } fk_planner;
 
 fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
@@ -74,6 +112,8 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
 /** Fills the times of a legal plan. */
 void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan);
 /** The tile of a plan. */
-fk_tile fk_plan_tile(const fk_plan_info *plan);
+fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan);
+/** The tile of the planner's dq. */
+fk_tile fk_plan_dq_tile(const fk_planner *planner);
 
 #endif

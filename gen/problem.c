@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *fk_dtype_name(int32_t dtype) {
+    return dtype == FK_FP32 ? "fp32" : dtype == FK_BF16 ? "bf16" : "fp16";
+}
+
 fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err) {
     if (value >= 8 && value <= FK_MAX_HEAD_DIM && value % 8 == 0) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %lld: must be a multiple of 8 from 8 to %d", field, (long long)value,
@@ -18,6 +22,11 @@ fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *
 static fk_status check_choice(const char *field, int32_t value, const char *choices, fk_error *err) {
     if (value == 0 || value == 1) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be %s", field, value, choices);
+}
+
+static fk_status check_dtype(int32_t value, fk_error *err) {
+    if (value >= FK_FP16 && value <= FK_FP32) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "dtype is %d: must be 0 (fp16), 1 (bf16) or 2 (fp32)", value);
 }
 
 static fk_status check_count(const char *field, int32_t value, int32_t limit, fk_error *err) {
@@ -35,8 +44,16 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK && in->deterministic && in->op == FK_FORWARD) {
         status = fk_fail(err, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd, which always is");
     }
-    if (status == FK_OK) status = check_choice("dtype", in->dtype, "0 (fp16) or 1 (bf16)", err);
+    if (status == FK_OK) status = check_choice("split", in->split, "0 or 1", err);
+    if (status == FK_OK) status = check_choice("paged", in->paged, "0 or 1", err);
+    if (status == FK_OK && in->op == FK_BACKWARD && (in->split || in->paged)) {
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s is 1: must be 0 for bwd", in->split ? "split" : "paged");
+    }
+    if (status == FK_OK) status = check_dtype(in->dtype, err);
     if (status == FK_OK) status = check_choice("gqa", in->gqa, "0 or 1", err);
+    if (status == FK_OK) status = check_choice("dropout", in->dropout, "0 or 1", err);
+    if (status == FK_OK) status = check_choice("packed", in->packed, "0 or 1", err);
+    if (status == FK_OK) status = check_choice("seqused_k", in->seqused_k, "0 or 1", err);
     if (status == FK_OK) status = check_choice("align", in->align, "0 (bottom-right) or 1 (top-left)", err);
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
     if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
@@ -214,6 +231,11 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.align = in->align;
     p.deterministic = in->deterministic;
     p.grad = in->grad;
+    p.dropout = in->dropout;
+    p.packed = in->packed;
+    p.seqused_k = in->seqused_k;
+    p.split = in->split;
+    p.paged = in->paged;
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
     p.num_arrays = in->num_arrays;

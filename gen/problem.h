@@ -11,6 +11,11 @@ fk_status fk_problem_normalise(const fk_problem *in, fk_problem *out, fk_error *
 /** fk_problem_normalise that also says which term was at fault: the i'th score, FK_MAX_SCORES + the i'th mask; -1: none
  */
 fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err);
+/** "fp16", "bf16" or "fp32". */
+const char *fk_dtype_name(int32_t dtype);
+static inline int fk_dtype_bytes(int32_t dtype) {
+    return dtype == FK_FP32 ? 4 : 2;
+}
 fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err);
 
 /* Run-time integers that a mask may read besides q, k, b (batch) and h (query head):
@@ -22,8 +27,9 @@ typedef struct fk_mask_param {
 
 typedef struct fk_problem_mask {
     const fk_expr *keep; /* all terms conjoined, params renamed to unique names; NULL: every key is seen */
-    fk_expr_split
-        split; /* of keep, by the variable of the tiles that a CTA walks over: k, and q for the backward pass */
+    /* Of keep, by the variable of the tiles that a CTA walks over: k; in the backward pass q, and for the kernel of
+     * dq k. */
+    fk_expr_split split, split_k;
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
 } fk_problem_mask;
@@ -58,6 +64,8 @@ typedef struct fk_problem_score {
     int num_sinks;
     fk_score_param param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES];
     int num_params;
+    uint32_t grad; /* bit i: the gradient of array i is asked for */
+    uint32_t once; /* bit i: array i has an element for each b, h, q and k, which one pair alone reads, once */
 } fk_problem_score;
 
 /* All that the terms of a problem mean. */

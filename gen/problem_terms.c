@@ -102,7 +102,11 @@ static fk_status load_masks(loader *l, fk_error *err) {
     }
     if (status != FK_OK || !out->keep) return status;
     fk_array_list_note(&l->out->arrays, out->keep);
-    return fk_expr_split_bounds(l->pool, out->keep, l->p->op == FK_BACKWARD ? "q" : "k", &out->split, err);
+    status = fk_expr_split_bounds(l->pool, out->keep, "k", &out->split_k, err);
+    out->split = out->split_k;
+    if (status == FK_OK && l->p->op == FK_BACKWARD)
+        status = fk_expr_split_bounds(l->pool, out->keep, "q", &out->split, err);
+    return status;
 }
 
 /* ---- scores ---- */
@@ -152,12 +156,39 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
     return status;
 }
 
+/* Is it array[b][h][q][k], in any order? */
+static bool reads_each_once(const fk_expr *element) {
+    static const char *const names[] = {"b", "h", "q", "k"};
+    int found = 0;
+    for (int d = 0; fk_expr_index(element, d); ++d) {
+        for (int i = 0; i < 4; ++i) {
+            if (fk_expr_is_scalar(fk_expr_index(element, d), names[i])) found |= 1 << i;
+        }
+    }
+    return found == 15;
+}
+
+/* The arrays of which an element is read for one pair, by one term. */
+static uint32_t find_once(const fk_problem_score *score) {
+    uint32_t once = score->grad, read = 0;
+    for (int i = 0; i < score->num_terms; ++i) {
+        for (int j = 0; j < score->term[i].num_reads; ++j) {
+            const uint32_t bit = 1u << score->term[i].read[j].array;
+            if ((read & bit) || !reads_each_once(score->term[i].read[j].element)) once &= ~bit;
+            read |= bit;
+        }
+    }
+    return once & read;
+}
+
 static fk_status load_scores(loader *l, fk_error *err) {
     const fk_array_list *arrays = &l->out->arrays;
     fk_status status = FK_OK;
     uint32_t found = 0; /* arrays whose gradients are asked for and that some term reads */
     for (int i = 0; i < l->p->num_scores && status == FK_OK; ++i)
         status = load_score(l, i, &found, err);
+    l->out->score.grad = (uint32_t)l->p->grad;
+    l->out->score.once = find_once(&l->out->score);
     const uint32_t missing = (uint32_t)l->p->grad & ~found;
     if (status != FK_OK || !missing) return status;
     const int first = __builtin_ctz(missing);

@@ -47,8 +47,12 @@ return function(path, env, read_file, standalone)
   local file, next_line -- where the CUDA compiler believes to be
 
   local run
-  local function scope(name)
-    local names = { hole = hole, include = function(inner) run("templates/" .. inner) end }
+  -- `given`: names that this file and what it includes see before those of env.
+  local function scope(name, given)
+    local function include(inner, more)
+      run("templates/" .. inner, more and setmetatable(more, { __index = given }) or given)
+    end
+    local names = { hole = hole, include = include }
     function names.emit(number, ...)
       local text = table.concat({ ... })
       if not standalone and (file ~= name or next_line ~= number) then
@@ -59,7 +63,8 @@ return function(path, env, read_file, standalone)
     end
     return setmetatable(names, {
       __index = function(_, key)
-        local value = env[key]
+        local value = given[key]
+        if value == nil then value = env[key] end
         if value == nil then error("unknown name '" .. tostring(key) .. "'", 2) end
         return value
       end,
@@ -67,12 +72,12 @@ return function(path, env, read_file, standalone)
     })
   end
 
-  function run(name)
-    local chunk, message = load(translate(name, read_file(name)), "@" .. name, "t", scope(name))
+  function run(name, given)
+    local chunk, message = load(translate(name, read_file(name)), "@" .. name, "t", scope(name, given))
     if not chunk then error(message, 0) end
     chunk()
   end
 
-  run(path)
+  run(path, {})
   return table.concat(out, "\n") .. "\n"
 end

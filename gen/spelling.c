@@ -66,7 +66,7 @@ static fk_status unknown_word(reader *r, const char *word) {
     fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
     fk_term_names(FK_TERM_MASK, masks, sizeof masks);
     return fail_at(r, word,
-                   "unknown word \"%.*s\"; known: fp16 bf16 dN dvN gqa top-left bottom-right deterministic "
+                   "unknown word \"%.*s\"; known: fp16 bf16 fp32 dN dvN gqa packed seqused_k top-left bottom-right dropout deterministic split paged "
                    "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
                    length, word, scores, masks);
 }
@@ -256,13 +256,21 @@ static fk_status read_word(reader *r) {
     }
     if (is_word_end(*r->at)) {
         bool has_gqa = r->p.gqa != 0, has_deterministic = r->p.deterministic != 0;
+        bool has_packed = r->p.packed != 0, has_used = r->p.seqused_k != 0;
+        bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0, has_paged = r->p.paged != 0;
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
+        if (is_word(word, length, "fp32")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP32);
         if (is_word(word, length, "gqa")) return set_once(r, word, "gqa", &has_gqa, &r->p.gqa, 1);
+        if (is_word(word, length, "packed")) return set_once(r, word, "packed", &has_packed, &r->p.packed, 1);
+        if (is_word(word, length, "seqused_k")) return set_once(r, word, "seqused_k", &has_used, &r->p.seqused_k, 1);
+        if (is_word(word, length, "dropout")) return set_once(r, word, "dropout", &has_dropout, &r->p.dropout, 1);
         if (is_word(word, length, "deterministic")) {
             if (r->p.op == FK_FORWARD) return fail_at(r, word, "deterministic is a word of bwd: fwd always is");
             return set_once(r, word, "deterministic", &has_deterministic, &r->p.deterministic, 1);
         }
+        if (is_word(word, length, "split")) return set_once(r, word, "split", &has_split, &r->p.split, 1);
+        if (is_word(word, length, "paged")) return set_once(r, word, "paged", &has_paged, &r->p.paged, 1);
         if (is_word(word, length, "top-left")) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_TOP_LEFT);
         }
@@ -293,7 +301,7 @@ fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) 
         const fk_status status = read_word(&r);
         if (status != FK_OK) return status;
     }
-    if (!r.has_dtype) return fail_at(&r, r.at, "dtype is missing: must be fp16 or bf16");
+    if (!r.has_dtype) return fail_at(&r, r.at, "dtype is missing: must be fp16, bf16 or fp32");
     if (!r.has_head_dim) return fail_at(&r, r.at, "head_dim is missing: such as d128");
     int bad_term;
     fk_problem canonical;

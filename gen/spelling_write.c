@@ -89,9 +89,11 @@ static void put_masks(writer *w, const fk_problem *c, const fk_mask_param *names
 
 /* `arrays`: of the problem; needed for grad alone. */
 static void put_words(writer *w, const fk_problem *c, const fk_array_list *arrays, const fk_problem_terms *terms) {
-    put(w, "%s %s d%d", c->op == FK_BACKWARD ? "bwd" : "fwd", c->dtype == FK_BF16 ? "bf16" : "fp16", c->head_dim);
+    put(w, "%s %s d%d", c->op == FK_BACKWARD ? "bwd" : "fwd", fk_dtype_name(c->dtype), c->head_dim);
     if (c->head_dim_v != c->head_dim) put(w, " dv%d", c->head_dim_v);
     if (c->gqa) put(w, " gqa");
+    if (c->packed) put(w, " packed");
+    if (c->seqused_k) put(w, " seqused_k");
     for (int i = 0; i < c->num_arrays; ++i)
         put_array(w, &c->array[i]);
     for (int i = 0; c->grad && i < arrays->count; ++i) {
@@ -100,7 +102,10 @@ static void put_words(writer *w, const fk_problem *c, const fk_array_list *array
     put_scores(w, c, terms ? terms->score.param : NULL);
     put_masks(w, c, terms ? terms->mask.param : NULL);
     if (c->align == FK_TOP_LEFT) put(w, " top-left");
+    if (c->dropout) put(w, " dropout");
     if (c->deterministic) put(w, " deterministic");
+    if (c->split) put(w, " split");
+    if (c->paged) put(w, " paged");
 }
 
 fk_status fk_problem_write(const fk_problem *p, char *out, size_t size, fk_error *err) {

@@ -8,15 +8,14 @@
 
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASKS * FK_MAX_MASK_VALUES, Q = 0, K = 1 };
 
-/* A CTA owns a tile of one axis and walks over tiles of the other: query and key; in the backward pass key and query.
- */
+/* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
 typedef struct axis {
     int variable;
     int64_t length, block;
 } axis;
 
 typedef struct counter {
-    const fk_problem_mask *mask;
+    const fk_expr_split *split;
     const char *name[NUM_NAMES];
     fk_interval value[NUM_NAMES];
     fk_interval_env env;
@@ -38,13 +37,13 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask *mask, const fk_shape *shape,
-                         int block_m, int block_n) {
+static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask *mask, bool walks_q,
+                         const fk_shape *shape, int block_m, int block_n) {
     memset(c, 0, sizeof *c);
-    c->mask = mask;
+    c->split = walks_q ? &mask->split : &mask->split_k;
     const axis q = {Q, shape->seqlen_q, block_m}, k = {K, shape->seqlen_k, block_n};
-    c->own = p->op == FK_BACKWARD ? k : q;
-    c->walked = p->op == FK_BACKWARD ? q : k;
+    c->own = walks_q ? k : q;
+    c->walked = walks_q ? q : k;
     /* In the order of fk_mask_symbols. A mask that reads b or h is judged for all of them at once. */
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const fk_interval values[FK_MASK_NUM_SYMBOLS] = {point(0),
@@ -78,7 +77,7 @@ static void set_range(counter *c, const axis *a, int64_t begin, int64_t end) {
 static void count_undecided(counter *c, int64_t begin, int64_t end) {
     if (begin >= end) return;
     set_range(c, &c->walked, begin, end);
-    const fk_interval seen = fk_expr_bounds(c->mask->split.residual, &c->env);
+    const fk_interval seen = fk_expr_bounds(c->split->residual, &c->env);
     if (seen.hi <= 0) return;
     if (seen.lo >= 1) {
         const int64_t full = max64(0, min64(end, c->full_end) - max64(begin, c->full_begin));
@@ -95,7 +94,7 @@ static void count_undecided(counter *c, int64_t begin, int64_t end) {
 
 /* The walked tiles of the CTA that owns tile `own`. */
 static int64_t count_row(counter *c, int64_t own) {
-    const fk_expr_split *split = &c->mask->split;
+    const fk_expr_split *split = c->split;
     const int64_t length = c->walked.length, block = c->walked.block;
     set_range(c, &c->own, own, own + 1);
     /* Keys [begin, end) are seen by some row, [all_begin, all_end) by all, as far as the bounds say. A last tile that
@@ -127,10 +126,10 @@ static int64_t count_row(counter *c, int64_t own) {
     return c->partial + c->full - before;
 }
 
-void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, const fk_shape *shape, int block_m, int block_n,
-                    int64_t max_ctas, fk_tile_totals *out) {
+void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                    int block_n, int64_t max_ctas, fk_tile_totals *out) {
     counter c;
-    counter_init(&c, p, mask, shape, block_m, block_n);
+    counter_init(&c, p, mask, walks_q, shape, block_m, block_n);
     memset(out, 0, sizeof *out);
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
@@ -168,7 +167,8 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     status = fk_problem_terms_load(pool, &problem, options->template_dir, &terms, err);
     if (status == FK_OK) {
         fk_tile_totals totals;
-        fk_tiles_count(&problem, &terms.mask, &shape, plan->block_m, plan->block_n, INT64_MAX, &totals);
+        fk_tiles_count(&problem, &terms.mask, problem.op == FK_BACKWARD, &shape, plan->block_m, plan->block_n,
+                       INT64_MAX, &totals);
         out->partial = (int64_t)totals.partial;
         out->full = (int64_t)totals.full;
         out->empty = totals.num_ctas * totals.num_walked - out->partial - out->full;

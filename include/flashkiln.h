@@ -79,7 +79,8 @@ FK_API void fk_free(void *memory);
 
 /** FK_BACKWARD: dq, dk and dv from q, k, v, o, lse and dout; O and lse are those of the same problem's forward pass. */
 typedef enum fk_op { FK_FORWARD = 0, FK_BACKWARD = 1 } fk_op;
-typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1 } fk_dtype;
+/** FK_FP32: float32 q, k, v and o, multiplied as three tf32 products (docs/precision.md): sm_80 and newer. */
+typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2 } fk_dtype;
 /** Where the diagonal of causal-like masks sits when seqlen_q != seqlen_k. */
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 
@@ -92,6 +93,7 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 #define FK_MAX_EXPR 240       /**< bytes of one expression, with its terminating zero */
 #define FK_MAX_SPELLING 4096  /**< bytes of any spelling, with its terminating zero */
 #define FK_MAX_HEAD_DIM 256
+#define FK_MAX_SPLITS 128 /**< of fk_args.num_splits */
 /** Of seqlen_k. Of seqlen_q too, but a launch takes at most 65,535 query tiles: 65,535 x block_m of the kernel's plan,
  * which is 4,194,240 rows for block_m 64. */
 #define FK_MAX_SEQLEN (1 << 30)
@@ -144,6 +146,11 @@ typedef struct fk_problem {
     int32_t align;         /**< fk_align */
     int32_t deterministic; /**< backward: 1 = gradients are bitwise equal from run to run; forward always is: 0 */
     int32_t grad;          /**< backward: bit i = the gradient of array i of fk_problem_arrays is asked for, too */
+    int32_t dropout;       /**< 1: attention weights are dropped at random: fk_args.dropout_p; docs/dropout.md */
+    int32_t packed;        /**< 1: sequences of different lengths lie one after another: fk_args.cu_seqlens_q, _k */
+    int32_t seqused_k;     /**< 1: only the first fk_args.seqused_k[b] keys of sequence b are there */
+    int32_t split; /**< forward: 1 = several CTAs may share the keys of a query tile, fk_args.num_splits; for few queries */
+    int32_t paged; /**< forward: 1 = k and v lie in pages that fk_args.page_table names */
     int32_t num_masks, num_scores, num_arrays;
     fk_mask mask[FK_MAX_MASKS];
     fk_score score[FK_MAX_SCORES];
@@ -156,7 +163,8 @@ typedef struct fk_problem {
  *      fwd bf16 d128 causal
  *      fwd fp16 d64 dv128 gqa window(1024,0) top-left
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
- *      bwd bf16 d128 causal deterministic
+ *      fwd bf16 d128 gqa causal split paged
+ *      bwd bf16 d128 causal dropout deterministic
  *      fwd bf16 d128 softcap(50) alibi causal
  *      fwd bf16 d64 array=slope:float[h] score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]"
  *  Words may come in any order after the op; they are canonicalised. Masks and scores are the built-in ones and the
@@ -259,6 +267,8 @@ typedef struct fk_plan_info {
     char bound[16];   /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
     char reason[160]; /**< why it was rejected, or "" */
     double l2_us;     /**< one more floor: backward, the adds to dq's sum; 0 in forward */
+    int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
+                            workspace; always so for deterministic problems */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
@@ -295,6 +305,10 @@ typedef struct fk_generate_options {
 FK_API fk_status fk_generate(const fk_problem *problem, const char *gpu, const fk_generate_options *options,
                              char **text, fk_plan_info *chosen);
 
+/** Bytes of spill_bytes, stores and loads together, that are not worth another plan: 16 instructions of the thousand or
+ * so in a loop. Measured: nothing, where the next plan takes a fifth longer (docs/performance-log.md). */
+#define FK_MINOR_SPILL 64
+
 /** What the compiler said of an image. */
 typedef struct fk_image_info {
     char target[16]; /**< "sm_80" (cubin), "compute_75" (PTX), "emu" */
@@ -307,8 +321,8 @@ typedef struct fk_image_info {
 } fk_image_info;
 
 /** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image`, a cubin of info->image_bytes,
- * is the caller's: fk_free. Where the best plan's registers spill, the next three are tried and the least spilling is
- * taken.
+ * is the caller's: fk_free. Where the best plan spills more than FK_MINOR_SPILL, the next three are tried and the least
+ * spilling is taken.
  *  @param info    may be null
  *  @param chosen  receives the plan used, for fk_generate; may be null
  *  @return as fk_generate; FK_NO_COMPILER, FK_COMPILE_FAILED */
@@ -380,10 +394,18 @@ typedef struct fk_array {
     int64_t stride[FK_MAX_RANK]; /**< that of the last dimension at most 2^31 - 1 */
 } fk_array;
 
+/** Where the gradient of a declared array goes: float32, aligned to 4 bytes, strides in elements, at least 0; sizes are
+ * those of the array. A stride of 0 sums over its dimension: so a bias that is repeated over the batch has a gradient of
+ * the bias's own shape. Every element within the sizes is overwritten, padding between them is not. */
+typedef struct fk_array_grad {
+    float *data;
+    int64_t stride[FK_MAX_RANK];
+} fk_array_grad;
+
 /** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
  *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
  *  Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
- *  emulator), 16-byte aligned, and strides multiples of 8, so that 16-byte copies are possible. lse: float32 [batch,
+ *  emulator), 16-byte aligned, and strides multiples of 8 (fp32: 4), so that 16-byte copies are possible. lse: float32 [batch,
  *  num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o and lse,
  *  and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the ends of
  *  a tensor. */
@@ -400,6 +422,30 @@ typedef struct fk_args {
     const float *dlse; /**< gradient of lse, of its shape; may be null: 0 */
     int64_t dout_stride[3], dq_stride[3], dk_stride[3], dv_stride[3];
     fk_array array[FK_MAX_ARRAYS]; /**< in the order of fk_problem_arrays; the rest is not looked at */
+    fk_array_grad array_grad[FK_MAX_ARRAYS]; /**< likewise; those whose bits are set in the problem's `grad` are written */
+    /** Problems with `dropout`: the share of attention weights dropped, 0 <= p < 1, as realised a multiple of 1/256
+     *  (docs/dropout.md); what is kept is scaled by 1 / (1 - p as realised). lse is that without dropout. Else 0. */
+    double dropout_p;
+    /** The mask is a function of these, p, batch, query head, query and key alone; the backward pass needs the same. */
+    uint64_t dropout_seed, dropout_offset;
+    /** {seed, offset} in device memory (host memory on the emulator), read by the kernel in place of the two above, so
+     *  that the replays of a captured graph can differ; null: the two above. Aligned to 8 bytes. */
+    const uint64_t *dropout_state;
+    /** Packed: where sequences begin; device pointers (host pointers on the emulator) to batch + 1 numbers that never
+     *  decrease, from at least 0 to at most total_q and total_k. Sequence b has queries cu_seqlens_q[b] to
+     *  cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. */
+    const int32_t *cu_seqlens_q, *cu_seqlens_k;
+    int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
+    const int32_t *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
+    /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as fill the GPU (docs/sequences.md).
+     * Results differ between numbers of splits in rounding alone. */
+    int32_t num_splits;
+    /** Problems with `paged`: k and v are [num_pages, page_size, num_heads_kv, .], stride[0] is from page to page, and key
+     * j of batch entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size]. The table is on
+     * the device (host on the emulator); its entries beyond the last page with keys are not read. page_size: 1 to
+     * FK_MAX_SEQLEN; num_pages: 1 to 2^31 - 1, every entry read must be below it, and at least 0. */
+    const int32_t *page_table;
+    int64_t page_table_stride, page_size, num_pages;
 } fk_args;
 #define FK_ARGS_INIT FK_SIZED(fk_args)
 
@@ -409,7 +455,8 @@ typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for forward kernels, and for
- *  sizes that fk_execute refuses. Backward: 4 bytes for each element of q, and 8 for each of its rows. */
+ *  sizes that fk_execute refuses. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
+ *  more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
@@ -423,6 +470,13 @@ FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
  *  @return FK_BAD_ARGUMENT names field, value and limit; FK_LAUNCH_FAILED */
 FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                             void *stream);
+
+/** Debugging of problems with `dropout`: which weights the kernel keeps, 1 or 0, as its warps find it in their operands,
+ *  for every pair whether a mask shows it or not. Of `args` the sizes and the dropout fields are read; `stream` as in
+ *  fk_execute.
+ *  @param out  device memory (host memory on the emulator): [batch, num_heads_q, seqlen_q, seqlen_k], contiguous
+ *  @return as fk_execute */
+FK_API fk_status fk_keep_mask(const fk_kernel *kernel, const fk_args *args, uint8_t *out, void *stream);
 
 /* ---- memory of the context's device, for programs that have none of their own ------------------------- */
 
@@ -446,7 +500,7 @@ typedef enum fk_reference_kind {
                                 P rounded, O = PV accumulated in float32 and rounded */
 } fk_reference_kind;
 
-/** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to 2 bytes, and
+/** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to an element, and
  * any strides from 0; args->o and args->lse are not used. o: contiguous [batch, num_heads_q, seqlen_q, head_dim_v];
  * lse: [batch, num_heads_q, seqlen_q], natural log. Either may be null. Masks are those that fk_problem_parse knows,
  * whatever template_dir the kernel had. A row that sees no key: o = 0, lse = -inf.
@@ -458,6 +512,15 @@ FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk
  * if that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
 FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
                                        double *dq, double *dk, double *dv);
+/** The gradients of declared arrays that the problem's `grad` asks for, likewise. grad[i] has the strides of
+ * args->array_grad[i], whose data is not looked at; null leaves array i out. EAGER rounds dS and sums in float64.
+ *  @return as fk_reference_backward */
+FK_API fk_status fk_reference_arrays(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
+                                     double *const grad[FK_MAX_ARRAYS]);
+
+/** The mask of fk_keep_mask by its definition (docs/dropout.md), about 1 ns an element; args->dropout_state is the host's.
+ *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT */
+FK_API fk_status fk_reference_keep_mask(const fk_problem *problem, const fk_args *args, uint8_t *out);
 
 /* ---- store -------------------------------------------------------------------------------------------- */
 

@@ -21,6 +21,10 @@ static int64_t size_of(const fk_array_decl *decl, const fk_array *array, const f
     }
 }
 
+int64_t fk_array_size(const fk_array_list *arrays, int index, const fk_args *args, int d) {
+    return size_of(&arrays->decl[index], &args->array[index], args, d);
+}
+
 fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_args *args, uintptr_t *begin,
                               uintptr_t *end, fk_error *err) {
     const fk_array_decl *decl = &arrays->decl[index];

@@ -7,7 +7,6 @@
 
 #define MAX_EXTENT ((int64_t)1 << 60) /* elements between the first and the last of a tensor */
 #define MAX_HEADS (1 << 30)           /* batch x num_heads_q: a grid rounds it up, and must stay within int32 */
-#define MAX_GRID_YZ 65535             /* CUDA's limit for gridDim.y and .z */
 
 /* One of q, k, v, o, ... as the caller describes it. */
 typedef struct tensor {
@@ -15,8 +14,10 @@ typedef struct tensor {
     const void *data;
     const int64_t *stride; /* batch, seqlen, head */
     int64_t size[3];       /* likewise */
+    int packed;            /* 1: there is no batch stride */
     int64_t dim;
     const char *dim_name;
+    int bytes; /* of an element */
 } tensor;
 
 typedef struct range {
@@ -26,7 +27,7 @@ typedef struct range {
 } range;
 
 /* What one launch touches, results last. */
-enum { MAX_RANGES = 12 + FK_MAX_ARRAYS };
+enum { MAX_RANGES = 17 + 2 * FK_MAX_ARRAYS };
 typedef struct ranges {
     range at[MAX_RANGES];
     size_t count;
@@ -63,21 +64,27 @@ fk_status fk_args_check_sizes(const fk_problem *p, const fk_args *a, fk_error *e
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "num_heads_q is %lld; it must be a multiple of num_heads_kv, which is %lld",
                        (long long)a->num_heads_q, (long long)a->num_heads_kv);
-    return FK_OK;
+    if (p->paged) {
+        const fk_status pages = fk_pages_check_sizes(a, err);
+        if (pages) return pages;
+    }
+    if (!p->packed) return FK_OK;
+    fk_status status = check_size("total_q", a->total_q, INT32_MAX, err);
+    return status ? status : check_size("total_k", a->total_k, INT32_MAX, err);
 }
 
 /* Strides, and with them the extent in elements. */
 static fk_status check_strides(const tensor *t, bool device, int64_t *extent, fk_error *err) {
     *extent = t->dim;
-    for (int i = 0; i < 3; i++) {
+    for (int i = t->packed; i < 3; i++) {
         int64_t span;
         const long long stride = t->stride[i];
         if (stride < 0)
             return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be at least 0", t->name, i,
                            axis_name[i], stride);
-        if (device && stride % 8)
-            return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be a multiple of 8 elements",
-                           t->name, i, axis_name[i], stride);
+        if (device && stride % (16 / t->bytes))
+            return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be a multiple of %d elements",
+                           t->name, i, axis_name[i], stride, 16 / t->bytes);
         if (__builtin_mul_overflow(t->stride[i], t->size[i] - 1, &span) || span > MAX_EXTENT - *extent)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%s_stride[%d] (%s) is %lld for %lld entries; a tensor may span 2^60 elements", t->name, i,
@@ -107,21 +114,21 @@ static fk_status check_result_rows(const tensor *t, fk_error *err) {
 static fk_status check_tensor(const tensor *t, bool device, bool written, ranges *touched, fk_error *err) {
     int64_t extent;
     range *out = &touched->at[touched->count];
-    fk_status status = check_pointer(t->name, t->data, device ? 16 : 2, err);
+    fk_status status = check_pointer(t->name, t->data, device ? 16 : (uintptr_t)t->bytes, err);
     if (!status) status = check_strides(t, device, &extent, err);
     if (status) return status;
     *out = (range){t->name, (uintptr_t)t->data, 0, written};
-    if (__builtin_add_overflow(out->begin, (uintptr_t)extent * 2, &out->end))
+    if (__builtin_add_overflow(out->begin, (uintptr_t)extent * (uintptr_t)t->bytes, &out->end))
         return fk_fail(err, FK_BAD_ARGUMENT, "%s at %p spans %lld elements; it must end within the address space",
                        t->name, t->data, (long long)extent);
     touched->count++;
     return written ? check_result_rows(t, err) : FK_OK;
 }
 
-static fk_status check_rows(const char *name, const float *data, const fk_args *a, bool written, ranges *touched,
-                            fk_error *err) {
-    /* batch x heads < 2^31 and seqlen <= 2^30: no overflow */
-    const uintptr_t bytes = (uintptr_t)(a->batch * a->num_heads_q * a->seqlen_q) * sizeof(float);
+static fk_status check_rows(const fk_problem *p, const char *name, const float *data, const fk_args *a, bool written,
+                            ranges *touched, fk_error *err) {
+    /* batch x heads <= 2^30, seqlen <= 2^30 and total_q < 2^31: no overflow */
+    const uintptr_t bytes = (uintptr_t)(a->num_heads_q * fk_rows_q(p, a)) * sizeof(float);
     touched->at[touched->count++] = (range){name, (uintptr_t)data, (uintptr_t)data + bytes, written};
     return check_pointer(name, data, sizeof(float), err);
 }
@@ -145,36 +152,66 @@ typedef struct tensors {
 } tensors;
 
 static tensors tensors_of(const fk_problem *p, const fk_args *a) {
-    const int64_t d = p->head_dim, dv = p->head_dim_v, b = a->batch, sq = a->seqlen_q, sk = a->seqlen_k;
+    const int64_t d = p->head_dim, dv = p->head_dim_v, b = p->packed ? 1 : a->batch;
+    const int64_t sq = fk_rows_q(p, a) / b, sk = fk_rows_k(p, a) / b;
     const int64_t hq = a->num_heads_q, hkv = a->num_heads_kv;
+    const int packed = p->packed;
     static const char dim[] = "head_dim", dim_v[] = "head_dim_v";
-    return (tensors){
-        .q = {"q", a->q, a->q_stride, {b, sq, hq}, d, dim},
-        .k = {"k", a->k, a->k_stride, {b, sk, hkv}, d, dim},
-        .v = {"v", a->v, a->v_stride, {b, sk, hkv}, dv, dim_v},
-        .o = {"o", a->o, a->o_stride, {b, sq, hq}, dv, dim_v},
-        .dout = {"dout", a->dout, a->dout_stride, {b, sq, hq}, dv, dim_v},
-        .dq = {"dq", a->dq, a->dq_stride, {b, sq, hq}, d, dim},
-        .dk = {"dk", a->dk, a->dk_stride, {b, sk, hkv}, d, dim},
-        .dv = {"dv", a->dv, a->dv_stride, {b, sk, hkv}, dv, dim_v},
+    tensors t = {
+        .q = {"q", a->q, a->q_stride, {b, sq, hq}, packed, d, dim},
+        .k = {"k", a->k, a->k_stride, {b, sk, hkv}, packed, d, dim},
+        .v = {"v", a->v, a->v_stride, {b, sk, hkv}, packed, dv, dim_v},
+        .o = {"o", a->o, a->o_stride, {b, sq, hq}, packed, dv, dim_v},
+        .dout = {"dout", a->dout, a->dout_stride, {b, sq, hq}, packed, dv, dim_v},
+        .dq = {"dq", a->dq, a->dq_stride, {b, sq, hq}, packed, d, dim},
+        .dk = {"dk", a->dk, a->dk_stride, {b, sk, hkv}, packed, d, dim},
+        .dv = {"dv", a->dv, a->dv_stride, {b, sk, hkv}, packed, dv, dim_v},
     };
+    tensor *const all[] = {&t.q, &t.k, &t.v, &t.o, &t.dout, &t.dq, &t.dk, &t.dv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        all[i]->bytes = fk_dtype_bytes(p->dtype);
+    if (p->paged) {
+        t.k.size[0] = t.v.size[0] = a->num_pages;
+        t.k.size[1] = t.v.size[1] = a->page_size;
+        t.k.packed = t.v.packed = 0;
+    }
+    return t;
 }
 
-static fk_status check_forward(const tensors *t, const fk_args *a, bool device, ranges *touched, fk_error *err) {
+static fk_status check_forward(const fk_problem *p, const tensors *t, const fk_args *a, bool device, ranges *touched,
+                               fk_error *err) {
     if (!device) return FK_OK;
     fk_status status = check_tensor(&t->o, device, true, touched, err);
-    return status || !a->lse ? status : check_rows("lse", a->lse, a, true, touched, err);
+    return status || !a->lse ? status : check_rows(p, "lse", a->lse, a, true, touched, err);
 }
 
 /* The reference computes lse itself, and o unless it is given. */
-static fk_status check_backward(const tensors *t, const fk_args *a, bool device, ranges *touched, fk_error *err) {
+static fk_status check_backward(const fk_problem *p, const tensors *t, const fk_args *a, bool device, ranges *touched,
+                                fk_error *err) {
     fk_status status = check_tensor(&t->dout, device, false, touched, err);
     if (!status && (device || a->o)) status = check_tensor(&t->o, device, false, touched, err);
-    if (!status && device) status = check_rows("lse", a->lse, a, false, touched, err);
-    if (!status && a->dlse) status = check_rows("dlse", a->dlse, a, false, touched, err);
+    if (!status && device) status = check_rows(p, "lse", a->lse, a, false, touched, err);
+    if (!status && a->dlse) status = check_rows(p, "dlse", a->dlse, a, false, touched, err);
     const tensor *const results[] = {&t->dq, &t->dk, &t->dv};
     for (size_t i = 0; i < 3 && device && !status; i++)
         status = check_tensor(results[i], device, true, touched, err);
+    return status;
+}
+
+/* One of cu_seqlens_q, cu_seqlens_k, seqused_k and page_table. */
+static fk_status check_lengths(const char *name, const int32_t *data, int64_t count, ranges *touched, fk_error *err) {
+    const uintptr_t begin = (uintptr_t)data;
+    touched->at[touched->count++] = (range){name, begin, begin + (uintptr_t)count * sizeof(int32_t), false};
+    return check_pointer(name, data, sizeof(int32_t), err);
+}
+
+static fk_status check_sequences(const fk_problem *p, const fk_args *a, ranges *touched, fk_error *err) {
+    fk_status status = FK_OK;
+    if (p->packed) status = check_lengths("cu_seqlens_q", a->cu_seqlens_q, a->batch + 1, touched, err);
+    if (p->packed && !status) status = check_lengths("cu_seqlens_k", a->cu_seqlens_k, a->batch + 1, touched, err);
+    if (p->seqused_k && !status) status = check_lengths("seqused_k", a->seqused_k, a->batch, touched, err);
+    if (p->paged && !status)
+        status = check_lengths("page_table", a->page_table, fk_page_table_entries(a), touched, err);
     return status;
 }
 
@@ -184,6 +221,20 @@ static fk_status check_arrays(const fk_array_list *arrays, const fk_args *a, ran
         range *out = &touched->at[touched->count++];
         *out = (range){.name = arrays->decl[i].name};
         status = fk_array_check_args(arrays, i, a, &out->begin, &out->end, err);
+    }
+    return status;
+}
+
+static fk_status check_array_grads(const fk_problem *p, const fk_array_list *arrays, const fk_args *a, ranges *touched,
+                                   fk_error *err) {
+    static const char *const names[FK_MAX_ARRAYS] = {"array_grad[0]", "array_grad[1]", "array_grad[2]", "array_grad[3]",
+                                                     "array_grad[4]", "array_grad[5]", "array_grad[6]", "array_grad[7]"};
+    fk_status status = FK_OK;
+    for (int i = 0; i < arrays->count && !status; i++) {
+        if (!(p->grad >> i & 1)) continue;
+        range *out = &touched->at[touched->count++];
+        *out = (range){.name = names[i], .written = true};
+        status = fk_array_grad_check(arrays, i, a, &out->begin, &out->end, err);
     }
     return status;
 }
@@ -198,13 +249,21 @@ fk_status fk_args_check(const fk_problem *p, const fk_array_list *arrays, const 
     if (!(isfinite(a->softmax_scale) && a->softmax_scale >= 0))
         return fk_fail(err, FK_BAD_ARGUMENT, "softmax_scale is %g; it must be finite and at least 0 (0 = default)",
                        (double)a->softmax_scale);
+    status = fk_dropout_check(p, a, err);
+    if (status) return status;
     const tensors t = tensors_of(p, a);
     ranges touched = {.count = 0};
     status = check_tensor(&t.q, device, false, &touched, err);
     if (!status) status = check_tensor(&t.k, device, false, &touched, err);
     if (!status) status = check_tensor(&t.v, device, false, &touched, err);
+    if (!status) status = check_sequences(p, a, &touched, err);
+    if (p->dropout && a->dropout_state) {
+        const uintptr_t begin = (uintptr_t)a->dropout_state;
+        touched.at[touched.count++] = (range){"dropout_state", begin, begin + 2 * sizeof(uint64_t), false};
+    }
     if (!status) status = check_arrays(arrays, a, &touched, err);
-    if (!status) status = (p->op == FK_BACKWARD ? check_backward : check_forward)(&t, a, device, &touched, err);
+    if (!status) status = (p->op == FK_BACKWARD ? check_backward : check_forward)(p, &t, a, device, &touched, err);
+    if (!status && device) status = check_array_grads(p, arrays, a, &touched, err);
     if (status) return status;
     if (workspace) {
         const uintptr_t begin = (uintptr_t)workspace->data;
@@ -224,106 +283,60 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
     if (layout != FK_BSHD && layout != FK_BHSD)
         return fk_refuse(FK_BAD_ARGUMENT, "layout is %d; it must be FK_BSHD (0) or FK_BHSD (1)", (int)layout);
     if (fk_problem_normalise(problem, &p, &err) || fk_args_check_sizes(&p, args, &err)) return fk_report(&err);
-    const int64_t sq = args->seqlen_q, sk = args->seqlen_k, hq = args->num_heads_q, hkv = args->num_heads_kv;
+    const int64_t sq = p.packed ? args->total_q : args->seqlen_q;
+    const int64_t sk = p.paged ? args->page_size : p.packed ? args->total_k : args->seqlen_k;
+    const int64_t hq = args->num_heads_q, hkv = args->num_heads_kv;
     const struct {
         int64_t *stride, seqlen, heads, dim;
     } all[] = {{args->q_stride, sq, hq, p.head_dim},      {args->k_stride, sk, hkv, p.head_dim},
                {args->v_stride, sk, hkv, p.head_dim_v},   {args->o_stride, sq, hq, p.head_dim_v},
                {args->dout_stride, sq, hq, p.head_dim_v}, {args->dq_stride, sq, hq, p.head_dim},
                {args->dk_stride, sk, hkv, p.head_dim},    {args->dv_stride, sk, hkv, p.head_dim_v}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* seqlen x heads x dim < 2^30 x 2^31 x 2^8 */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* seqlen x heads x dim < 2^31 x 2^31 x 2^8 */
         const int64_t seqlen = all[i].seqlen, heads = all[i].heads, dim = all[i].dim;
         int64_t *stride = all[i].stride;
         if (heads > MAX_EXTENT / (seqlen * dim))
             return fk_refuse(FK_BAD_ARGUMENT,
                              "seqlen x heads x dim is %lld x %lld x %lld; a tensor may span 2^60 elements",
                              (long long)seqlen, (long long)heads, (long long)dim);
-        stride[0] = seqlen * heads * dim;
+        stride[0] = p.packed && !(p.paged && (stride == args->k_stride || stride == args->v_stride)) ? 0 : seqlen * heads * dim;
         stride[1] = layout == FK_BSHD ? heads * dim : dim;
         stride[2] = layout == FK_BSHD ? dim : seqlen * dim;
     }
     return FK_OK;
 }
 
-/* ---- the grid ----------------------------------------------------------------------------------------- */
-
-/* x: the heads of a group, for whom what they walk over finds room in half of L2 (the rest is for their own tiles and
- * luck); z: groups, all as large as the first, or one or more heads short at the end; y: own tiles. */
-static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
-    const fk_problem *p = &kernel->problem;
-    const bool backward = p->op == FK_BACKWARD;
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
-    const int64_t element_bytes = (p->head_dim + p->head_dim_v) * 2;
-    /* Backward walks over q and dout of a kv head's query heads, with two floats a row, and adds to dq's sum. */
-    const int64_t walked_bytes =
-        backward ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio : a->seqlen_k * element_bytes;
-    const int64_t own = backward ? a->seqlen_k : a->seqlen_q;
-    const int64_t block = backward ? kernel->info.plan.block_n : kernel->info.plan.block_m;
-    const int64_t num_tiles = (own + block - 1) / block;
-    int64_t fitting = kernel->l2_bytes / 2 / walked_bytes;
-    if (fitting < 1) fitting = 1;
-    int64_t groups = (kv_heads + fitting - 1) / fitting;
-    if (groups > MAX_GRID_YZ) groups = MAX_GRID_YZ;
-    const int64_t group_kv_heads = (kv_heads + groups - 1) / groups;
-    if (num_tiles > MAX_GRID_YZ)
-        return fk_fail(err, FK_BAD_ARGUMENT,
-                       "seqlen_%c is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
-                       backward ? 'k' : 'q', (long long)own, backward ? "key" : "query", (long long)block,
-                       (long long)(MAX_GRID_YZ * block));
-    out->x = (uint32_t)(group_kv_heads * (backward ? 1 : ratio));
-    out->y = (uint32_t)num_tiles;
-    out->z = (uint32_t)((kv_heads + group_kv_heads - 1) / group_kv_heads);
-    return FK_OK;
-}
-
-/* `blocks` for each query head: heads fill y, then z. */
-static fk_grid make_row_grid(const fk_args *a, int64_t blocks) {
-    const int64_t heads = a->batch * a->num_heads_q, y = heads < MAX_GRID_YZ ? heads : MAX_GRID_YZ;
-    return (fk_grid){(uint32_t)blocks, (uint32_t)y, (uint32_t)((heads + y - 1) / y)};
-}
-
-fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind kind, fk_grid *out, fk_error *err) {
-    const int64_t block_m = kernel->info.plan.block_m, padded = (a->seqlen_q + block_m - 1) / block_m * block_m;
-    const int64_t chunks = a->seqlen_q * (kernel->problem.head_dim / 8); /* an int in the kernel */
-    switch (kind) {
-    case FK_GRID_TILES:
-        return make_tile_grid(kernel, a, out, err);
-    case FK_GRID_ROWS:
-        *out = make_row_grid(a, padded / 4); /* block_m is a multiple of 16 */
-        return FK_OK;
-    case FK_GRID_ROW_CHUNKS:
-        if (chunks > INT32_MAX - 256)
-            return fk_fail(err, FK_BAD_ARGUMENT,
-                           "seqlen_q is %lld; seqlen_q x head_dim / 8 may be %d, which is %lld rows",
-                           (long long)a->seqlen_q, INT32_MAX - 256,
-                           (long long)((INT32_MAX - 256) / (kernel->problem.head_dim / 8)));
-        *out = make_row_grid(a, (chunks + 255) / 256);
-        return FK_OK;
-    }
-    return fk_fail(err, FK_INTERNAL, "grid kind %d", (int)kind);
-}
-
-uint32_t fk_inverse(int64_t heads) {
-    const uint64_t inverse = ((uint64_t)1 << 32) / (uint64_t)heads;
-    return inverse > UINT32_MAX ? UINT32_MAX : (uint32_t)inverse;
-}
-
 /* ---- the parameter block ------------------------------------------------------------------------------ */
 
-fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, fk_forward_params *out, fk_grid *grid,
-                             fk_error *err) {
+fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
+                             fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
-    fk_status status = fk_args_check(p, &kernel->arrays, a, true, NULL, err);
-    if (!status) status = fk_grid_make(kernel, a, FK_GRID_TILES, grid, err);
+    fk_split_parts splits = {0};
+    fk_status status = fk_splits_check(p, a, err);
+    if (!status) status = fk_args_check(p, &kernel->arrays, a, true, p->split ? workspace : NULL, err);
+    if (!status && !fk_splits_lay_out(kernel, a, &splits))
+        status = fk_fail(err, FK_BAD_ARGUMENT, "the workspace of %d splits of %lld rows may have 2^60 bytes",
+                         splits.num_splits, (long long)splits.rows);
+    if (!status && splits.bytes) status = fk_workspace_check(workspace, splits.bytes, err);
+    for (int i = 0; i < kernel->num_launches && !status; i++)
+        status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (status) return status;
 
     const double scale = fk_args_scale(p, a);
+    const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
+    const int64_t group_heads = p->packed ? fk_packed_group(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
     *out = (fk_forward_params){
         .q = a->q,
         .k = a->k,
         .v = a->v,
         .o = a->o,
         .lse = a->lse,
+        .cu_seqlens_q = a->cu_seqlens_q,
+        .cu_seqlens_k = a->cu_seqlens_k,
+        .seqused_k = a->seqused_k,
+        .dropout_state = dropout.state,
+        .dropout_seed = dropout.seed,
+        .dropout_offset = dropout.offset,
         .q_batch_stride = a->q_stride[0],
         .q_row_stride = a->q_stride[1],
         .q_head_stride = a->q_stride[2],
@@ -342,10 +355,27 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, fk_forwa
         .seqlen_k = (int32_t)a->seqlen_k,
         .diag = p->align == FK_TOP_LEFT ? 0 : (int32_t)(a->seqlen_k - a->seqlen_q),
         .batch = (int32_t)a->batch,
+        .total_q = (int32_t)a->total_q,
+        .group_heads = (int32_t)group_heads,
+        .group_inverse = fk_inverse(group_heads),
         .heads_inverse = fk_inverse(a->num_heads_q),
+        .partial_rows = splits.rows,
+        .num_splits = splits.num_splits,
+        .splits_inverse = fk_inverse(splits.num_splits),
+        .page_table = p->paged ? a->page_table : NULL,
+        .page_table_stride = a->page_table_stride,
+        .page_size = (int32_t)a->page_size,
+        .page_inverse = p->paged ? fk_inverse(a->page_size) : 0,
         .scale_log2 = (float)(scale * 1.4426950408889634),
         .scale = (float)scale,
+        .dropout_rare = dropout.rare,
+        .dropout_invert = dropout.invert,
+        .dropout_scale = dropout.scale,
     };
+    if (splits.bytes) {
+        out->o_partial = workspace->data;
+        out->lse_partial = (float *)(void *)((char *)workspace->data + splits.lse);
+    }
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);

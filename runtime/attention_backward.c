@@ -1,17 +1,17 @@
-/* A backward launch: its workspace, and one parameter block for its three kernels.
+/* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | turns |, each part from a multiple of 256 bytes; rows are padded
- * to whole query tiles. Turns are there if the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | exact sums of arrays' gradients |, each part from a multiple of 256
+ * bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if
+ * the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
 
-#define PART_ALIGNMENT 256
 #define MAX_WORKSPACE ((int64_t)1 << 60)
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, turn, bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */
@@ -19,41 +19,39 @@ static bool add_part(size_t *total, int64_t rows, int64_t row_bytes, size_t *off
     int64_t bytes;
     *offset = *total;
     if (__builtin_mul_overflow(rows, row_bytes, &bytes) || bytes > MAX_WORKSPACE - (int64_t)*total) return false;
-    *total += ((size_t)bytes + PART_ALIGNMENT - 1) / PART_ALIGNMENT * PART_ALIGNMENT;
+    *total += ((size_t)bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     return true;
 }
 
 /* Sizes have been checked. */
 static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
-    const int64_t block_m = kernel->info.plan.block_m, tiles = (a->seqlen_q + block_m - 1) / block_m;
-    const int64_t heads = a->batch * a->num_heads_q;
+    const bool packed = kernel->problem.packed;
+    const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
+    const int64_t tiles =
+        packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
     out->q_padded = tiles * block_m;
     out->bytes = 0;
-    const int64_t rows = heads * out->q_padded; /* heads <= 2^30, rows of a head <= 2^31 */
-    return add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
-           add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
-           add_part(&out->bytes, rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
-           add_part(&out->bytes, kernel->problem.deterministic ? heads * tiles : 0, sizeof(uint32_t), &out->turn);
+    if (out->q_padded > INT32_MAX) return false;
+    const int64_t rows = heads * out->q_padded; /* heads <= 2^30, rows of a head < 2^31 */
+    bool fits = add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
+                add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
+                add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float),
+                         &out->dq_acc);
+    for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
+        fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
+    return fits;
 }
 
 size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
     parts p;
-    if (!kernel || !args || kernel->problem.op != FK_BACKWARD) return 0;
+    fk_split_parts splits;
+    if (!kernel || !args) return 0;
+    if (kernel->problem.op == FK_FORWARD) {
+        const bool refused = fk_args_check_sizes(&kernel->problem, args, NULL) != FK_OK;
+        return refused || !fk_splits_lay_out(kernel, args, &splits) ? 0 : splits.bytes;
+    }
     if (fk_args_check_sizes(&kernel->problem, args, NULL) || !lay_out(kernel, args, &p)) return 0;
     return p.bytes;
-}
-
-static fk_status check_workspace(const fk_workspace *workspace, size_t needed, fk_error *err) {
-    if (!workspace->data)
-        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is null; this launch needs %zu bytes (fk_kernel_workspace)",
-                       needed);
-    if ((uintptr_t)workspace->data % PART_ALIGNMENT)
-        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is at %p; it must be aligned to %d bytes", workspace->data,
-                       PART_ALIGNMENT);
-    if (workspace->bytes < needed)
-        return fk_fail(err, FK_BAD_ARGUMENT, "workspace_bytes is %zu; this launch needs %zu (fk_kernel_workspace)",
-                       workspace->bytes, needed);
-    return FK_OK;
 }
 
 #define STRIDES(tensor)                                                                                                \
@@ -63,6 +61,8 @@ static fk_status check_workspace(const fk_workspace *workspace, size_t needed, f
 static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, char *memory, fk_backward_params *out) {
     const fk_problem *p = &kernel->problem;
     const double scale = fk_args_scale(p, a);
+    const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv, group = p->packed ? fk_packed_group(kernel, a) : 1;
     *out = (fk_backward_params){
         .q = a->q,
         .k = a->k,
@@ -76,8 +76,13 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .dlse = a->dlse,
         .delta = (float *)(void *)(memory + part->delta),
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
-        .dq_acc = (float *)(void *)(memory + part->dq_acc),
-        .turn = p->deterministic ? (uint32_t *)(void *)(memory + part->turn) : NULL,
+        .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
+        .cu_seqlens_q = a->cu_seqlens_q,
+        .cu_seqlens_k = a->cu_seqlens_k,
+        .seqused_k = a->seqused_k,
+        .dropout_state = dropout.state,
+        .dropout_seed = dropout.seed,
+        .dropout_offset = dropout.offset,
         STRIDES(q),
         STRIDES(k),
         STRIDES(v),
@@ -88,20 +93,33 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         STRIDES(dv),
         .num_heads_q = (int32_t)a->num_heads_q,
         .num_heads_kv = (int32_t)a->num_heads_kv,
-        .heads_per_kv = (int32_t)(a->num_heads_q / a->num_heads_kv),
+        .heads_per_kv = (int32_t)ratio,
         .seqlen_q = (int32_t)a->seqlen_q,
         .seqlen_k = (int32_t)a->seqlen_k,
         .q_padded = (int32_t)part->q_padded,
         .diag = p->align == FK_TOP_LEFT ? 0 : (int32_t)(a->seqlen_k - a->seqlen_q),
         .batch = (int32_t)a->batch,
+        .total_q = (int32_t)a->total_q,
+        .group_heads = (int32_t)(group * ratio),
+        .kv_group_heads = (int32_t)group,
+        .group_inverse = fk_inverse(group * ratio),
+        .kv_group_inverse = fk_inverse(group),
         .heads_inverse = fk_inverse(a->num_heads_q),
         .kv_heads_inverse = fk_inverse(a->num_heads_kv),
         .scale_log2 = (float)(scale * 1.4426950408889634),
         .scale = (float)scale,
+        .dropout_rare = dropout.rare,
+        .dropout_invert = dropout.invert,
+        .dropout_keep = dropout.keep,
+        .dropout_scale_log2 = dropout.scale_log2,
     };
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
+    uint64_t *exact[FK_MAX_ARRAYS];
+    for (int i = 0; i < FK_MAX_ARRAYS; i++)
+        exact[i] = p->deterministic ? (uint64_t *)(void *)(memory + part->exact[i]) : NULL;
+    fk_array_grads_fill(kernel, a, exact, out->array_grad);
 }
 
 fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
@@ -112,9 +130,9 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     if (!lay_out(kernel, a, &part))
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "
-                       "have 2^60 bytes",
+                       "have 2^60 bytes, and 2^31 - 1 rows of a head",
                        (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q);
-    status = check_workspace(workspace, part.bytes, err);
+    status = fk_workspace_check(workspace, part.bytes, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (!status) fill(kernel, a, &part, workspace->data, out);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PLANS 4 /* the best plan, and three more if its image spills registers */
+#define MAX_PLANS 4 /* the best plan, and three more if its image spills much */
 
 void fk_built_free(fk_built *built) {
     fk_source_free(&built->source);
@@ -89,15 +89,15 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out) {
 
 /* ---- choosing ----------------------------------------------------------------------------------------- */
 
-/* The model's register count is an estimate. Where the compiler had to spill, the next plans are tried, and the image
- * that spills least is taken; its note says so. */
+/* The model's register count is an estimate. Where the compiler had to spill more than a little, the next plans are
+ * tried, and the image that spills least is taken; its note says so. */
 static void replace_spilling(const fk_build_request *r, fk_built *best) {
     fk_plan_info *plans = NULL;
     size_t count = 0;
     const int32_t first_spills = best->entry.spill_bytes;
     if (fk_plan_enumerate(r->problem, r->planned, r->planning, &plans, &count, NULL)) return;
     size_t tried = 1, taken = 1;
-    for (size_t i = 0; i < count && tried < MAX_PLANS && best->entry.spill_bytes > 0; i++) {
+    for (size_t i = 0; i < count && tried < MAX_PLANS && best->entry.spill_bytes > FK_MINOR_SPILL; i++) {
         fk_built next;
         if (plans[i].chosen || !plans[i].legal || plans[i].smem_bytes > r->runs->smem_per_block) continue;
         if (r->obtain(r->user, r->problem, &plans[i], &next, NULL)) break; /* the one in hand is right, only slower */
@@ -119,7 +119,7 @@ fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err)
         return fk_fail(err, FK_UNSUPPORTED, "the plan for %s needs smem_bytes %d; %s gives a block %d",
                        r->planned->name, plan.smem_bytes, r->runs->name, r->runs->smem_per_block);
     if (!status) status = r->obtain(r->user, r->problem, &plan, out, err);
-    if (!status && out->entry.spill_bytes > 0) replace_spilling(r, out);
+    if (!status && out->entry.spill_bytes > FK_MINOR_SPILL) replace_spilling(r, out);
     return status;
 }
 

@@ -7,9 +7,9 @@
  * 2^32. */
 static const uint32_t a_row = 0xbb67b0cb, a_col = 0x6a09e667, b_row = 0xa54ff6b9, b_col = 0x3c6ef373, last = 0x9e3779b1;
 
-/* Philox4x32 of Salmon et al. 2011: x is the counter and becomes the result. */
-static void philox(uint32_t x[4], uint32_t key_0, uint32_t key_1, int rounds) {
-    for (int round = 0; round < rounds; round++) {
+/* Philox4x32-10 of Salmon et al. 2011: x is the counter and becomes the result. */
+static void philox(uint32_t x[4], uint32_t key_0, uint32_t key_1) {
+    for (int round = 0; round < 10; round++) {
         const uint64_t p = (uint64_t)x[0] * 0xd2511f53, q = (uint64_t)x[2] * 0xcd9e8d57;
         x[0] = (uint32_t)(q >> 32) ^ x[1] ^ key_0;
         x[1] = (uint32_t)q;
@@ -34,29 +34,20 @@ float fk_dropout_scale(int32_t dropped) {
     return 256.0f / (float)(256 - dropped);
 }
 
-fk_dropout fk_dropout_open(fk_dropout_rng rng, uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head) {
-    fk_dropout d = {rng, {(uint32_t)offset, (uint32_t)(offset >> 32), batch, head}};
-    philox(d.key, (uint32_t)seed, (uint32_t)(seed >> 32), 10);
+fk_dropout fk_dropout_open(uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head) {
+    fk_dropout d = {{(uint32_t)offset, (uint32_t)(offset >> 32), batch, head}};
+    philox(d.key, (uint32_t)seed, (uint32_t)(seed >> 32));
     return d;
 }
 
-static uint32_t hash_word(const uint32_t key[4], uint32_t i, uint32_t j) {
+static uint32_t word_at(const fk_dropout *d, uint32_t i, uint32_t j) {
+    const uint32_t *key = d->key;
     const uint32_t a = key[0] + (i & ~8u) * a_row + (j & ~8u) * a_col;
     const uint32_t b = (key[1] | 1) + (i & ~9u) * b_row + (j & ~9u) * b_col; /* odd */
     uint32_t x = a * b + key[2];
     x ^= x >> 16;
     const uint32_t y = x * b + a, z = x * last + key[2];
     return (y & 0xffff0000) | z >> 16; /* a product's upper half is its better one */
-}
-
-static uint32_t philox_word(const uint32_t key[4], uint32_t i, uint32_t j) {
-    uint32_t x[4] = {i & ~9u, j & ~9u, key[2], key[3]};
-    philox(x, key[0], key[1], 7);
-    return x[2 * (i & 1) + (j & 1)];
-}
-
-static uint32_t word_at(const fk_dropout *d, uint32_t i, uint32_t j) {
-    return d->rng == FK_DROPOUT_PHILOX ? philox_word(d->key, i, j) : hash_word(d->key, i, j);
 }
 
 uint8_t fk_dropout_byte(const fk_dropout *d, uint32_t i, uint32_t j) {
@@ -67,9 +58,9 @@ bool fk_dropout_keep_byte(uint8_t byte, int32_t dropped) {
     return dropped <= 128 ? byte < 256 - dropped : byte >= dropped;
 }
 
-bool fk_dropout_keep(fk_dropout_rng rng, uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head, uint32_t i,
-                     uint32_t j, int32_t dropped) {
-    const fk_dropout d = fk_dropout_open(rng, seed, offset, batch, head);
+bool fk_dropout_keep(uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head, uint32_t i, uint32_t j,
+                     int32_t dropped) {
+    const fk_dropout d = fk_dropout_open(seed, offset, batch, head);
     return fk_dropout_keep_byte(fk_dropout_byte(&d, i, j), dropped);
 }
 

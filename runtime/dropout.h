@@ -1,5 +1,5 @@
 /* The dropout mask by its definition (docs/dropout.md): whether attention weight (i, j) of a head is kept is a function
- * of (rng, seed, offset, batch, head, i, j) and the threshold alone. Kernels compute the same bits, sixteen rows by
+ * of (seed, offset, batch, head, i, j) and the threshold alone. Kernels compute the same bits, sixteen rows by
  * sixteen columns at a time (templates/piece/dropout.cu); this is what they are compared with. */
 #ifndef FK_RUNTIME_DROPOUT_H
 #define FK_RUNTIME_DROPOUT_H
@@ -9,14 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum fk_dropout_rng {
-    FK_DROPOUT_HASH = 0,  /* two low-half multiplies a word */
-    FK_DROPOUT_PHILOX = 1 /* Philox4x32-7 */
-} fk_dropout_rng;
-
 /* The random bytes of one (batch, head): one for each query row i and key column j. */
 typedef struct fk_dropout {
-    fk_dropout_rng rng;
     uint32_t key[4];
 } fk_dropout;
 
@@ -27,7 +21,7 @@ fk_status fk_dropout_threshold(double p, int32_t *dropped, fk_error *err);
 /** 1 / (keep probability as realised) = 256 / (256 - dropped), rounded to nearest. */
 float fk_dropout_scale(int32_t dropped);
 
-fk_dropout fk_dropout_open(fk_dropout_rng rng, uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head);
+fk_dropout fk_dropout_open(uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head);
 
 /** Uniform on 0 .. 255. */
 uint8_t fk_dropout_byte(const fk_dropout *dropout, uint32_t i, uint32_t j);
@@ -36,8 +30,8 @@ uint8_t fk_dropout_byte(const fk_dropout *dropout, uint32_t i, uint32_t j);
 bool fk_dropout_keep_byte(uint8_t byte, int32_t dropped);
 
 /** The definition, in one call. */
-bool fk_dropout_keep(fk_dropout_rng rng, uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head, uint32_t i,
-                     uint32_t j, int32_t dropped);
+bool fk_dropout_keep(uint64_t seed, uint64_t offset, uint32_t batch, uint32_t head, uint32_t i, uint32_t j,
+                     int32_t dropped);
 
 /** out[(i - row) * stride + j - col] = fk_dropout_byte(i, j), for rows x cols elements from (row, col) on; about 1 ns
  * each. */

@@ -188,6 +188,8 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     }
     kernel->has_score_values = source->num_score_params > 0;
     kernel->arrays = source->arrays;
+    kernel->grad = source->grad;
+    kernel->once = source->once;
 }
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
@@ -206,6 +208,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
         memcpy(kernel->launch, c.source.kernel, sizeof kernel->launch);
         kernel->num_launches = c.source.num_kernels;
         kernel->d_pad = c.source.d_pad;
+        kernel->dq_block_m = c.source.dq_block_m;
         status = load_or_recompile(kernel, &c, err);
         describe(kernel, &c);
         fk_built_free(&c);

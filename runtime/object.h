@@ -104,13 +104,14 @@ struct fk_kernel {
     fk_problem problem; /* canonical */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS]; /* in order */
-    int num_launches, d_pad;
+    int num_launches, d_pad, dq_block_m; /* of fk_source */
     void *library, *function[FK_MAX_KERNELS]; /* CUlibrary; CUfunctions in the primary context */
     fk_emu_image *image;                      /* the emulator's */
     int64_t l2_bytes;                         /* of the device that runs */
     int32_t mask_value[FK_MAX_MASK_SLOTS], score_value[FK_MAX_SCORE_SLOTS];
     bool has_score_values;
     fk_array_list arrays;
+    uint32_t grad, once; /* fk_problem_score's: bits of arrays */
 };
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
@@ -139,25 +140,120 @@ typedef struct fk_grid {
 } fk_grid;
 /** The grid of one of the kernel's launches. */
 fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kind kind, fk_grid *out, fk_error *err);
+/** Packed: how many kv heads share L2, as many as the grid counts through together. */
+int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *args);
+/** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
+int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);
 /** min(floor(2^32 / heads), 2^32 - 1): kernels divide by it. */
 uint32_t fk_inverse(int64_t heads);
 /** Bytes of the parameter block that the kernel's text declares. */
 size_t fk_param_bytes(const fk_kernel *kernel);
-/** Checks `args` for this kernel and writes its parameter block and grid; both may be written to on failure. */
-fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, fk_forward_params *out, fk_grid *grid,
-                             fk_error *err);
-/** The same, with a grid for each of the kernel's launches (attention_backward.c). */
+/** Checks `args` for this kernel and writes its parameter block and a grid for each of its launches, of x = 0 for one
+ * that is left out; all may be written to on failure. */
+fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
+                             fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err);
+/** The same of the backward pass (attention_backward.c). */
 fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                               fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err);
+
+/* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left out.
+ */
+typedef struct fk_launch_block {
+    union {
+        fk_forward_params forward;
+        fk_backward_params backward;
+    } params;
+    fk_grid grid[FK_MAX_KERNELS];
+} fk_launch_block;
+
+/* ---- dropout (dropout_launch.c) ----------------------------------------------------------------------- */
+
+fk_status fk_dropout_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
+/** The fields of a parameter block. args have been checked. */
+typedef struct fk_dropout_fields {
+    const uint64_t *state;
+    uint64_t seed, offset;
+    uint32_t rare, invert;
+    float scale, keep, scale_log2;
+} fk_dropout_fields;
+fk_dropout_fields fk_dropout_fields_of(const fk_problem *canonical, const fk_args *args);
+/** The random bytes of query head h; args' dropout_state must be the host's. */
+struct fk_dropout fk_dropout_of_head(const fk_args *args, int64_t b, int64_t h);
+/** The launch of fk_keep_mask. */
+fk_status fk_keep_mask_prepare(const fk_kernel *kernel, const fk_args *args, uint8_t *out, fk_launch_block *block,
+                               fk_error *err);
+fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *args); /* grid.c */
+
+/* ---- sequences (sequences.c) -------------------------------------------------------------------------- */
+
+/** Sequence b of the batch, as templates/piece/sequence.cu has it. */
+typedef struct fk_sequence {
+    int64_t batch;              /* what batch strides count; 0 if packed */
+    int64_t q_first, k_first;   /* rows before the sequence */
+    int64_t seqlen_q, seqlen_k; /* of seqlen_k only used keys */
+    int64_t num_keys;           /* rows of k and v, used or not */
+} fk_sequence;
+/** Reads args' arrays, which must be the host's and checked. */
+fk_sequence fk_sequence_at(const fk_problem *canonical, const fk_args *args, int64_t b);
+/** Checks what the host's arrays hold. */
+fk_status fk_sequences_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
+/** Rows of a head of q (and lse), and of k. */
+int64_t fk_rows_q(const fk_problem *canonical, const fk_args *args);
+int64_t fk_rows_k(const fk_problem *canonical, const fk_args *args);
+/** Where the rows of query head h of a sequence start in lse. */
+int64_t fk_lse_row(const fk_problem *canonical, const fk_args *args, const fk_sequence *sequence, int64_t h);
+
+/** Refuses a workspace that is null, misaligned or smaller than `needed`. */
+fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_error *err);
+#define FK_PART_ALIGNMENT 256 /* bytes: of a workspace, and of its parts */
+
+/* ---- splits and pages (attention_split.c) ------------------------------------------------------------- */
+
+fk_status fk_pages_check_sizes(const fk_args *args, fk_error *err);
+/** From the first to the last entry of the page table that may be read. */
+int64_t fk_page_table_entries(const fk_args *args);
+/** Checks what the host's page table holds. */
+fk_status fk_pages_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
+/** What k's and v's first two strides count for a key of sequence b; the arrays of args must be the host's. */
+typedef struct fk_key_place {
+    int64_t batch, row;
+} fk_key_place;
+fk_key_place fk_key_at(const fk_problem *canonical, const fk_args *args, int64_t b, const fk_sequence *sequence,
+                       int64_t key);
+fk_status fk_splits_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
+/** 1 without `split`; else args' own number, or the one that fills the GPU. */
+int fk_num_splits(const fk_kernel *kernel, const fk_args *args);
+typedef struct fk_split_parts {
+    int num_splits;
+    int64_t rows;      /* of lse */
+    size_t lse, bytes; /* of the workspace: offset, and the sum; O starts it. 0 with one split */
+} fk_split_parts;
+/** False: more than 2^60 bytes. Sizes have been checked. */
+bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *args, fk_split_parts *out);
 
 /* ---- declared arrays (arrays.c) ----------------------------------------------------------------------- */
 
 /** Checks array `index` of args, and gives the bytes that it spans. */
 fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_args *args, uintptr_t *begin,
                               uintptr_t *end, fk_error *err);
+/** The size of dimension d. */
+int64_t fk_array_size(const fk_array_list *arrays, int index, const fk_args *args, int d);
 /** The arrays of a launch, whose args have been checked. */
 void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]);
 /** An element, an index outside a dimension that of the nearest. */
 double fk_array_element(const fk_array_decl *decl, const fk_array *array, const fk_args *args, const int64_t *index);
+
+/* ---- their gradients (array_grads.c) ------------------------------------------------------------------ */
+
+/** Checks the gradient of array `index`, which has been checked itself, and gives the bytes that it spans. */
+fk_status fk_array_grad_check(const fk_array_list *arrays, int index, const fk_args *args, uintptr_t *begin,
+                              uintptr_t *end, fk_error *err);
+/** Words of workspace for the exact sums of its elements; 0: it needs none. */
+int64_t fk_array_grad_words(const fk_kernel *kernel, const fk_args *args, int index);
+/** The gradients of a launch, whose args have been checked; exact: those words. */
+void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t *const exact[FK_MAX_ARRAYS],
+                         fk_array_grad_param out[FK_MAX_ARRAYS]);
+/** Rows of the last dimension of the gradient that has most. */
+int64_t fk_array_grad_rows(const fk_kernel *kernel, const fk_args *args);
 
 #endif

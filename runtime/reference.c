@@ -19,12 +19,18 @@
 /* ---- elements ----------------------------------------------------------------------------------------- */
 
 float fk_walk_rounded(const fk_problem *p, float x) {
+    if (p->dtype == FK_FP32) return x;
     return p->dtype == FK_FP16 ? fk_fp16_to_float(fk_fp16_from_float(x)) : fk_bf16_to_float(fk_bf16_from_float(x));
 }
 
 void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
                     int64_t head, int n, float *out) {
-    const uint16_t *from = (const uint16_t *)data + b * stride[0] + row * stride[1] + head * stride[2];
+    const int64_t at = b * stride[0] + row * stride[1] + head * stride[2];
+    const uint16_t *from = (const uint16_t *)data + at;
+    if (p->dtype == FK_FP32) {
+        memcpy(out, (const float *)data + at, sizeof(float) * (size_t)n);
+        return;
+    }
     for (int i = 0; i < n; i++)
         out[i] = p->dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);
 }
@@ -53,9 +59,11 @@ static void load_head(fk_walker *t, int64_t kv_head) {
     const int64_t head = t->b * a->num_heads_kv + kv_head;
     if (t->kv_head == head) return;
     t->kv_head = head;
-    for (int64_t n = 0; n < a->seqlen_k; n++) {
-        fk_walk_decode(p, a->k, a->k_stride, t->b, n, kv_head, p->head_dim, t->k + n * p->head_dim);
-        fk_walk_decode(p, a->v, a->v_stride, t->b, n, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
+    const fk_sequence *s = &t->sequence;
+    for (int64_t n = 0; n < s->seqlen_k; n++) {
+        const fk_key_place at = fk_key_at(p, a, t->b, s, n);
+        fk_walk_decode(p, a->k, a->k_stride, at.batch, at.row, kv_head, p->head_dim, t->k + n * p->head_dim);
+        fk_walk_decode(p, a->v, a->v_stride, at.batch, at.row, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
     }
 }
 
@@ -65,13 +73,16 @@ void fk_walker_enter(fk_walker *t, int64_t b, int64_t h) {
     double *values = t->values;
     t->b = b;
     t->h = h;
+    t->sequence = fk_sequence_at(w->p, a, b);
+    if (w->p->dropout) t->dropout = fk_dropout_of_head(a, b, h);
     load_head(t, h / (a->num_heads_q / a->num_heads_kv));
     values[FK_VAR_K] = 0;
     values[FK_VAR_B] = (double)b;
     values[FK_VAR_H] = (double)h;
-    values[FK_VAR_SEQLEN_Q] = (double)a->seqlen_q;
-    values[FK_VAR_SEQLEN_K] = (double)a->seqlen_k;
-    values[FK_VAR_DIAG] = w->p->align == FK_TOP_LEFT ? 0 : (double)(a->seqlen_k - a->seqlen_q);
+    const int64_t seqlen_q = t->sequence.seqlen_q, seqlen_k = t->sequence.seqlen_k;
+    values[FK_VAR_SEQLEN_Q] = (double)seqlen_q;
+    values[FK_VAR_SEQLEN_K] = (double)seqlen_k;
+    values[FK_VAR_DIAG] = w->p->align == FK_TOP_LEFT ? 0 : (double)(seqlen_k - seqlen_q);
     const fk_problem_terms *terms = &w->terms;
     for (int i = 0; i < terms->mask.num_params; i++)
         values[FK_VAR_PARAM + i] = terms->mask.param[i].value;
@@ -86,16 +97,16 @@ static double read_array(void *user, const char *name, const int64_t *index, int
     return fk_array_element(&w->terms.arrays.decl[i], &w->a->array[i], w->a, index);
 }
 
-static fk_expr_env environment(const fk_walker *t) {
+fk_expr_env fk_walker_environment(const fk_walker *t) {
     const fk_problem_terms *terms = &t->walk->terms;
     const size_t count = (size_t)(FK_VAR_PARAM + terms->mask.num_params + terms->score.num_params);
     return (fk_expr_env){t->walk->names, t->values, count, read_array, (void *)t->walk};
 }
 
 /* Keys [*begin, *end) that the bounds of the mask leave to row q; the residual is tested key by key. */
-static void visible_range(const fk_walk *w, const fk_expr_env *env, int64_t *begin, int64_t *end) {
-    const fk_expr_split *split = &w->terms.mask.split;
-    double lo = 0, hi = (double)(w->a->seqlen_k - 1);
+static void visible_range(const fk_walker *t, const fk_expr_env *env, int64_t *begin, int64_t *end) {
+    const fk_expr_split *split = &t->walk->terms.mask.split;
+    double lo = 0, hi = (double)(t->sequence.seqlen_k - 1);
     for (int i = 0; i < split->num_upper; i++)
         hi = fmin(hi, floor(fk_expr_eval(split->upper[i], env)));
     for (int i = 0; i < split->num_lower; i++)
@@ -118,11 +129,17 @@ static double apply_terms(fk_walker *t, const fk_expr_env *env, double s, double
     return s;
 }
 
-/* Scores of keys [begin, end) into t->s, -inf where masked. Returns their maximum. */
-static double row_scores(fk_walker *t, const fk_expr_env *env, int64_t begin, int64_t end) {
+double fk_walker_score(const fk_walker *t, int64_t n) {
     const fk_walk *w = t->walk;
     const int d = w->p->head_dim;
-    const fk_expr *residual = w->terms.mask.split.residual;
+    const float *k = t->k + n * d;
+    return w->eager ? (double)fk_walk_rounded(w->p, fk_dot_f32(t->q, k, d) * (float)w->scale)
+                    : w->scale * fk_dot_f64(t->q, k, d);
+}
+
+/* Scores of keys [begin, end) into t->s, -inf where masked. Returns their maximum. */
+static double row_scores(fk_walker *t, const fk_expr_env *env, int64_t begin, int64_t end) {
+    const fk_expr *residual = t->walk->terms.mask.split.residual;
     double max = -INFINITY;
     for (int64_t n = begin; n < end; n++) {
         t->values[FK_VAR_K] = (double)n;
@@ -130,10 +147,7 @@ static double row_scores(fk_walker *t, const fk_expr_env *env, int64_t begin, in
             t->s[n] = -INFINITY;
             continue;
         }
-        const float *k = t->k + n * d;
-        t->s[n] = w->eager ? (double)fk_walk_rounded(w->p, fk_dot_f32(t->q, k, d) * (float)w->scale)
-                           : w->scale * fk_dot_f64(t->q, k, d);
-        t->s[n] = apply_terms(t, env, t->s[n], &t->ds[n]);
+        t->s[n] = apply_terms(t, env, fk_walker_score(t, n), &t->ds[n]);
         max = t->s[n] > max || isnan(t->s[n]) ? t->s[n] : max;
     }
     return max;
@@ -170,16 +184,24 @@ static double row_softmax(fk_walker *t, double max, const double *sink, int64_t 
 
 fk_walk_row fk_walker_softmax(fk_walker *t, int64_t q) {
     const fk_walk *w = t->walk;
-    const fk_expr_env env = environment(t);
+    const fk_expr_env env = fk_walker_environment(t);
     fk_walk_row row = {0, 0, -INFINITY, 0};
-    fk_walk_decode(w->p, w->a->q, w->a->q_stride, t->b, q, t->h, w->p->head_dim, t->q);
+    const fk_sequence *s = &t->sequence;
+    fk_walk_decode(w->p, w->a->q, w->a->q_stride, s->batch, s->q_first + q, t->h, w->p->head_dim, t->q);
     t->values[FK_VAR_Q] = (double)q;
-    visible_range(w, &env, &row.begin, &row.end);
+    visible_range(t, &env, &row.begin, &row.end);
     double sink[FK_MAX_SCORES];
     row.max = row_sinks(w, &env, row_scores(t, &env, row.begin, row.end), sink);
     const bool empty = isinf(row.max) && row.max < 0;
     if (!empty) row.sum = row_softmax(t, row.max, sink, row.begin, row.end);
     return row;
+}
+
+double fk_walker_drop(const fk_walker *t, int64_t q, int64_t n, double x) {
+    const fk_walk *w = t->walk;
+    if (!w->p->dropout) return x;
+    if (!fk_dropout_keep_byte(fk_dropout_byte(&t->dropout, (uint32_t)q, (uint32_t)n), w->dropped)) return 0;
+    return w->eager ? (double)fk_walk_rounded(w->p, (float)x * w->dropout_scale) : x * (double)w->dropout_scale;
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
@@ -230,8 +252,9 @@ static fk_status run_job(job *j, fk_error *err) {
 
 fk_status fk_walk_check(const fk_problem *p, const fk_args *a, fk_error *err) {
     fk_array_list arrays;
-    const fk_status status = fk_problem_list_arrays(p, &arrays, err);
-    return status ? status : fk_args_check(p, &arrays, a, false, NULL, err);
+    fk_status status = fk_problem_list_arrays(p, &arrays, err);
+    if (!status) status = fk_args_check(p, &arrays, a, false, NULL, err);
+    return status ? status : fk_sequences_check(p, a, err);
 }
 
 fk_status fk_walk_run(const fk_problem *p, const fk_args *a, bool eager, int64_t num_tasks,
@@ -245,6 +268,8 @@ fk_status fk_walk_run(const fk_problem *p, const fk_args *a, bool eager, int64_t
              .task = task,
              .user = user,
              .num_tasks = num_tasks};
+    if (p->dropout) fk_dropout_threshold(a->dropout_p, &j.walk.dropped, NULL); /* has been checked */
+    j.walk.dropout_scale = fk_dropout_scale(j.walk.dropped);
     const fk_problem_terms *terms = &j.walk.terms;
     fk_status status = fk_problem_terms_load(pool, &by_keys, NULL, &j.walk.terms, err);
     memcpy(j.walk.names, fixed, sizeof fixed);
@@ -264,21 +289,25 @@ typedef struct outputs {
     int64_t tiles_per_head;
 } outputs;
 
-static void row_output(const fk_walker *t, const fk_walk_row *row, double *o) {
+static void row_output(const fk_walker *t, int64_t q, const fk_walk_row *row, double *o) {
     const int dv = t->walk->p->head_dim_v;
     if (t->walk->eager) {
         float acc[FK_MAX_HEAD_DIM] = {0};
-        for (int64_t n = row->begin; n < row->end; n++)
+        for (int64_t n = row->begin; n < row->end; n++) {
+            const float p = (float)fk_walker_drop(t, q, n, t->s[n]);
             for (int i = 0; i < dv; i++)
-                acc[i] += (float)t->s[n] * t->v[n * dv + i];
+                acc[i] += p * t->v[n * dv + i];
+        }
         for (int i = 0; i < dv; i++)
             o[i] = fk_walk_rounded(t->walk->p, acc[i]);
         return;
     }
     double acc[FK_MAX_HEAD_DIM] = {0};
-    for (int64_t n = row->begin; n < row->end; n++)
+    for (int64_t n = row->begin; n < row->end; n++) {
+        const double p = fk_walker_drop(t, q, n, t->s[n]);
         for (int i = 0; i < dv; i++)
-            acc[i] += t->s[n] * (double)t->v[n * dv + i];
+            acc[i] += p * (double)t->v[n * dv + i];
+    }
     for (int i = 0; i < dv; i++)
         o[i] = acc[i] / row->sum;
 }
@@ -286,7 +315,7 @@ static void row_output(const fk_walker *t, const fk_walk_row *row, double *o) {
 static void forward_row(fk_walker *t, int64_t q, const outputs *out) {
     const fk_args *a = t->walk->a;
     const int dv = t->walk->p->head_dim_v;
-    const int64_t index = (t->b * a->num_heads_q + t->h) * a->seqlen_q + q;
+    const int64_t index = fk_lse_row(t->walk->p, a, &t->sequence, t->h) + q;
     const fk_walk_row row = fk_walker_softmax(t, q);
     const bool empty = row.sum == 0;
     if (out->lse)
@@ -297,15 +326,15 @@ static void forward_row(fk_walker *t, int64_t q, const outputs *out) {
     if (empty)
         memset(out->o + index * dv, 0, sizeof(double) * (size_t)dv);
     else
-        row_output(t, &row, out->o + index * dv);
+        row_output(t, q, &row, out->o + index * dv);
 }
 
 static void forward_task(fk_walker *t, int64_t index, void *user) {
     const outputs *out = user;
     const fk_args *a = t->walk->a;
     const int64_t head = index / out->tiles_per_head, first = index % out->tiles_per_head * ROWS_PER_TASK;
-    const int64_t last = first + ROWS_PER_TASK < a->seqlen_q ? first + ROWS_PER_TASK : a->seqlen_q;
     fk_walker_enter(t, head / a->num_heads_q, head % a->num_heads_q);
+    const int64_t end = t->sequence.seqlen_q, last = first + ROWS_PER_TASK < end ? first + ROWS_PER_TASK : end;
     for (int64_t q = first; q < last; q++)
         forward_row(t, q, out);
 }

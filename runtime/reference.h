@@ -2,6 +2,7 @@
 #ifndef FK_RUNTIME_REFERENCE_H
 #define FK_RUNTIME_REFERENCE_H
 
+#include "dropout.h"
 #include "object.h"
 
 enum {
@@ -23,6 +24,8 @@ typedef struct fk_walk {
     const fk_args *a;
     bool eager; /* round where an eager framework materialises a tensor of the problem's dtype */
     double scale;
+    int32_t dropped; /* of 256 weights; what is left is scaled */
+    float dropout_scale;
     fk_problem_terms terms; /* the mask is split by k */
     const char *names[FK_NUM_VARS];
 } fk_walk;
@@ -36,6 +39,8 @@ typedef struct fk_walker {
     double *ds;      /* [seqlen_k]: derivatives of the score terms by the raw score */
     int64_t kv_head; /* batch x kv head that k and v hold; -1: none */
     int64_t b, h;
+    fk_sequence sequence; /* b's */
+    fk_dropout dropout;   /* h's */
     double values[FK_NUM_VARS];
     bool out_of_memory; /* a task may set it: the walk then fails */
 } fk_walker;
@@ -53,10 +58,32 @@ fk_status fk_walk_run(const fk_problem *p, const fk_args *a, bool eager, int64_t
                       void (*task)(fk_walker *, int64_t index, void *user), void *user, fk_error *err);
 /** Goes to query head h of batch entry b. */
 void fk_walker_enter(fk_walker *walker, int64_t b, int64_t h);
+/** What expressions see; values[] holds all variables but q, k and s. */
+fk_expr_env fk_walker_environment(const fk_walker *walker);
+/** softmax_scale * q.k of the row at hand. */
+double fk_walker_score(const fk_walker *walker, int64_t n);
 /** Softmax of row q into walker->s: times `sum` if float64, else rounded. */
 fk_walk_row fk_walker_softmax(fk_walker *walker, int64_t q);
 
-/** `n` 16-bit elements of a row as floats. */
+/** The weight x of key n in row q, or its gradient, after dropout: 0, or x scaled, and rounded if eager. */
+double fk_walker_drop(const fk_walker *walker, int64_t q, int64_t n, double x);
+
+/** Adds what the pair of the row at hand and key n, whose dS is ds before the score terms, gives to gradients of arrays;
+ * null ones are left out. */
+void fk_walker_add_pair(fk_walker *walker, int64_t n, double ds, double *const grad[FK_MAX_ARRAYS]);
+/** The same of the sinks of a row that has a sum. */
+void fk_walker_add_sinks(fk_walker *walker, const fk_walk_row *row, double delta, double *const grad[FK_MAX_ARRAYS]);
+
+/** What the backward pass gives; each may be null. */
+typedef struct fk_gradients {
+    double *dq, *dk, *dv;
+    double *const *grad; /* of arrays; zeros to add to */
+} fk_gradients;
+/** Checks `kind`; the rest has been checked. */
+fk_status fk_reference_gradients(const fk_problem *canonical, const fk_args *args, fk_reference_kind kind,
+                                 const fk_gradients *out);
+
+/** `n` elements of a row as floats. */
 void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
                     int64_t head, int n, float *out);
 float fk_walk_rounded(const fk_problem *p, float x);

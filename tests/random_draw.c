@@ -1,5 +1,9 @@
 #include "random_draw.h"
 
+#include "random_dropout.h"
+#include "random_pages.h"
+#include "random_grads.h"
+#include "random_sequences.h"
 #include "random_terms.h"
 
 #include <math.h>
@@ -126,9 +130,18 @@ static int64_t draw_seqlen(rng *r, int64_t longest) {
     return rng_chance(r, 50) ? special[rng_range(r, 0, COUNT(special) - 1)] : rng_range(r, 1, longest);
 }
 
+static int64_t longest_seqlen(const draw_limits *limits) {
+    return limits->gpu ? 1500 : 300;
+}
+
+/* Of products of query, key and dimension. */
+static int64_t size_budget(const draw_limits *limits) {
+    return limits->gpu ? 200000000 : 40000000;
+}
+
 static void draw_sizes(rng *r, const draw_limits *limits, bool gqa, int64_t dims, fk_args *a) {
     static const int ratios[] = {1, 2, 2, 3, 4, 7, 8};
-    const int64_t longest = limits->gpu ? 1500 : 300, budget = limits->gpu ? 200000000 : 40000000;
+    const int64_t longest = longest_seqlen(limits), budget = size_budget(limits);
     a->seqlen_q = draw_seqlen(r, longest);
     a->seqlen_k = rng_chance(r, 35) ? a->seqlen_q : draw_seqlen(r, longest);
     if (rng_chance(r, 10)) a->seqlen_q = rng_range(r, 1, 4); /* decoding */
@@ -166,12 +179,12 @@ static int64_t draw_padding(rng *r) {
 }
 
 typedef struct tensor_sizes {
-    int64_t seqlen, heads, dim;
+    int64_t batch, seqlen, heads, dim;
 } tensor_sizes;
 
 /* axes: the three of size[], innermost first. Inputs may repeat a head or a batch entry by a stride of 0. */
-static layout draw_layout(rng *r, const fk_args *a, tensor_sizes t, const int axes[3], bool repeat, bool gpu) {
-    layout l = {.size = {a->batch, t.seqlen, t.heads}, .dim = t.dim};
+static layout draw_layout(rng *r, tensor_sizes t, const int axes[3], bool repeat, bool gpu) {
+    layout l = {.size = {t.batch, t.seqlen, t.heads}, .dim = t.dim};
     const int repeated = repeat ? (rng_chance(r, 50) ? 0 : 2) : -1;
     int64_t extent = t.dim;
     for (int i = 0; i < 3; i++) {
@@ -191,8 +204,14 @@ static layout draw_layout(rng *r, const fk_args *a, tensor_sizes t, const int ax
 static void draw_layouts(rng *r, const draw_limits *limits, int64_t dim, int64_t dim_v, drawn *out) {
     static const int orders[][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* bshd, bhsd, sbhd */
     fk_args *a = &out->args;
-    const tensor_sizes of_q = {a->seqlen_q, a->num_heads_q, dim}, of_o = {a->seqlen_q, a->num_heads_q, dim_v};
-    const tensor_sizes of_k = {a->seqlen_k, a->num_heads_kv, dim}, of_v = {a->seqlen_k, a->num_heads_kv, dim_v};
+    const int64_t sq = out->packed ? a->total_q : a->seqlen_q, sk = out->packed ? a->total_k : a->seqlen_k;
+    const int64_t batch = out->packed ? 1 : a->batch;
+    const tensor_sizes of_q = {batch, sq, a->num_heads_q, dim}, of_o = {batch, sq, a->num_heads_q, dim_v};
+    tensor_sizes of_k = {batch, sk, a->num_heads_kv, dim}, of_v = {batch, sk, a->num_heads_kv, dim_v};
+    if (out->paged) {
+        of_k.batch = of_v.batch = a->num_pages;
+        of_k.seqlen = of_v.seqlen = a->page_size;
+    }
     const tensor_sizes sizes[NUM_TENSORS] = {of_q, of_k, of_v, of_o, of_o, of_q, of_k, of_v};
     int64_t *const strides[NUM_TENSORS] = {a->q_stride,    a->k_stride,  a->v_stride,  a->o_stride,
                                            a->dout_stride, a->dq_stride, a->dk_stride, a->dv_stride};
@@ -200,8 +219,8 @@ static void draw_layouts(rng *r, const draw_limits *limits, int64_t dim, int64_t
     const int *order = orders[rng_range(r, 0, 2)];
     for (int i = 0; i < (out->backward ? NUM_TENSORS : DOUT); i++) {
         if (mixed) order = orders[rng_range(r, 0, 2)];
-        const bool repeat = rng_chance(r, 8) && (i == K || i == V || i == DOUT);
-        out->tensor[i] = draw_layout(r, a, sizes[i], order, repeat, limits->gpu);
+        const bool repeat = rng_chance(r, 8) && (((i == K || i == V) && !out->paged) || i == DOUT);
+        out->tensor[i] = draw_layout(r, sizes[i], order, repeat, limits->gpu);
         memcpy(strides[i], out->tensor[i].stride, sizeof out->tensor[i].stride);
     }
 }
@@ -223,6 +242,10 @@ static void draw_inputs(rng *r, int64_t dim, drawn *out) {
     out->wants_dlse = rng_chance(r, 30);
 }
 
+static int64_t draw_splits(rng *r) {
+    return rng_chance(r, 15) ? rng_range(r, 1, FK_MAX_SPLITS) : rng_range(r, 1, 7);
+}
+
 static const char *draw_gpu(rng *r) {
     static const char *const gpus[] = {"a100", "a100", "a100", "t4", "t4", "rtx3090", "l4", "h200"};
     return gpus[rng_range(r, 0, COUNT(gpus) - 1)];
@@ -240,14 +263,32 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     out->backward = rng_chance(&kernel, 33);
     out->deterministic = out->backward && rng_chance(&kernel, 30);
 
-    draw_sizes(&values, limits, gqa, (out->backward ? 3 : 1) * (dim + dim_v), &out->args);
+    const int64_t dims = (out->backward ? 3 : 1) * (dim + dim_v);
+    out->packed = rng_chance(&kernel, 20);
+    out->seqused_k = rng_chance(&kernel, out->packed ? 30 : 10);
+    draw_sizes(&values, limits, gqa, dims, &out->args);
+    if (out->packed) draw_packed(&values, longest_seqlen(limits), size_budget(limits), dims, out);
+    if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
+    if (out->seqused_k) draw_used(&values, out);
+    out->split = !out->backward && rng_chance(&kernel, 25);
+    out->paged = !out->backward && rng_chance(&kernel, 25);
+    if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
+    if (out->paged) draw_pages(&values, out);
     append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", fp16 ? "fp16" : "bf16", (int)dim);
     if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
     if (gqa) append(out->spelling, " gqa");
-    if (!out->backward && rng_chance(&kernel, 30)) draw_scores(&kernel, &values, out->spelling);
+    if (out->packed) append(out->spelling, " packed");
+    if (out->seqused_k) append(out->spelling, " seqused_k");
+    if (rng_chance(&kernel, out->backward ? 60 : 30)) draw_scores(&kernel, &values, out->spelling);
     draw_masks(&kernel, &values, &out->args, out->spelling);
     if (rng_chance(&kernel, 20)) draw_array_masks(&kernel, &values, out->spelling);
+    out->dropout = rng_chance(&kernel, 30);
+    if (out->dropout) append(out->spelling, " dropout");
+    if (out->dropout) draw_dropout(&values, out);
     if (out->deterministic) append(out->spelling, " deterministic");
+    if (out->backward) draw_grads(&kernel, out->spelling);
+    if (out->split) append(out->spelling, " split");
+    if (out->paged) append(out->spelling, " paged");
 
     draw_layouts(&values, limits, dim, dim_v, out);
     draw_inputs(&values, dim, out);

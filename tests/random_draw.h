@@ -31,14 +31,21 @@ typedef struct layout {
 
 enum { Q, K, V, O, DOUT, DQ, DK, DV, NUM_TENSORS };
 
+#define MAX_SEQUENCES 40 /* of a packed problem, and of one with seqused_k */
+#define MAX_TABLE 8192   /* entries of a page table, and pages */
+
 typedef struct drawn {
     uint64_t seed;
     char spelling[FK_MAX_SPELLING]; /* as drawn; not canonical */
     const char *plan_for;           /* key of the device table */
     fk_dtype dtype;
-    fk_args args;               /* sizes, softmax_scale and strides; no pointers */
+    fk_args args;               /* sizes, softmax_scale and strides; no pointers but to the lengths below */
     layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
-    bool backward, deterministic;
+    uint64_t state[2]; /* seed and offset of dropout; args may point to it */
+    bool backward, deterministic, dropout, packed, seqused_k, split, paged;
+    int32_t cu_q[MAX_SEQUENCES + 1], cu_k[MAX_SEQUENCES + 1], used_k[MAX_SEQUENCES]; /* args points to them */
+    int32_t table[MAX_TABLE];     /* and to this */
+    int32_t page_rows[MAX_TABLE]; /* of each page, how many rows some sequence uses */
     bool wants_lse, wants_dlse;
     double scale_qk, scale_v, offset_q, offset_k; /* of the normal inputs */
     double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */

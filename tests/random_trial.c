@@ -1,5 +1,9 @@
 #include "random_trial.h"
 
+#include "random_dropout.h"
+#include "random_pages.h"
+#include "random_grads.h"
+#include "random_sequences.h"
 #include "random_terms.h"
 
 #include <math.h>
@@ -50,12 +54,15 @@ typedef struct trial {
     fk_kernel *kernel;
     uint16_t *host[NUM_TENSORS], *again[NUM_TENSORS]; /* again: results of the second run */
     void *device[NUM_TENSORS], *device_lse, *device_dlse, *workspace;
+    void *device_lengths[4]; /* cu_seqlens_q, cu_seqlens_k, seqused_k, page_table */
+    void *device_state;      /* of dropout */
     size_t workspace_bytes;
     float *lse, *dlse;
     double *exact[NUM_TENSORS], *eager[NUM_TENSORS], *exact_lse; /* of results, and of o */
     fk_array array[FK_MAX_ARRAYS];                               /* declared arrays, on the host */
     void *array_host[FK_MAX_ARRAYS], *array_device[FK_MAX_ARRAYS];
     size_t array_bytes[FK_MAX_ARRAYS], num_arrays;
+    grads grads;
     verdict *verdict;
 } trial;
 
@@ -85,8 +92,8 @@ static int64_t row_at(const layout *l, int64_t b, int64_t s, int64_t h) {
     return l->offset + b * l->stride[0] + s * l->stride[1] + h * l->stride[2];
 }
 
-static size_t lse_count(const fk_args *a) {
-    return (size_t)(a->batch * a->num_heads_q * a->seqlen_q);
+static size_t lse_count(const drawn *d) {
+    return (size_t)(d->tensor[Q].size[0] * d->args.num_heads_q * d->tensor[Q].size[1]);
 }
 
 static size_t value_count(const layout *l) {
@@ -99,6 +106,7 @@ static void fill_input(uint16_t *memory, const layout *l, const drawn *d, int te
     const double offset = tensor == Q ? d->offset_q : tensor == K ? d->offset_k : 0;
     for (int64_t b = 0; b < l->size[0]; b++)
         for (int64_t s = 0; s < l->size[1]; s++) {
+            if (!row_exists(d, tensor, b, s, true)) continue;
             const double way = (double)s / (double)l->size[1];
             const double unit = tensor == DOUT ? 1 : tensor == V ? d->scale_v : d->scale_qk;
             const double scale = unit * (1 + (ramp > 0 ? way : way - 1) * ramp);
@@ -132,7 +140,7 @@ static void fill_forward(trial *t) {
                 for (int64_t i = 0, at = row_at(l, b, s, h); i < l->dim; i++)
                     t->host[O][at + i] = encode(d->dtype, *o++);
     rng r = {d->seed * 37};
-    for (size_t i = 0; i < lse_count(&d->args); i++) {
+    for (size_t i = 0; i < lse_count(d); i++) {
         t->lse[i] = (float)t->exact_lse[i];
         t->dlse[i] = (float)rng_normal(&r);
     }
@@ -150,18 +158,21 @@ static bool allocate_arrays(trial *t) {
     for (size_t i = 0; i < t->num_arrays; i++)
         if (!draw_array(&r, &decl[i], &t->d->args, &t->array[i], &t->array_host[i], &t->array_bytes[i]))
             return complain(t, "no memory");
-    return true;
+    fk_args args = t->d->args;
+    memcpy(args.array, t->array, sizeof t->array);
+    return grads_allocate(&r, &t->problem, &args, &t->grads) || complain(t, "no memory");
 }
 
 static bool allocate(trial *t) {
     const drawn *d = t->d;
     if (!allocate_arrays(t)) return false;
-    const size_t rows = lse_count(&d->args);
+    const size_t rows = lse_count(d);
     t->lse = malloc(rows * sizeof *t->lse);
     t->dlse = malloc(rows * sizeof *t->dlse);
     t->exact_lse = malloc(rows * sizeof(double));
     if (!t->lse || !t->dlse || !t->exact_lse) return complain(t, "no memory");
     memset(t->lse, 0xff, rows * sizeof *t->lse);
+    memset(t->exact_lse, 0xff, rows * sizeof(double));
     for (int i = 0; i < num_tensors(d); i++) {
         const layout *l = &d->tensor[i];
         const size_t bytes = (size_t)l->elements * 2;
@@ -171,6 +182,7 @@ static bool allocate(trial *t) {
         t->eager[i] = malloc(value_count(l) * sizeof(double));
         if (!t->host[i] || !t->again[i] || !t->exact[i] || !t->eager[i]) return complain(t, "no memory");
         memset(t->host[i], 0xff, bytes);
+        memset(t->exact[i], 0xff, value_count(l) * sizeof(double));
         if (i != O && !is_result(d, i)) fill_input(t->host[i], l, d, i);
     }
     return true;
@@ -190,17 +202,29 @@ static bool refer(trial *t) {
             fk_reference_backward(&t->problem, &args, (fk_reference_kind)kind, out[DQ], out[DK], out[DV]);
         if (!call(t, "reference", status)) return false;
     }
-    return true;
+    return call(t, "reference", grads_refer(&t->grads, &t->problem, &args));
 }
 
 static bool upload_all(trial *t) {
     const drawn *d = t->d;
-    const size_t row_bytes = lse_count(&d->args) * sizeof(float);
+    const size_t row_bytes = lse_count(d) * sizeof(float);
     for (int i = 0; i < num_tensors(d); i++)
         if (!upload(t, &t->device[i], t->host[i], (size_t)d->tensor[i].elements * 2)) return false;
     for (size_t i = 0; i < t->num_arrays; i++)
         if (!upload(t, &t->array_device[i], t->array_host[i], t->array_bytes[i])) return false;
-    t->workspace_bytes = fk_kernel_workspace(t->kernel, &d->args);
+    const size_t count = (size_t)d->args.batch, offsets = (count + 1) * sizeof(int32_t);
+    if (d->packed && (!upload(t, &t->device_lengths[0], d->cu_q, offsets) ||
+                      !upload(t, &t->device_lengths[1], d->cu_k, offsets)))
+        return false;
+    if (d->seqused_k && !upload(t, &t->device_lengths[2], d->used_k, count * sizeof(int32_t))) return false;
+    if (d->paged && !upload(t, &t->device_lengths[3], d->table, (size_t)table_entries(d) * sizeof(int32_t)))
+        return false;
+    if (d->args.dropout_state && !upload(t, &t->device_state, d->state, sizeof d->state)) return false;
+    if (!call(t, "copy", grads_upload(&t->grads, t->context))) return false;
+    fk_args sizes = d->args;
+    memcpy(sizes.array, t->array, sizeof t->array);
+    grads_point(&t->grads, false, &sizes);
+    t->workspace_bytes = fk_kernel_workspace(t->kernel, &sizes);
     return upload(t, &t->device_lse, t->lse, row_bytes) && upload(t, &t->device_dlse, t->dlse, row_bytes) &&
            (!t->workspace_bytes || upload(t, &t->workspace, NULL, t->workspace_bytes));
 }
@@ -220,9 +244,13 @@ static void release(trial *t) {
     fk_device_free(t->context, t->device_lse);
     fk_device_free(t->context, t->device_dlse);
     fk_device_free(t->context, t->workspace);
+    for (int i = 0; i < 4; i++)
+        fk_device_free(t->context, t->device_lengths[i]);
+    fk_device_free(t->context, t->device_state);
     free(t->lse);
     free(t->dlse);
     free(t->exact_lse);
+    grads_free(&t->grads, t->context);
     fk_kernel_destroy(t->kernel);
 }
 
@@ -248,6 +276,11 @@ static bool execute(trial *t, uint16_t *const *results) {
     args.v = device_tensor(t, V);
     args.o = device_tensor(t, O);
     args.lse = d->backward || d->wants_lse ? t->device_lse : NULL;
+    args.cu_seqlens_q = t->device_lengths[0];
+    args.cu_seqlens_k = t->device_lengths[1];
+    args.seqused_k = t->device_lengths[2];
+    args.page_table = t->device_lengths[3];
+    args.dropout_state = t->device_state;
     if (d->backward) {
         args.dout = device_tensor(t, DOUT);
         args.dq = device_tensor(t, DQ);
@@ -260,6 +293,7 @@ static bool execute(trial *t, uint16_t *const *results) {
         args.array[i].data =
             (char *)t->array_device[i] + ((const char *)t->array[i].data - (const char *)t->array_host[i]);
     }
+    grads_point(&t->grads, true, &args);
     if (!call(t, "execute", fk_execute(t->kernel, &args, t->workspace, t->workspace_bytes, NULL)) ||
         !call(t, "synchronize", fk_synchronize(t->context, NULL)))
         return false;
@@ -268,7 +302,8 @@ static bool execute(trial *t, uint16_t *const *results) {
             !call(t, "copy",
                   fk_copy_from_device(t->context, results[i], t->device[i], (size_t)d->tensor[i].elements * 2)))
             return false;
-    return call(t, "copy", fk_copy_from_device(t->context, t->lse, t->device_lse, lse_count(&args) * sizeof(float)));
+    if (!call(t, "copy", grads_download(&t->grads, t->context, results == t->again))) return false;
+    return call(t, "copy", fk_copy_from_device(t->context, t->lse, t->device_lse, lse_count(d) * sizeof(float)));
 }
 
 /* ---- verdict ------------------------------------------------------------------------------------------ */
@@ -283,13 +318,16 @@ static void add_error(errors *e, double difference) {
 }
 
 static bool check_lse(trial *t) {
-    const fk_args *a = &t->d->args;
-    for (size_t i = 0; i < lse_count(a); i++) {
+    const size_t heads = (size_t)t->d->args.num_heads_q, rows = (size_t)t->d->tensor[Q].size[1];
+    for (size_t i = 0; i < lse_count(t->d); i++) {
+        if (!row_exists(t->d, Q, (int64_t)(i / rows / heads), (int64_t)(i % rows), false)) {
+            if (isnan(t->lse[i])) continue;
+            return complain(t, "lse[%zu, %zu] belongs to no sequence and was written", i / rows, i % rows);
+        }
         const double exact = t->exact_lse[i], off = fabs((double)t->lse[i] - exact);
         const bool right = isinf(exact) ? (double)t->lse[i] == exact : off <= 1e-3 + 1e-5 * fabs(exact);
         if (!right)
-            return complain(t, "lse[%zu, %zu, %zu] is %g, not %g", i / (size_t)(a->num_heads_q * a->seqlen_q),
-                            i / (size_t)a->seqlen_q % (size_t)a->num_heads_q, i % (size_t)a->seqlen_q,
+            return complain(t, "lse[%zu, %zu, %zu] is %g, not %g", i / rows / heads, i / rows % heads, i % rows,
                             (double)t->lse[i], exact);
     }
     return true;
@@ -316,7 +354,8 @@ static double cancelled(const trial *t, int tensor) {
     if (tensor != DQ && tensor != DK) return 0;
     const double scale =
         t->d->args.softmax_scale > 0 ? (double)t->d->args.softmax_scale : 1 / sqrt((double)t->d->tensor[Q].dim);
-    return 0x1p-22 * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);
+    const double kept = 1 - t->d->args.dropout_p;
+    return 0x1p-22 / kept * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);
 }
 
 /* Compares a result with float64 and with eager; leaves POISON in its host memory where it has been compared. */
@@ -331,6 +370,10 @@ static bool check_values(trial *t, int tensor) {
                 const bool unseen =
                     (tensor == O || tensor == DQ) && isinf(t->exact_lse[(b * l->size[2] + h) * l->size[1] + s]);
                 uint16_t *row = t->host[tensor] + row_at(l, b, s, h);
+                if (!row_exists(d, tensor, b, s, false)) {
+                    index += l->dim;
+                    continue; /* and still POISON, as padding is */
+                }
                 for (int64_t i = 0; i < l->dim; i++, index++) {
                     const double value = decode(d->dtype, row[i]), want = t->exact[tensor][index];
                     if (isnan(value) || (unseen && value != 0))
@@ -372,22 +415,34 @@ static bool check_padding(trial *t, int tensor) {
 /* The sums of the backward pass have no order, unless one is asked for. */
 static bool check_again(trial *t) {
     const drawn *d = t->d;
-    if (d->seed % 4 != 0 || (d->backward && !d->deterministic)) return true;
+    if (d->backward ? !d->deterministic : d->seed % 4 != 0) return true;
     if (!execute(t, t->again)) return false;
     for (int i = 0; i < num_tensors(d); i++)
         if (is_result(d, i) && memcmp(t->again[i], t->host[i], (size_t)d->tensor[i].elements * 2))
             return complain(t, "%s of a second run differs", tensor_name[i]);
-    return true;
+    return grads_equal_again(&t->grads, t->verdict->complaint, sizeof t->verdict->complaint);
+}
+
+static bool check_mask(trial *t) {
+    fk_args args = t->d->args;
+    char *complaint = t->verdict->complaint;
+    if (!t->d->dropout || t->d->seed % 4 != 1) return true;
+    args.dropout_state = t->device_state;
+    const fk_status status = check_keep_mask(t->context, t->kernel, &t->problem, t->d, &args, complaint,
+                                             sizeof t->verdict->complaint);
+    return status == FK_CHECK_FAILED ? false : call(t, "keep mask", status);
 }
 
 static bool try_problem(trial *t) {
     const drawn *d = t->d;
     if (!find_kernel(t) || !allocate(t) || !refer(t) || !upload_all(t) || !execute(t, t->host)) return false;
-    if (!check_again(t)) return false;
+    if (!check_again(t) || !check_mask(t)) return false;
     if (!d->backward && d->wants_lse && !check_lse(t)) return false;
     for (int i = 0; i < num_tensors(d); i++)
         if (is_result(d, i) && (!check_values(t, i) || !check_padding(t, i))) return false;
-    return true;
+    if (!t->grads.bits) return true;
+    const double lost = 0x1p-22 * largest_norm(t, DOUT) * largest_norm(t, V);
+    return grads_check(&t->grads, &d->args, lost, &t->verdict->ratio, t->verdict->complaint, sizeof t->verdict->complaint);
 }
 
 bool random_trial(fk_context *context, const drawn *d, verdict *out) {

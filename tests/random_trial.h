@@ -4,7 +4,7 @@
  *   - lse is right to 1e-3; rows that see no key give o = 0, lse = -inf and dq = 0
  *   - every element of a result is written (it holds NaN before) and nothing between, before or behind its rows is;
  *     padding of the inputs holds NaN, so that a read of it shows
- *   - a second run gives the same bits (every fourth problem; backward: of the deterministic ones) */
+ *   - a second run gives the same bits (every fourth problem; backward: every deterministic one) */
 #ifndef FK_TESTS_RANDOM_TRIAL_H
 #define FK_TESTS_RANDOM_TRIAL_H
 

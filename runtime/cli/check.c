@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* float32 lse: what accumulating and rounding in float32 alone may cost, relative to the largest |lse|. */
 static const double lse_floor = 16 * (double)FLT_EPSILON;
@@ -33,7 +34,7 @@ static void add(errors *e, double value, double exact) {
 /* A result, and where it lies in args and in the references' [batch, head, seqlen, dim]. */
 typedef struct result {
     const char *name;
-    const uint16_t *data;
+    const void *data;
     const int64_t *stride;
     int64_t batch, heads, seqlen, dim;
     double *exact, *eager;
@@ -45,7 +46,8 @@ static size_t num_elements(const result *r) {
 
 static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
     const fk_args *a = &t->args;
-    const int64_t b = a->batch, hq = a->num_heads_q, hkv = a->num_heads_kv, sq = a->seqlen_q, sk = a->seqlen_k;
+    const int64_t b = p->packed ? 1 : a->batch, hq = a->num_heads_q, hkv = a->num_heads_kv;
+    const int64_t sq = p->packed ? a->total_q : a->seqlen_q, sk = p->packed ? a->total_k : a->seqlen_k;
     if (p->op == FK_FORWARD) {
         out[0] = (result){"o", t->data[TENSOR_O], a->o_stride, b, hq, sq, p->head_dim_v, NULL, NULL};
         return 1;
@@ -59,15 +61,16 @@ static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
 static check_part compare(const result *r, int32_t dtype, int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 0, square = 0;
-    const double unit = dtype == FK_BF16 ? 0x1p-9 : 0x1p-12; /* half the spacing just below a power of two */
+    /* Half the spacing just below a power of two; of fp32 four times that, which tf32 x3 may cost where eager is exact. */
+    const double unit = dtype == FK_FP32 ? 0x1p-23 : dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;
     size_t i = 0;
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t h = 0; h < r->heads; h++)
             for (int64_t s = 0; s < r->seqlen; s++) {
-                const uint16_t *row = r->data + b * r->stride[0] + s * r->stride[1] + h * r->stride[2];
+                const int64_t row = b * r->stride[0] + s * r->stride[1] + h * r->stride[2];
                 for (int64_t d = 0; d < r->dim; d++, i++) {
                     const double exact = r->exact[i];
-                    add(&kernel, (double)half_value(row[d], dtype), exact);
+                    add(&kernel, (double)element_get(r->data, (size_t)(row + d), dtype), exact);
                     add(&eager, r->eager[i], exact);
                     if (isfinite(exact) && fabs(exact) > largest) largest = fabs(exact);
                     if (isfinite(exact)) square += exact * exact;
@@ -116,10 +119,12 @@ cli_exit check_result(const tensors *t, const fk_problem *problem, check *out) {
     double *lse64 = malloc(rows * sizeof *lse64), *lse_eager = malloc(rows * sizeof *lse_eager);
     cli_exit code = CLI_OK;
     *out = (check){.num_parts = results_of(t, problem, r)};
+    if (lse64) memset(lse64, 0xff, rows * sizeof *lse64); /* NaN, where rows belong to no sequence: not compared */
     if (!lse64 || !lse_eager) code = cli_fail(CLI_FAILED, "no memory for the references' lse");
     for (int i = 0; i < out->num_parts && code == CLI_OK; i++) {
         r[i].exact = malloc(num_elements(&r[i]) * sizeof(double));
         r[i].eager = malloc(num_elements(&r[i]) * sizeof(double));
+        if (r[i].exact) memset(r[i].exact, 0xff, num_elements(&r[i]) * sizeof(double)); /* NaN: not compared */
         if (!r[i].exact || !r[i].eager)
             code = cli_fail(CLI_FAILED, "no memory for the references, %zu bytes", 16 * num_elements(&r[i]));
     }
@@ -142,6 +147,42 @@ cli_exit check_result(const tensors *t, const fk_problem *problem, check *out) {
     }
     free(lse64);
     free(lse_eager);
+    return code;
+}
+
+/* Both references' gradients of one array, by turns. */
+static cli_exit refer_grad(const fk_problem *problem, const fk_args *args, size_t i, const result *r) {
+    double *out[FK_MAX_ARRAYS] = {NULL};
+    fk_status status = FK_OK;
+    for (int kind = FK_REFERENCE_F64; kind <= FK_REFERENCE_EAGER && status == FK_OK; kind++) {
+        out[i] = kind == FK_REFERENCE_F64 ? r->exact : r->eager;
+        status = fk_reference_arrays(problem, args, (fk_reference_kind)kind, out);
+    }
+    return status == FK_OK ? CLI_OK : cli_fail_status(status);
+}
+
+cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *args, check *out) {
+    cli_exit code = CLI_OK;
+    for (size_t i = 0; i < g->count && code == CLI_OK; i++) {
+        static const int64_t stride[3] = {0, 0, 0};
+        if (!g->host[i]) continue;
+        result r = {g->name[i], g->host[i], stride, 1, 1, 1, g->elements[i], NULL, NULL};
+        r.exact = malloc(num_elements(&r) * sizeof(double));
+        r.eager = malloc(num_elements(&r) * sizeof(double));
+        if (!r.exact || !r.eager)
+            code = cli_fail(CLI_FAILED, "no memory for the references, %zu bytes", 16 * num_elements(&r));
+        cli_progress("float64 and eager gradients of %s on the CPU", g->name[i]);
+        if (code == CLI_OK) code = refer_grad(problem, args, i, &r);
+        cli_progress("%s", "");
+        if (code == CLI_OK) {
+            check_part *part = &out->part[out->num_parts++];
+            *part = compare(&r, FK_FP32, &out->wrong);
+            if (part->ratio > out->part[out->worst].ratio) out->worst = out->num_parts - 1;
+            out->ratio = out->wrong ? INFINITY : fmax(out->ratio, part->ratio);
+        }
+        free(r.exact);
+        free(r.eager);
+    }
     return code;
 }
 

@@ -2,6 +2,7 @@
 #ifndef FK_CLI_CHECK_H
 #define FK_CLI_CHECK_H
 
+#include "grads.h"
 #include "tensors.h"
 
 #define CHECK_MAX_RATIO 2.0
@@ -11,7 +12,7 @@ typedef struct error_pair {
     double floor; /* what counts as no error: half the spacing of the dtype at the largest value */
 } error_pair;
 
-/* Of one result: O, or dQ, dK or dV. */
+/* Of one result: O, or dQ, dK or dV, or the gradient of an array. */
 typedef struct check_part {
     const char *name;
     error_pair max_abs;
@@ -20,7 +21,7 @@ typedef struct check_part {
 } check_part;
 
 typedef struct check {
-    check_part part[3];
+    check_part part[3 + FK_MAX_ARRAYS];
     int num_parts, worst; /* worst: the part of largest ratio */
     error_pair lse;       /* largest of |lse - lse64|; forward */
     int64_t wrong;        /* elements that are NaN or infinite where float64 is not, or the reverse */
@@ -30,6 +31,8 @@ typedef struct check {
 double check_ratio(const error_pair *e);
 /** Runs both references on the CPU, in O(N^2) time. */
 cli_exit check_result(const tensors *t, const fk_problem *problem, check *out);
+/** Adds the gradients of arrays to what check_result found. `args`: the host's. */
+cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *args, check *out);
 void check_print(const check *c);
 
 #endif

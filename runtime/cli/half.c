@@ -44,3 +44,19 @@ float half_value(uint16_t bits, int32_t dtype) {
         value = exponent ? ldexpf((float)(mantissa | 0x400), exponent - 25) : ldexpf((float)mantissa, -24);
     return bits & 0x8000 ? -value : value;
 }
+
+size_t element_bytes(int32_t dtype) {
+    return dtype == FK_FP32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+float element_get(const void *data, size_t i, int32_t dtype) {
+    if (dtype == FK_FP32) return ((const float *)data)[i];
+    return half_value(((const uint16_t *)data)[i], dtype);
+}
+
+void element_set(void *data, size_t i, float value, int32_t dtype) {
+    if (dtype == FK_FP32)
+        ((float *)data)[i] = value;
+    else
+        ((uint16_t *)data)[i] = half_of(value, dtype);
+}

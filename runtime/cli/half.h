@@ -1,12 +1,19 @@
-/* 16-bit floats as bits. dtype is fk_dtype. */
+/* 16-bit floats as bits, and elements of tensors. dtype is fk_dtype. */
 #ifndef FK_CLI_HALF_H
 #define FK_CLI_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /** Rounds to nearest even; what exceeds the largest finite value becomes infinite, NaN stays NaN. */
 uint16_t half_of(float value, int32_t dtype);
 /** Exact. */
 float half_value(uint16_t bits, int32_t dtype);
+
+size_t element_bytes(int32_t dtype);
+/** Element i of an array. */
+float element_get(const void *data, size_t i, int32_t dtype);
+/** Rounds as half_of. */
+void element_set(void *data, size_t i, float value, int32_t dtype);
 
 #endif

@@ -9,7 +9,7 @@
 static const struct {
     const char *descr;
     size_t size;
-} types[] = {{"<f2", 2}, {"<u2", 2}, {"<f4", 4}, {"<i4", 4}};
+} types[] = {{"<f2", 2}, {"<u2", 2}, {"<f4", 4}, {"<i4", 4}, {"|u1", 1}};
 enum { NUM_TYPES = sizeof types / sizeof types[0], MAX_HEADER = 65536 };
 
 const char *npy_type_name(npy_type type) {

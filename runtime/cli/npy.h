@@ -1,4 +1,4 @@
-/* NumPy's .npy files: tensors of 16- and 32-bit elements, little-endian, in C order, read whole and checked to the
+/* NumPy's .npy files: tensors of 8-, 16- and 32-bit elements, little-endian, in C order, read whole and checked to the
  * byte. Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 #ifndef FK_CLI_NPY_H
 #define FK_CLI_NPY_H
@@ -9,7 +9,8 @@ typedef enum npy_type {
     NPY_FP16, /* <f2 */
     NPY_BITS, /* <u2: bfloat16 bits */
     NPY_FP32, /* <f4 */
-    NPY_INT32 /* <i4 */
+    NPY_INT32, /* <i4 */
+    NPY_UINT8  /* |u1 */
 } npy_type;
 
 #define NPY_MAX_RANK 4

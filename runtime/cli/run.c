@@ -55,18 +55,34 @@ static cli_exit check_usage(const run *r) {
 static cli_exit read_problem(run *r, char *const *words, int num_words) {
     const cli_exit code = cli_problem(words, num_words, &r->problem, r->spelling);
     if (code != CLI_OK || r->dtype < 0) return code;
-    r->problem.dtype = r->dtype ? FK_BF16 : FK_FP16;
+    r->problem.dtype = r->dtype; /* in the order of fk_dtype */
     const fk_status status = fk_problem_spell(&r->problem, r->spelling, sizeof r->spelling);
     return status == FK_OK ? CLI_OK : cli_fail_status(status);
 }
 
 static cli_exit load(run *r) {
-    cli_exit code = r->random.count ? tensors_draw(&r->random, &r->problem, r->layout, &r->host)
-                                    : tensors_read(r->path, &r->problem, r->layout, &r->host);
+    fk_args lengths = FK_ARGS_INIT;
+    cli_exit code =
+        sequences_load(r->lengths, &r->problem, r->random.count ? &r->random : NULL, &lengths, &r->sequences);
     if (code != CLI_OK) return code;
+    fk_problem rows = r->problem; /* as they come; pages are cut below */
+    rows.paged = 0;
+    code = r->random.count ? tensors_draw(&r->random, &rows, r->layout, &lengths, &r->host)
+                           : tensors_read(r->path, &rows, r->layout, &lengths, &r->host);
+    if (code != CLI_OK) return code;
+    const int64_t used = r->sequences.count[SEQUSED_K], batch = r->host.args.batch;
+    if (r->problem.seqused_k && used != batch)
+        return cli_fail(CLI_BAD_INPUT, "--seqused-k has %lld numbers; batch, %lld, are needed", (long long)used,
+                        (long long)batch);
     r->host.args.softmax_scale = (float)r->softmax_scale;
+    code = dropout_set(&r->dropout, &r->problem, &r->host.args);
+    if (code != CLI_OK) return code;
+    r->host.args.num_splits = (int32_t)r->num_splits;
     const uint64_t seed = r->random.count > 5 ? (uint64_t)r->random.value[5] : 0;
-    return arrays_load(&r->array, &r->problem, r->random.count > 0, seed, &r->host.args, &r->arrays);
+    code = pages_cut(&r->host, &r->problem, r->page_size, seed, &r->pages);
+    if (code != CLI_OK) return code;
+    code = arrays_load(&r->array, &r->problem, r->random.count > 0, seed, &r->host.args, &r->arrays);
+    return code == CLI_OK ? grads_prepare(&r->grad, &r->problem, &r->arrays, &r->host.args, &r->grads) : code;
 }
 
 /* ---- device ------------------------------------------------------------------------------------------- */
@@ -98,7 +114,10 @@ static fk_status upload(run *r, fk_args *args) {
     }
     *args = r->host.args;
     tensors_point(args, r->device_data, r->host.count);
-    const fk_status status = arrays_upload(&r->arrays, r->context, args);
+    fk_status status = arrays_upload(&r->arrays, r->context, args);
+    if (status == FK_OK) status = grads_upload(&r->grads, r->context, args);
+    if (status == FK_OK) status = sequences_upload(&r->sequences, r->context, args);
+    if (status == FK_OK) status = pages_upload(&r->pages, r->context, args);
     if (status != FK_OK) return status;
     r->workspace_bytes = fk_kernel_workspace(r->kernel, args);
     return r->workspace_bytes ? fk_device_malloc(r->context, r->workspace_bytes, &r->workspace) : FK_OK;
@@ -109,7 +128,7 @@ static fk_status download(run *r) {
     for (int i = 0; i < r->host.count && status == FK_OK; i++)
         if (!is_input(i))
             status = fk_copy_from_device(r->context, r->host.data[i], r->device_data[i], r->host.bytes[i]);
-    return status;
+    return status == FK_OK ? grads_download(&r->grads, r->context) : status;
 }
 
 /* O and lse of the backward pass. */
@@ -196,7 +215,10 @@ static void close_all(run *r) {
     for (int i = 0; r->context && i < NUM_TENSORS; i++)
         fk_device_free(r->context, r->device_data[i]);
     if (r->context) fk_device_free(r->context, r->workspace);
+    grads_free(&r->grads, r->context);
     arrays_free(&r->arrays, r->context);
+    sequences_free(&r->sequences, r->context);
+    pages_free(&r->pages, r->context);
     fk_kernel_destroy(r->kernel);
     fk_context_destroy(r->context);
     tensors_free(&r->host);
@@ -208,6 +230,7 @@ static cli_exit perform(run *r) {
     cli_exit code = load(r);
     for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
         if (!is_input(i)) code = output_try(r->path[i]);
+    if (code == CLI_OK) code = output_try(r->dropout.keep_mask);
     if (code != CLI_OK) return code;
     fk_status status = open_kernel(r);
     if (status == FK_OK && !r->json) status = run_print_story(r);
@@ -218,8 +241,15 @@ static cli_exit perform(run *r) {
     code = tensors_write(&r->host, &r->problem, r->path, r->out_dtype == 1);
     for (int i = 0; i < NUM_TENSORS && code == CLI_OK && !r->json; i++)
         if (r->path[i] && !is_input(i)) printf("Wrote     %s\n", r->path[i]);
+    if (code == CLI_OK) code = grads_write(&r->grads);
+    for (size_t i = 0; i < r->grads.count && code == CLI_OK && !r->json; i++)
+        if (r->grads.path[i]) printf("Wrote     %s\n", r->grads.path[i]);
     if (code == CLI_OK && r->check) code = check_result(&r->host, &r->problem, &r->result);
+    if (code == CLI_OK && r->check) code = check_grads(&r->grads, &r->problem, &r->host.args, &r->result);
+    if (code == CLI_OK)
+        code = dropout_write_mask(&r->dropout, r->context, r->kernel, &r->problem, &r->host.args, r->check);
     if (code != CLI_OK) return code;
+    if (r->dropout.keep_mask && !r->json) printf("Wrote     %s\n", r->dropout.keep_mask);
     if (r->check && !r->json) check_print(&r->result);
     if (r->json && !run_print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
     if (r->check && !(r->result.ratio <= CHECK_MAX_RATIO))
@@ -229,9 +259,10 @@ static cli_exit perform(run *r) {
 }
 
 static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
-    static const char *const layouts[] = {"bshd", "bhsd", NULL}, *const dtypes[] = {"fp16", "bf16", NULL},
+    static const char *const layouts[] = {"bshd", "bhsd", NULL}, *const dtypes[] = {"fp16", "bf16", "fp32", NULL},
                              *const out_dtypes[] = {"same", "f32", NULL};
-    run r = {.device = "auto", .planning = CLI_PLANNING_INIT, .random = {5, 6, 0, {0}}, .dtype = -1};
+    run r = {.device = "auto", .planning = CLI_PLANNING_INIT, .random = {5, 6, 0, {0}}, .dropout = DROPOUT_INIT, .dtype = -1,
+             .page_size = 64};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
         option_text("--q", "Q.npy", &r.path[TENSOR_Q],
@@ -242,17 +273,34 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
                        "standard normal q, k and v of these sizes instead"),
         option_list("--array", "NAME=FILE.npy", &r.array,
                     "a declared array, <f4 or <i4; may be given for each; with --random those of\nfloats are drawn"),
-        option_text("-o", "O.npy", &r.path[TENSOR_O], "write the output: <f2, or <u2 for bf16"),
+        option_text("--cu-seqlens-q", "A,B,C|FILE.npy", &r.lengths[CU_SEQLENS_Q],
+                    "packed: where sequences begin, and where the last one ends; --cu-seqlens-k\n"
+                    "likewise; with --random, SQ and SK are else the longest of drawn lengths"),
+        option_text("--cu-seqlens-k", "A,B,C|FILE.npy", &r.lengths[CU_SEQLENS_K], "packed"),
+        option_text("--seqused-k", "A,B|FILE.npy", &r.lengths[SEQUSED_K],
+                    "seqused_k: how many keys of each sequence are used"),
+        option_int("--num-splits", "N", &r.num_splits, 0, FK_MAX_SPLITS,
+                   "split: shares of the keys; 0 (default): as many as fill the GPU"),
+        option_int("--page-size", "N", &r.page_size, 1, FK_MAX_SEQLEN,
+                   "paged: k and v are cut into shuffled pages of N rows (default: 64)"),
+        option_text("-o", "O.npy", &r.path[TENSOR_O], "write the output: <f2, <u2 for bf16, or <f4 for fp32"),
         option_text("--lse", "LSE.npy", &r.path[TENSOR_LSE],
                     "write log-sum-exp: [batch, heads_q, seqlen_q] of <f4, natural log"),
         option_text("--do", "DO.npy", &r.path[TENSOR_DOUT], "bwd: the gradient of the output, of its shape"),
         option_text("--dq", "DQ.npy", &r.path[TENSOR_DQ], "bwd: write the gradient of Q; --dk and --dv likewise"),
         option_text("--dk", "DK.npy", &r.path[TENSOR_DK], "bwd"),
         option_text("--dv", "DV.npy", &r.path[TENSOR_DV], "bwd"),
+        option_list("--grad", "NAME=FILE.npy", &r.grad,
+                    "bwd: write the gradient of a declared array, <f4; the spelling asks for it by grad=NAME"),
         option_choice("--out-dtype", "TYPE", &r.out_dtype, out_dtypes, "of written tensors: same (default) or f32"),
         option_choice("--layout", "LAYOUT", &r.layout, layouts, "of all tensors: bshd (default) or bhsd"),
-        option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16 or bf16, instead of the spelling's"),
+        option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16, bf16 or fp32, instead of the spelling's"),
         option_real("--softmax-scale", "X", &r.softmax_scale, 0, 3e38, "default, and 0: 1 / sqrt(head_dim)"),
+        option_real("--dropout-p", "P", &r.dropout.p, 0, 0.99999, "dropout: the share of weights dropped (default 0.1)"),
+        option_int("--dropout-seed", "N", &r.dropout.seed, 0, 9e18, "dropout: default 0; --dropout-offset likewise"),
+        option_int("--dropout-offset", "N", &r.dropout.offset, 0, 9e18, "dropout"),
+        option_text("--keep-mask", "M.npy", &r.dropout.keep_mask,
+                    "dropout: write which weights are kept, [batch, heads_q, seqlen_q, seqlen_k] of |u1"),
         option_text("--device", "DEVICE", &r.device, "cuda:N, emu, or auto (default): the first GPU, else emu"),
         option_text("--plan-for", "KEY", &r.plan_for, "plan and emit for that GPU, run on DEVICE"),
         option_flag("--check", &r.check, "compare with float64 and an eager reference (CPU, O(N^2))"),

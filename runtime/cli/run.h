@@ -4,6 +4,9 @@
 
 #include "arrays.h"
 #include "check.h"
+#include "dropout.h"
+#include "pages.h"
+#include "sequences.h"
 #include "tensors.h"
 
 typedef struct run {
@@ -12,16 +15,21 @@ typedef struct run {
     const char *device, *plan_for, *cache_dir;
     cli_planning planning;
     option_ints random;
-    option_texts array;
+    option_texts array, grad;
+    const char *lengths[NUM_LENGTHS];
+    dropout dropout;
     int layout, dtype, out_dtype;
     bool check, no_cache, json;
-    int64_t repeat;
+    int64_t repeat, num_splits, page_size;
     double softmax_scale;
     fk_problem problem;
     char spelling[FK_MAX_SPELLING];
     /* what is held */
     tensors host;
     arrays arrays;
+    grads grads;
+    sequences sequences;
+    pages pages;
     fk_context *context;
     fk_kernel *kernel;
     void *device_data[NUM_TENSORS], *workspace;

@@ -47,6 +47,9 @@ static fk_status print_choice(const run *r) {
 fk_status run_print_story(const run *r) {
     const fk_args *a = &r->host.args;
     printf("Problem   %s\n", r->spelling);
+    if (r->problem.packed)
+        printf("          %lld queries and %lld keys in all; the longest sequence:\n", (long long)a->total_q,
+               (long long)a->total_k);
     printf("          batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld, softmax_scale %g\n",
            (long long)a->batch, (long long)a->num_heads_q, (long long)a->num_heads_kv, (long long)a->seqlen_q,
            (long long)a->seqlen_k, r->softmax_scale > 0 ? r->softmax_scale : 1 / sqrt(r->problem.head_dim));

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const axis_names[2][4] = {{"batch", "seqlen", "heads", "dim"}, {"batch", "heads", "seqlen", "dim"}};
 
@@ -20,8 +21,8 @@ static void shape_of(const tensors *t, const fk_problem *p, tensor which, int64_
     const fk_args *a = &t->args;
     const bool keys = which == TENSOR_K || which == TENSOR_V || which == TENSOR_DK || which == TENSOR_DV;
     const bool values = which == TENSOR_V || which == TENSOR_O || which == TENSOR_DOUT || which == TENSOR_DV;
-    out[0] = a->batch;
-    out[seqlen_axis(t->layout)] = keys ? a->seqlen_k : a->seqlen_q;
+    out[0] = p->packed ? 1 : a->batch;
+    out[seqlen_axis(t->layout)] = p->packed ? (keys ? a->total_k : a->total_q) : keys ? a->seqlen_k : a->seqlen_q;
     out[heads_axis(t->layout)] = keys ? a->num_heads_kv : a->num_heads_q;
     out[3] = values ? p->head_dim_v : p->head_dim;
 }
@@ -56,20 +57,18 @@ static cli_exit complete(tensors *t, const fk_problem *p) {
         int64_t shape[4];
         shape_of(t, p, (tensor)i, shape);
         const size_t rows = (size_t)(shape[0] * shape[1]) * (size_t)shape[2];
-        t->bytes[i] = i == TENSOR_LSE ? sizeof(float) * rows : 2 * rows * (size_t)shape[3];
+        t->bytes[i] = i == TENSOR_LSE ? sizeof(float) * rows : element_bytes(p->dtype) * rows * (size_t)shape[3];
         if (t->data[i]) continue;
-        uint16_t *halves = malloc(t->bytes[i]);
-        if (!halves) return cli_fail(CLI_FAILED, "no memory for a tensor of %zu bytes", t->bytes[i]);
-        for (size_t j = 0; j < t->bytes[i] / 2; j++)
-            halves[j] = 0xffff;
-        t->data[i] = halves;
+        t->data[i] = malloc(t->bytes[i]);
+        if (!t->data[i]) return cli_fail(CLI_FAILED, "no memory for a tensor of %zu bytes", t->bytes[i]);
+        memset(t->data[i], 0xff, t->bytes[i]);
     }
     tensors_point(&t->args, t->data, t->count);
     return CLI_OK;
 }
 
-static tensors begin(const fk_problem *p, int layout) {
-    return (tensors){.args = FK_ARGS_INIT, .layout = layout, .count = p->op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT};
+static tensors begin(const fk_problem *p, int layout, const fk_args *lengths) {
+    return (tensors){.args = *lengths, .layout = layout, .count = p->op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT};
 }
 
 void tensors_free(tensors *t) {
@@ -80,20 +79,27 @@ void tensors_free(tensors *t) {
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
-/* Turns what was read into 16-bit elements of the problem's dtype. Frees nothing. */
+static npy_type native_type(int32_t dtype) {
+    return dtype == FK_FP32 ? NPY_FP32 : dtype == FK_BF16 ? NPY_BITS : NPY_FP16;
+}
+
+/* Turns what was read into elements of the problem's dtype. Frees nothing. */
 static cli_exit convert(const char *path, const fk_problem *p, const npy_array *in, void **out) {
-    const npy_type native = p->dtype == FK_BF16 ? NPY_BITS : NPY_FP16;
+    const npy_type native = native_type(p->dtype);
     const char *name = p->dtype == FK_BF16 ? "bf16" : "fp16";
+    if (in->type != native && p->dtype == FK_FP32)
+        return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; fp32 needs <f4", path, npy_type_name(in->type));
     if (in->type != NPY_FP32 && in->type != native)
         return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; %s needs %s or <f4", path, npy_type_name(in->type), name,
                         npy_type_name(native));
-    uint16_t *to = malloc((size_t)in->count * sizeof *to);
+    const size_t bytes = (size_t)in->count * element_bytes(p->dtype);
+    void *to = malloc(bytes);
     if (!to) return cli_fail(CLI_FAILED, "%s: no memory for %lld elements", path, (long long)in->count);
-    const uint16_t *bits = in->data;
+    if (in->type == native) memcpy(to, in->data, bytes);
     const float *values = in->data;
-    for (int64_t i = 0; i < in->count; i++) {
-        to[i] = in->type == NPY_FP32 ? half_of(values[i], p->dtype) : bits[i];
-        if (in->type == NPY_FP32 && isfinite(values[i]) && !isfinite(half_value(to[i], p->dtype))) {
+    for (int64_t i = 0; i < in->count && in->type != native; i++) {
+        element_set(to, (size_t)i, values[i], p->dtype);
+        if (isfinite(values[i]) && !isfinite(element_get(to, (size_t)i, p->dtype))) {
             free(to);
             return cli_fail(CLI_BAD_INPUT, "%s: element %lld is %g; the largest %s is %g", path, (long long)i,
                             (double)values[i], name, p->dtype == FK_BF16 ? 3.3895314e38 : 65504.0);
@@ -106,10 +112,11 @@ static cli_exit convert(const char *path, const fk_problem *p, const npy_array *
 static cli_exit read_tensor(const char *path, const fk_problem *p, void **out, int64_t shape[4]) {
     npy_array array = {0};
     char message[NPY_MESSAGE];
-    cli_exit code = npy_read(path, 4, &array, message);
+    cli_exit code = npy_read(path, 4 - p->packed, &array, message);
     if (code != CLI_OK) return cli_fail(code, "%s", message);
-    for (int i = 0; i < 4; i++)
-        shape[i] = array.shape[i];
+    shape[0] = 1;
+    for (int i = 0; i < array.rank; i++)
+        shape[i + p->packed] = array.shape[i];
     code = convert(path, p, &array, out);
     npy_free(&array);
     return code;
@@ -122,9 +129,21 @@ static cli_exit check_shape(const tensors *t, const fk_problem *p, const char *p
     shape_of(t, p, which, want);
     for (int i = 0; i < 4; i++)
         if (have[i] != want[i])
-            return cli_fail(CLI_BAD_INPUT, "%s: shape[%d], %s, is %lld; %lld is needed, as %s", path, i,
+            return cli_fail(CLI_BAD_INPUT, "%s: shape[%d], %s, is %lld; %lld is needed, as %s", path, i - p->packed,
                             axis_names[t->layout][i], (long long)have[i], (long long)want[i],
                             i == 3 ? "spelled" : like[which]);
+    return CLI_OK;
+}
+
+/* Rows behind the last sequence are no fault. */
+static cli_exit check_totals(const char *const path[NUM_TENSORS], fk_args *args, int64_t rows_q, int64_t rows_k) {
+    if (rows_q < args->total_q || rows_k < args->total_k) {
+        const bool q = rows_q < args->total_q;
+        return cli_fail(CLI_BAD_INPUT, "%s: has %lld rows; the sequences end at row %lld", path[q ? TENSOR_Q : TENSOR_K],
+                        (long long)(q ? rows_q : rows_k), (long long)(q ? args->total_q : args->total_k));
+    }
+    args->total_q = rows_q;
+    args->total_k = rows_k;
     return CLI_OK;
 }
 
@@ -138,18 +157,23 @@ static cli_exit read_all(const char *const path[NUM_TENSORS], const fk_problem *
     for (size_t i = 0; i < count && code == CLI_OK; i++)
         code = read_tensor(path[inputs[i]], p, &t->data[inputs[i]], shape[i]);
     if (code != CLI_OK) return code;
-    t->args.batch = shape[0][0];
     t->args.num_heads_q = shape[0][h];
-    t->args.seqlen_q = shape[0][s];
     t->args.num_heads_kv = shape[1][h];
-    t->args.seqlen_k = shape[1][s];
+    if (p->packed) {
+        code = check_totals(path, &t->args, shape[0][s], shape[1][s]);
+    } else {
+        t->args.batch = shape[0][0];
+        t->args.seqlen_q = shape[0][s];
+        t->args.seqlen_k = shape[1][s];
+    }
     for (size_t i = 0; i < count && code == CLI_OK; i++)
         code = check_shape(t, p, path[inputs[i]], inputs[i], shape[i]);
     return code == CLI_OK ? complete(t, p) : code;
 }
 
-cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout, tensors *out) {
-    tensors t = begin(problem, layout);
+cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout,
+                      const fk_args *lengths, tensors *out) {
+    tensors t = begin(problem, layout, lengths);
     const cli_exit code = read_all(path, problem, &t);
     if (code == CLI_OK)
         *out = t;
@@ -179,19 +203,21 @@ void tensors_draw_normal(uint64_t seed, float *out, int64_t count) {
 }
 
 static void draw(const tensors *t, tensor which, uint64_t seed, int32_t dtype) {
-    uint16_t *out = t->data[which];
-    for (size_t i = 0; i < t->bytes[which] / 2; i++)
-        out[i] = half_of(next_normal(&seed), dtype);
+    for (size_t i = 0; i < t->bytes[which] / element_bytes(dtype); i++)
+        element_set(t->data[which], i, next_normal(&seed), dtype);
 }
 
-cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, tensors *out) {
-    tensors t = begin(problem, layout);
+cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, const fk_args *lengths,
+                      tensors *out) {
+    tensors t = begin(problem, layout, lengths);
     const int64_t *v = shape->value;
     t.args.batch = v[0];
     t.args.num_heads_q = v[1];
     t.args.num_heads_kv = v[2];
-    t.args.seqlen_q = v[3];
-    t.args.seqlen_k = v[4];
+    if (!problem->packed) {
+        t.args.seqlen_q = v[3];
+        t.args.seqlen_k = v[4];
+    }
     const double elements = (double)v[0] * (double)v[1] * (double)v[3] + (double)v[0] * (double)v[2] * (double)v[4];
     if (elements * FK_MAX_HEAD_DIM > 0x1p42)
         return cli_fail(CLI_BAD_INPUT, "--random: the tensors have %.3g rows; 2^34 is the limit", elements);
@@ -214,21 +240,25 @@ cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int l
 static cli_exit stage(const tensors *t, const fk_problem *p, tensor which, output *file, const char *path,
                       bool as_float32) {
     npy_array array = {
-        p->dtype == FK_BF16 ? NPY_BITS : NPY_FP16, 4, {0}, (int64_t)(t->bytes[which] / 2), t->data[which]};
-    const uint16_t *halves = t->data[which];
+        native_type(p->dtype), 4, {0}, (int64_t)(t->bytes[which] / element_bytes(p->dtype)), t->data[which]};
     float *values = NULL;
-    shape_of(t, p, which, array.shape);
+    int64_t shape[4];
+    shape_of(t, p, which, shape);
+    array.rank -= p->packed;
+    memcpy(array.shape, shape + p->packed, (size_t)array.rank * sizeof *shape);
     if (which == TENSOR_LSE) {
         array = (npy_array){NPY_FP32,
-                            3,
-                            {t->args.batch, t->args.num_heads_q, t->args.seqlen_q},
+                            3 - p->packed,
+                            {p->packed ? t->args.num_heads_q : t->args.batch,
+                             p->packed ? t->args.total_q : t->args.num_heads_q, t->args.seqlen_q},
                             (int64_t)(t->bytes[which] / sizeof(float)),
                             t->data[which]};
     } else if (as_float32) {
-        values = malloc(2 * t->bytes[which]);
-        if (!values) return cli_fail(CLI_FAILED, "no memory for %s in float32, %zu bytes", path, 2 * t->bytes[which]);
+        const size_t bytes = (size_t)array.count * sizeof *values;
+        values = malloc(bytes);
+        if (!values) return cli_fail(CLI_FAILED, "no memory for %s in float32, %zu bytes", path, bytes);
         for (int64_t i = 0; i < array.count; i++)
-            values[i] = half_value(halves[i], p->dtype);
+            values[i] = element_get(t->data[which], (size_t)i, p->dtype);
         array.type = NPY_FP32;
         array.data = values;
     }

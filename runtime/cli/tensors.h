@@ -28,11 +28,13 @@ typedef struct tensors {
 } tensors;
 
 /** Reads .npy files and checks them against the problem and each other; `path`: of Q, K, V and, for the backward pass,
- *  DOUT. On failure the reason is on stderr and nothing is held. */
-cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout, tensors *out);
+ *  DOUT. `lengths`: what sequences_load has set; packed tensors have no batch axis. On failure the reason is on stderr and nothing is held. */
+cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout,
+                      const fk_args *lengths, tensors *out);
 /** Draws from the standard normal distribution; shape: batch, heads_q, heads_kv, seqlen_q, seqlen_k[, seed]. The same
  *  values on every machine with the same libm. */
-cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, tensors *out);
+cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, const fk_args *lengths,
+                      tensors *out);
 /** `count` such values. */
 void tensors_draw_normal(uint64_t seed, float *out, int64_t count);
 void tensors_free(tensors *t);

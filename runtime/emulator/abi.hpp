@@ -27,7 +27,8 @@ typedef struct fk_emu_thread {
     X(FK_EMU_LDMATRIX_X4_TRANS, "ldmatrix_x4_trans")                                                                   \
     X(FK_EMU_MMA_M16N8K16_FP16, "mma_m16n8k16_fp16")                                                                   \
     X(FK_EMU_MMA_M16N8K16_BF16, "mma_m16n8k16_bf16")                                                                   \
-    X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")
+    X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")                                                                     \
+    X(FK_EMU_MMA_M16N8K8_TF32, "mma_m16n8k8_tf32")
 
 typedef enum fk_emu_op {
 #define FK_EMU_ENUMERATOR(op, name) op,
@@ -52,7 +53,8 @@ typedef struct fk_emu_table {
     void (*ld_global_v4)(void *value, const void *p);
     void (*st_global_v4)(void *p, const void *value);
     void (*red_add_f32)(float *p, float value);
-    void (*red_add_f32x2)(float *p, float a, float b);
+    void (*red_add_f32x4)(float *p, const float *value);
+    void (*red_add_u64)(unsigned long long *p, unsigned long long value);
     unsigned int (*ld_acquire_u32)(const unsigned int *p);
     void (*st_release_u32)(unsigned int *p, unsigned int value);
     void (*red_release_add_u32)(unsigned int *p, unsigned int value);

@@ -35,10 +35,15 @@ void fk_red_add_f32(float *p, float value) {
     add(p, value);
 }
 
-void fk_red_add_f32x2(float *p, float a, float b) {
-    check_word(p, 8, "red_add_f32x2")->stats.global_add_bytes += 8;
-    add(p, a);
-    add(p + 1, b);
+void fk_red_add_f32x4(float *p, const float *value) {
+    check_word(p, 16, "red_add_f32x4")->stats.global_add_bytes += 16;
+    for (int i = 0; i < 4; i++)
+        add(p + i, value[i]);
+}
+
+void fk_red_add_u64(unsigned long long *p, unsigned long long value) {
+    check_word(p, 8, "red_add_u64")->stats.global_add_bytes += 8;
+    __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
 }
 
 static int64_t seconds(void) {

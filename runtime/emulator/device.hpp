@@ -244,8 +244,11 @@ inline void st_global_v4(void *p, uint4 v) {
 inline void red_add_f32(float *p, float v) {
     fk_emu_engine->red_add_f32(p, v);
 }
-inline void red_add_f32x2(float *p, float a, float b) {
-    fk_emu_engine->red_add_f32x2(p, a, b);
+inline void red_add_f32x4(float *p, const float (&v)[4]) {
+    fk_emu_engine->red_add_f32x4(p, v);
+}
+inline void red_add_u64(unsigned long long *p, unsigned long long v) {
+    fk_emu_engine->red_add_u64(p, v);
 }
 /* Words by which blocks wait for each other. A load lets the other threads run, so that a loop around it ends. */
 inline unsigned int ld_acquire_u32(const unsigned int *p) {
@@ -284,6 +287,10 @@ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned int (&a)[4], unsigne
 inline void mma_m16n8k8_fp16(float (&c)[4], unsigned int a0, unsigned int a1, unsigned int b0) {
     const unsigned int a[2] = {a0, a1};
     fk_emu_engine->mma(FK_EMU_MMA_M16N8K8_FP16, c, a, b0, 0);
+}
+
+inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    fk_emu_engine->mma(FK_EMU_MMA_M16N8K8_TF32, c, a, b0, b1);
 }
 
 inline unsigned int pack_fp16(float lo, float hi) {

@@ -26,7 +26,7 @@ typedef struct fk_emu_stats {
     uint64_t mma;                /**< tensor-core instructions, of a warp */
     uint64_t global_load_bytes;  /**< by ld_global_v4 and cp_async_16; plain pointer reads are not seen */
     uint64_t global_store_bytes; /**< by st_global_v4 */
-    uint64_t global_add_bytes;   /**< by red_add_f32 and red_add_f32x2 */
+    uint64_t global_add_bytes;   /**< by red_add_f32, red_add_f32x4 and red_add_u64 */
     uint64_t smem_wavefronts;    /**< passes through the banks that ldmatrix, ld, st and cp.async take */
     uint64_t smem_conflicts;     /**< of these, beyond what an access without bank conflicts takes */
 } fk_emu_stats;

@@ -180,7 +180,8 @@ void fk_banks_flush(fk_warp *warp);
 
 /* atomics.c: words of global memory by which blocks add and wait. */
 void fk_red_add_f32(float *p, float value);
-void fk_red_add_f32x2(float *p, float a, float b);
+void fk_red_add_f32x4(float *p, const float *value);
+void fk_red_add_u64(unsigned long long *p, unsigned long long value);
 unsigned int fk_ld_acquire_u32(const unsigned int *p);
 void fk_st_release_u32(unsigned int *p, unsigned int value);
 void fk_red_release_add_u32(unsigned int *p, unsigned int value);
@@ -194,6 +195,7 @@ void fk_emu_mma(fk_emu_op op, float *c, const unsigned int *a, unsigned int b0, 
 /** Does the work of ldmatrix or mma for a warp whose lanes have all arrived. */
 void fk_warp_ldmatrix(fk_block *block, fk_warp *warp, bool transpose);
 void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op);
+void fk_warp_mma_tf32(fk_block *block, fk_warp *warp);
 unsigned int fk_emu_warp(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int source, unsigned int width);
 extern const fk_emu_table fk_emu_engine_table;
 

@@ -6,10 +6,21 @@
  *   B (16 x 8)   b0: column group,  rows (k) 2 quad, 2 quad + 1     b1: rows + 8
  *   C (16 x 8)   c0 c1: row group,  columns 2 quad, 2 quad + 1      c2 c3: row group + 8
  *
- * m16n8k8 has a0, a1, b0 only. Products are exact in float; sums are taken in order of k, in float. */
+ * m16n8k8 has a0, a1, b0 only. Products are exact in float; sums are taken in order of k, in float.
+ *
+ * m16n8k8 of tf32 has 32-bit elements, of which the low 13 bits are ignored:
+ *
+ *   A (16 x 8)   a0: row group,     column quad                     a2: the same row, column + 4
+ *                a1: row group + 8, the same column                 a3: row group + 8, column + 4
+ *   B (8 x 8)    b0: column group,  row (k) quad                    b1: row + 4
+ *
+ * What the hardware does with sums is not documented. It truncates (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor
+ * cores"), which a kernel for float32 accuracy must cope with; so here products and sum are exact in double, and then
+ * truncated to float. */
 #include "engine.h"
 #include "half.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef float v4f __attribute__((vector_size(16)));
@@ -118,6 +129,45 @@ void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op) {
     for (uint32_t l = 0; l < FK_WARP_LANES; ++l) {
         memcpy(warp->lanes[l].c, &c[l / 4][l % 4 * 2], 8);
         memcpy(warp->lanes[l].c + 2, &c[l / 4 + 8][l % 4 * 2], 8);
+    }
+    ++block->stats.mma;
+}
+
+/* ---- tf32 ----------------------------------------------------------------------------------------------- */
+
+static double tf32(uint32_t bits) {
+    float value;
+    bits &= 0xffffe000u;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+/* Towards zero. */
+static float truncated(double x) {
+    const float nearest = (float)x;
+    if (!(fabs((double)nearest) > fabs(x))) return nearest; /* a NaN, too */
+    return nextafterf(nearest, 0);
+}
+
+void fk_warp_mma_tf32(fk_block *block, fk_warp *warp) {
+    double a[16][8], b[8][8]; /* [m][k], [k][n] */
+    for (uint32_t l = 0; l < FK_WARP_LANES; ++l) {
+        const fk_lane *lane = &warp->lanes[l];
+        const uint32_t group = l / 4, quad = l % 4;
+        for (uint32_t i = 0; i < 4; ++i)
+            a[group + i % 2 * 8][quad + i / 2 * 4] = tf32(lane->a[i]);
+        b[quad][group] = tf32(lane->b[0]);
+        b[quad + 4][group] = tf32(lane->b[1]);
+    }
+    for (uint32_t l = 0; l < FK_WARP_LANES; ++l) {
+        float *c = warp->lanes[l].c;
+        for (uint32_t i = 0; i < 4; ++i) {
+            const uint32_t m = l / 4 + i / 2 * 8, n = l % 4 * 2 + i % 2;
+            double sum = (double)c[i];
+            for (uint32_t k = 0; k < 8; ++k)
+                sum += a[m][k] * b[k][n];
+            c[i] = truncated(sum);
+        }
     }
     ++block->stats.mma;
 }

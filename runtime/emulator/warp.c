@@ -91,6 +91,9 @@ static void perform(fk_block *block, fk_warp *warp, fk_emu_op op, uint32_t mask)
     case FK_EMU_MMA_M16N8K8_FP16:
         fk_warp_mma(block, warp, op);
         return;
+    case FK_EMU_MMA_M16N8K8_TF32:
+        fk_warp_mma_tf32(block, warp);
+        return;
     }
     for (uint32_t m = mask; m; m &= m - 1)
         warp->lanes[__builtin_ctz(m)].value = ballot;

@@ -1,7 +1,3 @@
-@ if #score.terms > 0 then error("bwd: the backward kernels have no score terms; sink alone is supported", 0) end
-@ for _, sink in ipairs(score.sinks) do
-@   if #sink.reads > 0 then error("bwd: the backward kernels give no gradients of arrays", 0) end
-@ end
 @ include("piece/prelude.cu")
 constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(layout.p), smem_lse = $(layout.lse), smem_delta = $(layout.delta);
 
@@ -18,12 +14,16 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 @ include("primitive/tensor_core.cu")
 
 @ include("primitive/convert.cu")
+@ if problem.dropout then
+
+@   include("primitive/byte_permute.cu")
+@ end
 #endif
 
 // ---- pieces ----
 @ include("piece/params.cu")
 
-@ if #mask.upper + #mask.lower > 0 or mask.residual then
+@ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
 @   include("piece/interval.cu")
 
 @ end
@@ -31,11 +31,17 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 @   include("piece/array.cu")
 
 @ end
+@ if score.grads then
+@   include("piece/array_grad.cu")
+
+@ end
+@ include("piece/sequence.cu")
+
 @ include("piece/schedule_backward.cu")
 
 @ include("piece/tile.cu")
 
-@ include("piece/gemm.cu")
+@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
 
 // Warps stand in key_warps rows and col_warps columns. A warp owns rows_per_warp keys; of these it computes the scores of a
 // share of the queries, and the gradients of a share of the columns.
@@ -51,10 +57,37 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 
 @ include("piece/mask.cu")
 
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
 @ include("piece/backward_tile.cu")
+
+@ -- Score terms: the way there and the way back are one where the way back needs the scores.
+@ local fused, back, sums = score.derivatives_use_s, false, ""
+@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
+@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
+@ if #score.terms > 0 and not fused then
+@   include("piece/score.cu")
+
+@ end
+@ if back then
+@   include("piece/score_backward.cu")
+
+@ end
+@ include("piece/element.cu")
 
 @ include("piece/store.cu")
 
+@ local drop = problem.dropout and ", dropout" or "" -- a further argument
+@ local function score_gradients()
+@   if not fused then
+            score_gradients(dp, s);
+@   end
+@   if back and not fused then
+            score_backward(dp, n, p, at$(sums));
+@   end
+@ end
 @ -- One step of the loop over query tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function q_step(masked)
             const u32 tile_q = smem + smem_q + stage, tile_dout = smem + smem_dout + stage;
@@ -70,29 +103,48 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
             float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
             fill(s, 0.0f);
             gemm_nt<block_n, block_m, d_pad>(s, smem + smem_k, warp_row(), tile_q, warp_col()); // S^T = K Q^T
+@   if #score.terms > 0 and not fused then
+            score_tile(s, n, p, at);
+@   end
 @   if masked == "yes" then
             mask_tile(s, n, p, at);
 @   elseif masked ~= "no" then
             if ($(masked)) mask_tile(s, n, p, at);
 @   end
-            probabilities(s, lse, p.scale_log2);
+@   if not fused then
+            probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   end
             fill_minus_delta(dp, delta);
             gemm_nt<block_n, block_m, dv_pad>(dp, smem + smem_v, warp_row(), tile_dout, warp_col()); // dP^T = V dO^T
+@   if problem.dropout then
+            drop_gradients(dp, delta, dropout);
+@   end
+@   if fused then
+            score_backward(s, dp, lse, n, p, at$(sums));
+@   end
 @   if layout.col_warps == 1 then
-            gemm_pn(dv, s, tile_dout); // dV += P^T dO
-            score_gradients(dp, s);
+            gemm_pn(dv, s, tile_dout$(drop)); // dV += P^T dO
+@     score_gradients()
+@     if not plan.dq_kernel then
             share(dp, smem + smem_ds);
             __syncthreads();           // dS is there
+            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k);
+@     end
             gemm_pn(dk, dp, tile_q);   // dK += dS^T Q
 @   else
-            score_gradients(dp, s);
-            share(s, smem + smem_p);
+@     score_gradients()
+            share(s, smem + smem_p$(drop));
             share(dp, smem + smem_ds);
             __syncthreads(); // P and dS are there
             gemm_nn<block_n, block_m, dv_pad, dv_short>(dv, smem + smem_p, warp_row(), tile_dout, dv_col); // dV += P^T dO
             gemm_nn<block_n, block_m, d_pad, dk_short>(dk, smem + smem_ds, warp_row(), tile_q, dk_col);    // dK += dS^T Q
-@   end
+@     if not plan.dq_kernel then
             add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k);
+@     end
+@   end
+@   if problem.dropout then
+            dropout.move(0, (next - n) * block_m);
+@   end
 @   if plan.stages == 1 then
             __syncthreads(); // every warp is done with the tile
             if (next >= tiles.begin) issue(next);
@@ -103,11 +155,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     int kv_head;
     Where at = this_tile(p, kv_head);
     if (at.b < 0) return;
-    const int num_keys = at.seqlen_k - at.k_first;
+    const int num_keys = at.seqlen_k - at.k_first; // that are used
     const int dk_col = threadIdx.x / 32 / key_warps * dk_atoms, dv_col = threadIdx.x / 32 / key_warps * dv_atoms;
 
-    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + at.b * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride);
-    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + at.b * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride);
+    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
+    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
     copy_k.move(at.k_first);
     copy_v.move(at.k_first);
     copy_k.template issue<false>(smem + smem_k, num_keys);
@@ -116,6 +168,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
     fill(dk, 0.0f);
     fill(dv, 0.0f);
+@ if sums ~= "" then
+    ArraySums sums;
+@ end
     for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) {
         const TileRange tiles = tile_range(p, at);
 @ if mask.residual then
@@ -124,10 +179,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ else
         int n = tiles.end - 1, next;
 @ end
-        const Element *q = p.q + at.b * p.q_batch_stride + at.h * p.q_head_stride;
-        const Element *dout = p.dout + at.b * p.dout_batch_stride + at.h * p.dout_head_stride;
-        const i64 rows = (i64(at.b) * p.num_heads_q + at.h) * p.q_padded;
+        const Element *q = p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + at.h * p.q_head_stride;
+        const Element *dout = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + at.h * p.dout_head_stride;
+        const i64 rows = padded_start(p, at, at.h);
+@ if not plan.dq_kernel then
         float *dq_acc = p.dq_acc + rows * d_pad;
+@ end
         TileCopy<block_m, d_pad, head_dim> copy_q(q, p.q_row_stride);
         TileCopy<block_m, dv_pad, head_dim_v> copy_dout(dout, p.dout_row_stride);
         RowCopy copy_lse{p.lse_log2 + rows}, copy_delta{p.delta + rows};
@@ -140,6 +197,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
             copy_q.template issue<false>(smem + smem_q + stage, at.seqlen_q - tile * block_m);
             copy_dout.template issue<false>(smem + smem_dout + stage, at.seqlen_q - tile * block_m);
         };
+@ if problem.dropout then
+        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), n * block_m + warp_col());
+@ end
         __syncthreads(); // every warp is done with the head before
         if (n >= tiles.begin) issue(n);
 @ if mask.residual then
@@ -164,6 +224,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
         }
 @   end
 @ end
+@ if sums ~= "" then
+        flush(sums, p, at);
+@ end
     }
 
     float scale[m_atoms][2], one[m_atoms][2];
@@ -176,10 +239,26 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     cp_async_wait<0>(); // a tile without queries never waited for K and V
 @ end
     __syncthreads(); // every warp is done with K and V, where the gradients pass through
-    store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + at.b * p.dk_batch_stride + kv_head * p.dk_head_stride +
-                                         at.k_first * p.dk_row_stride, p.dk_row_stride, num_keys);
-    store_rows<block_n, dv_pad, head_dim_v, dv_short>(dv, one, smem + smem_v, warp_row(), dv_col, p.dv + at.b * p.dv_batch_stride + kv_head * p.dv_head_stride +
-                                            at.k_first * p.dv_row_stride, p.dv_row_stride, num_keys);
+@ if problem.packed then
+    at = this_tile(p, kv_head); // once more, rather than kept in registers, of which the loop has none to spare
+@ end
+    const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
+    store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +
+                                         at.k_first * p.dk_row_stride, p.dk_row_stride, num_rows);
+    store_rows<block_n, dv_pad, head_dim_v, dv_short>(dv, one, smem + smem_v, warp_row(), dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride +
+                                            at.k_first * p.dv_row_stride, p.dv_row_stride, num_rows);
 }
 
+@ if problem.dropout then
+@   include("piece/keep_mask.cu")
+
+@ end
 @ include("piece/backward_around.cu")
+@ if plan.dq_kernel then
+
+@   include("kernel/backward_dq_mma.cu", { walk = "k", plan = dq_plan, layout = dq_layout, mask = mask_k })
+@ end
+@ if score.grads then
+
+@   include("piece/array_grad_around.cu")
+@ end

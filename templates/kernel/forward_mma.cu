@@ -13,6 +13,10 @@
 @ include("primitive/tensor_core.cu")
 
 @ include("primitive/convert.cu")
+@ if problem.dropout then
+
+@   include("primitive/byte_permute.cu")
+@ end
 #endif
 
 // ---- pieces ----
@@ -26,11 +30,17 @@
 @   include("piece/array.cu")
 
 @ end
+@ include("piece/sequence.cu")
+
 @ include("piece/schedule.cu")
 
 @ include("piece/tile.cu")
 
-@ include("piece/gemm.cu")
+@ if problem.paged then
+@   include("piece/tile_paged.cu")
+
+@ end
+@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
 
 // A warp owns rows_per_warp query rows and sees every key of a tile.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
@@ -48,10 +58,20 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ end
 @ include("piece/softmax.cu")
 
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
+@ include("piece/element.cu")
+
 @ include("piece/store.cu")
 
 @ include("piece/epilogue.cu")
 
+@ if problem.split then
+@   include("piece/split.cu")
+
+@ end
 @ -- S = Q K^T for the warp's rows and the tile of keys.
 @ local qk_gemm = "gemm_nt<block_m, block_n, d_pad>(s, smem + smem_q, warp_row(), tile_k)"
 @ if plan.q_in_regs then qk_gemm = "gemm_nt<d_pad>(s, q, tile_k)" end
@@ -95,16 +115,28 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         if ($(masked)) mask_tile(s, n, p, at);
 @   end
         softmax_step(s, m_i, l_i, o, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   if problem.dropout then
+        gemm_pn(o, s, tile_v, dropout);
+        dropout.move(0, (next - n) * block_n);
+@   else
         gemm_pn(o, s, tile_v);
+@   end
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     const Where at = this_tile(p);
     if (at.b < 0) return;
+@ if problem.split then
+    const TileRange tiles = split_range(tile_range(p, at), p, at);
+@ else
     const TileRange tiles = tile_range(p, at);
+@ end
 @ if mask.residual then
     TileScan scan;
     int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+@ elseif #mask.lower > 0 then
+    // The full tiles come last: the first is a masked one, if there is any.
+    int n = tiles.full_end < tiles.end || tiles.full_begin == tiles.begin ? tiles.end - 1 : tiles.full_begin - 1, next;
 @ else
     int n = tiles.end - 1, next;
 @ end
@@ -114,8 +146,13 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ else
     const int kv_head = at.h;
 @ end
-    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + at.b * p.k_batch_stride + kv_head * p.k_head_stride, p.k_row_stride);
-    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + at.b * p.v_batch_stride + kv_head * p.v_head_stride, p.v_row_stride);
+@ if problem.paged then
+    PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k + kv_head * p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
+    PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v + kv_head * p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
+@ else
+    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
+    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
+@ end
     copy_k.move(n * block_n);
     copy_v.move(n * block_n);
 @ if plan.stages == 1 then
@@ -124,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     u32 stage = 0;
 @ end
     if (n >= tiles.begin) { // the last tile alone may reach past seqlen_k
-        TileCopy<block_m, d_pad, head_dim> copy_q(p.q + at.b * p.q_batch_stride + at.h * p.q_head_stride, p.q_row_stride);
+        TileCopy<block_m, d_pad, head_dim> copy_q(p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + at.h * p.q_head_stride, p.q_row_stride);
         copy_q.move(at.q_first);
         copy_q.template issue<false>(smem + smem_q, at.seqlen_q - at.q_first);
 @ if not arch.async_copy then
@@ -152,6 +189,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) m_i[m][0] = m_i[m][1] = NEG_INF;
 
+@ if problem.dropout then
+    Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), n * block_n);
+
+@ end
     // From the last tile to the first, so that the masked ones come early.
 @ if mask.residual then
     for (; n >= tiles.begin; n = next) {
@@ -160,20 +201,42 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @   kv_step("!whole")
     }
 @ else
-    for (; n >= tiles.full_end; n = next) {
-        next = n - 1;
-@   kv_step("yes")
+@   if #mask.lower > 0 then
+    // The masked tiles of both ends, then the full ones between them, so that the masked step is there once.
+    for (; n >= tiles.full_end || (n < tiles.full_begin && n >= tiles.begin); n = next) {
+        next = n == tiles.full_end ? tiles.full_begin - 1 : n - 1;
+        if (next < tiles.begin) next = tiles.full_end > tiles.full_begin ? tiles.full_end - 1 : -1;
+@     kv_step("yes")
     }
     for (; n >= tiles.full_begin; n = next) {
-        next = n - 1;
-@   kv_step("no")
+        next = n > tiles.full_begin ? n - 1 : -1;
+@     kv_step("no")
     }
-@   if #mask.lower > 0 then
-    for (; n >= tiles.begin; n = next) {
+@   else
+    for (; n >= tiles.full_end; n = next) {
         next = n - 1;
 @     kv_step("yes")
     }
+    for (; n >= tiles.full_begin; n = next) {
+        next = n - 1;
+@     kv_step("no")
+    }
 @   end
 @ end
-    store_output(o, m_i, l_i, smem + smem_o, p, at);
+@ if problem.split then
+    if (p.num_splits > 1) {
+        store_partial(o, m_i, l_i, p, at);
+        return;
+    }
+@ end
+@ -- Packed: found once more rather than kept in registers, of which the loop has none to spare.
+    store_output(o, m_i, l_i, smem + smem_o, p, $(problem.packed and "this_tile(p)" or "at"));
 }
+@ if problem.dropout then
+
+@   include("piece/keep_mask.cu")
+@ end
+@ if problem.split then
+
+@   include("piece/combine.cu")
+@ end

@@ -1,52 +1,96 @@
-// ---- before and after: row statistics, and dQ from its fp32 sum ----
+// ---- before$(plan.dq_kernel and ": row statistics" or " and after: row statistics, and dQ from its fp32 sum") ----
 
-// The head that a row kernel works on; -1 past the last one.
-__device__ __forceinline__ int this_head(const Params &p) {
+// The sequence and the query head that a row kernel works on; b = -1: none.
+@ if problem.packed then
+// Of the tiles of all sequences; becomes the tile of its sequence.
+@ end
+__device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h) {
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
-    return head < p.batch * p.num_heads_q ? head : -1;
+    Sequence at;
+    at.b = -1;
+@ if problem.packed then
+    h = head;
+    if (h >= p.num_heads_q) return at;
+    const int b = find_sequence<block_m>(p.cu_seqlens_q, p.batch, tile);
+    at = sequence(p, b);
+    if (tile < 0 || tile * block_m >= at.seqlen_q) at.b = -1;
+    return at;
+@ else
+    const int b = quotient(head, p.num_heads_q, p.heads_inverse);
+    if (b >= p.batch) return at;
+    h = head - b * p.num_heads_q;
+    return sequence(p, b);
+@ end
 }
 
-// delta = rowsum(dO * O) - dlse and lse in base 2, a warp a row; clears the row's sum of dQ.
+// delta = rowsum(dO * O) - dlse and lse in base 2, a warp a row$(plan.dq_kernel and "" or "; clears the row's sum of dQ").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
-    const int head = this_head(p), q = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (head < 0) return;
-    const int b = quotient(head, p.num_heads_q, p.heads_inverse), h = head - b * p.num_heads_q;
-    const i64 row = i64(head) * p.q_padded + q;
+    const int lane = threadIdx.x % 32;
+    int h;
+@ if problem.packed then
+    int tile = blockIdx.x / (block_m / 4);
+    const Sequence at = this_head(p, tile, h);
+    const int q = tile * block_m + blockIdx.x % (block_m / 4) * 4 + threadIdx.x / 32;
+@ else
+    const Sequence at = this_head(p, h);
+    const int q = blockIdx.x * 4 + threadIdx.x / 32;
+@ end
+    if (at.b < 0) return;
+    const i64 row = padded_start(p, at, h) + q;
     float delta = 0.0f, lse_log2 = -NEG_INF;
-    if (q < p.seqlen_q) {
+    if (q < at.seqlen_q) {
         if (lane < head_dim_v / 8) {
-            const uint4 o = ld_global_v4(p.o + b * p.o_batch_stride + h * p.o_head_stride + q * p.o_row_stride + lane * 8);
-            const uint4 g = ld_global_v4(p.dout + b * p.dout_batch_stride + h * p.dout_head_stride + q * p.dout_row_stride + lane * 8);
-            const u32 o_pairs[4] = {o.x, o.y, o.z, o.w}, g_pairs[4] = {g.x, g.y, g.z, g.w};
+            float o[8], dout[8];
+            load_elements(o, p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + q * p.o_row_stride + lane * 8);
+            load_elements(dout, p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + h * p.dout_head_stride + q * p.dout_row_stride + lane * 8);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float2 x = unpack_$(problem.dtype)(o_pairs[i]), y = unpack_$(problem.dtype)(g_pairs[i]);
-                delta = fmaf(x.x, y.x, fmaf(x.y, y.y, delta));
-            }
+            for (int i = 0; i < 8; ++i) delta = fmaf(o[i], dout[i], delta);
         }
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) delta += __shfl_xor_sync(full_warp, delta, step);
-        const i64 at = i64(head) * p.seqlen_q + q;
-        if (p.dlse) delta -= p.dlse[at];
-        if (p.lse[at] != NEG_INF) lse_log2 = p.lse[at] * 1.4426950408889634f;
+        const i64 i = lse_start(p, at, h) + q;
+        if (p.dlse) delta -= p.dlse[i];
+        if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
+@ if problem.dropout then
+        // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
+        delta *= p.dropout_keep;
+        lse_log2 -= p.dropout_scale_log2;
+@ end
     }
     if (lane == 0) {
         p.delta[row] = delta;
         p.lse_log2[row] = lse_log2;
     }
+@ if not plan.dq_kernel then
     for (int i = lane; i < d_pad / 4; i += 32) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));
+@ end
+}
+@ if not plan.dq_kernel then
+
+// dQ = scale * sum, of 8 elements: part i of the head's atoms of 16 rows x 8 columns, which have 16 parts each.
+__device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, int h, int i) {
+    constexpr int chunks = head_dim / 8;
+    const int rows_16 = i / (16 * chunks), chunk = i % (16 * chunks) / 16, g = i / 2 % 8, half = i % 2;
+    const int q = 16 * rows_16 + g + 8 * half;
+    if (q >= at.seqlen_q) return;
+    const float *sum = p.dq_acc + padded_start(p, at, h) * d_pad + dq_atom(rows_16, chunk) + half * $(arch.vector_add and 2 or 64);
+    float dq[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) dq[e] = sum[dq_lane(4 * g + e / 2) + e % 2 * $(arch.vector_add and 1 or 32)] * p.scale;
+    store_elements(p.dq + q_start(at, p.dq_batch_stride, p.dq_row_stride) + h * p.dq_head_stride + q * p.dq_row_stride + chunk * 8, dq);
 }
 
-// dQ = scale * sum, 8 elements a thread.
 extern "C" __global__ void __launch_bounds__(256) fk_backward_dq(const __grid_constant__ Params p) {
-    const int head = this_head(p), i = blockIdx.x * 256 + threadIdx.x;
-    const int q = i / (head_dim / 8), chunk = i % (head_dim / 8);
-    if (head < 0 || q >= p.seqlen_q) return;
-    const int b = quotient(head, p.num_heads_q, p.heads_inverse), h = head - b * p.num_heads_q;
-    const float *sum = p.dq_acc + (i64(head) * p.q_padded + q) * d_pad + chunk * 8;
-    u32 out[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) out[e] = pack_$(problem.dtype)(sum[2 * e] * p.scale, sum[2 * e + 1] * p.scale);
-    st_global_v4(p.dq + b * p.dq_batch_stride + h * p.dq_head_stride + q * p.dq_row_stride + chunk * 8,
-                 make_uint4(out[0], out[1], out[2], out[3]));
+    int h;
+@ if problem.packed then
+    constexpr int parts = block_m * (head_dim / 8);
+    int tile = blockIdx.x; // this block's
+    const Sequence at = this_head(p, tile, h);
+    if (at.b < 0) return;
+    for (int i = threadIdx.x; i < parts; i += 256) store_dq(p, at, h, tile * parts + i);
+@ else
+    const Sequence at = this_head(p, h);
+    if (at.b >= 0) store_dq(p, at, h, blockIdx.x * 256 + threadIdx.x);
+@ end
 }
+@ end

@@ -1,5 +1,6 @@
 // The steps of one pair of key tile and query tile (FlashAttention-2, algorithm 2), transposed: a warp owns rows of keys, so
-// that P^T and dS^T are operands of dV and dK straight from the registers. Only dS passes through shared memory, for dQ.
+// that P^T and dS^T are operands of dV and dK straight from the registers. Only dS passes through shared memory, for dQ, unless
+// dQ has a kernel of its own.
 
 // The row statistics of a query tile: block_m floats.
 struct RowCopy {
@@ -38,6 +39,23 @@ __device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4
     }
 }
 
+@ if problem.dropout then
+// dP^T - delta -> (dP^T where the element is kept, else 0) - delta.
+__device__ __forceinline__ void drop_gradients(float (&dp)[m_atoms][q_atoms][4], u32 delta, const Dropout<true> &dropout) {
+#pragma unroll
+    for (int n = 0; n < q_atoms; ++n) {
+        const float2 d = ld_shared_f32x2(delta + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m) {
+            u32 w[2];
+            dropout.signs(w, m, n / 2);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) dp[m][n][e] = dropout.select(w, n % 2, e, dp[m][n][e], e % 2 ? -d.y : -d.x);
+        }
+    }
+}
+
+@ end
 // dS^T = P^T * dP^T, in place of dP^T.
 __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4], const float (&p)[m_atoms][q_atoms][4]) {
 #pragma unroll
@@ -47,20 +65,41 @@ __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4]
 #pragma unroll
             for (int e = 0; e < 4; ++e) dp[m][n][e] *= p[m][n][e];
 }
+@ if layout.col_warps > 1 or not plan.dq_kernel then
 
 // The warp's part of P^T or dS^T to a tile in shared memory, [key][query].
-__device__ __forceinline__ void share(const float (&x)[m_atoms][q_atoms][4], u32 tile) {
+template <class Edit = Unedited>
+__device__ __forceinline__ void share(const float (&x)[m_atoms][q_atoms][4], u32 tile, const Edit &edit = Edit()) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int n = 0; n < q_atoms; ++n)
+        for (int j = 0; j < q_atoms / 2; ++j) {
+@ if problem.dtype == "fp32" then
+            float a[2][4];
+            take_block(a, x[m], j);
+            edit(a, m, j);
 #pragma unroll
-            for (int r = 0; r < 2; ++r)
-                st_shared_u32(tile + chunk_offset<block_n, block_m, q_atoms>(16 * m + 8 * r, warp_row() + lane / 4, warp_col() / 8, n) +
-                                  lane % 4 * 4,
-                              pack_$(problem.dtype)(x[m][n][2 * r], x[m][n][2 * r + 1]));
+            for (int e = 0; e < 8; ++e)
+                st_shared_u32(tile + lane % 2 * 8 + e % 2 * 4 +
+                                  chunk_offset<block_n, block_m, 2 * q_atoms>(16 * m + e % 4 / 2 * 8, warp_row() + lane / 4,
+                                                                              warp_col() / 4 + lane % 4 / 2, 4 * j + e / 4 * 2),
+                              __float_as_uint(a[e / 4][e % 4]));
+@ else
+            u32 a[4];
+            pack_block(a, x[m], j);
+            edit(a, m, j);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                st_shared_u32(tile + lane % 4 * 4 +
+                                  chunk_offset<block_n, block_m, q_atoms>(16 * m + e % 2 * 8, warp_row() + lane / 4, warp_col() / 8,
+                                                                          2 * j + e / 2),
+                              a[e]);
+@ end
+        }
 }
+@ end
+@ if not plan.dq_kernel then
 
 // dQ += dS K, added to the fp32 sum in global memory. The warps share the tile: 32 rows of queries each where there are enough.
 @ -- The split into rows and columns that fetches the fewest fragments.
@@ -77,6 +116,10 @@ constexpr int dq_atoms = (d_pad / 16 + dq_shares - 1) / dq_shares * 2; // atoms 
 constexpr bool dq_short = dq_atoms * dq_shares != d_pad / 8;
 constexpr int dq_m_atoms = block_m / 16 / dq_row_warps;
 
+// The sum lies in memory as it does in the accumulators, atom by atom, so that a warp adds to whole lines.
+__device__ __forceinline__ int dq_atom(int rows_16, int cols_8) { return (rows_16 * (d_pad / 8) + cols_8) * 128; }
+__device__ __forceinline__ int dq_lane(int lane) { return $(arch.vector_add and "lane * 4" or "lane"); }
+
 __device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row = warp % dq_row_warps * (16 * dq_m_atoms);
@@ -87,15 +130,19 @@ __device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k) {
         float acc[dq_m_atoms][dq_atoms][4];
         fill(acc, 0.0f);
         gemm_tn<block_m, block_n, d_pad, dq_short>(acc, tile_ds, row, tile_k, atom);
-        float *to = dq + (row + lane / 4) * d_pad + atom * 8 + lane % 4 * 2;
+        float *to = dq + dq_atom(row / 16, atom) + dq_lane(lane);
 #pragma unroll
         for (int m = 0; m < dq_m_atoms; ++m)
 #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int n = 0; n < dq_atoms; ++n) {
+                if (dq_short && atom + n >= d_pad / 8) continue;
+@ if arch.vector_add then
+                red_add_f32x4(to + dq_atom(m, n), acc[m][n]);
+@ else
 #pragma unroll
-                for (int n = 0; n < dq_atoms; ++n) {
-                    if (dq_short && atom + n >= d_pad / 8) continue;
-                    red_add_f32x2(to + (16 * m + 8 * r) * d_pad + 8 * n, acc[m][n][2 * r], acc[m][n][2 * r + 1]);
-                }
+                for (int e = 0; e < 4; ++e) red_add_f32(to + dq_atom(m, n) + 32 * e, acc[m][n][e]);
+@ end
+            }
     }
 }
+@ end

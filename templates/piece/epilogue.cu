@@ -4,19 +4,7 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
     const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
     float inverse[m_atoms][2];
 @ if #score.sinks > 0 then
-@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if score.sink_uses[name] then
-    const int $(name) = at.$(name);
-@     end
-@   end
-@   for i, param in ipairs(score.params) do
-@     if param.in_sinks then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@     end
-@   end
-@   for i, term in ipairs(score.sinks) do
-    const float sink$(i) = $(term.value);
-@   end
+@   include("piece/sink.cu")
 @ end
     __syncthreads(); // every warp is done with the tiles that the output overlays
 #pragma unroll
@@ -27,9 +15,9 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
 @ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if #score.sinks == 0 then
             const float l = quad_sum(l_i[m][r]);
-            inverse[m][r] = l == 0.0f ? 0.0f : 1.0f / l;
+            inverse[m][r] = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
             if (p.lse && lane % 4 == 0 && q < at.seqlen_q)
-                p.lse[(i64(at.b) * p.num_heads_q + at.h) * at.seqlen_q + q] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
+                p.lse[lse_start(p, at, at.h) + q] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
 @ else
             float top = $(natural);
 @   for i = 1, #score.sinks do
@@ -41,11 +29,11 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
 @   for i = 1, #score.sinks do
             l += ex2((sink$(i) - top) * 1.4426950408889634f);
 @   end
-            inverse[m][r] = l == 0.0f ? 0.0f : keys / l;
+            inverse[m][r] = l == 0.0f ? 0.0f : keys$(problem.dropout and " * p.dropout_scale" or "") / l;
             if (p.lse && lane % 4 == 0 && q < at.seqlen_q)
-                p.lse[(i64(at.b) * p.num_heads_q + at.h) * at.seqlen_q + q] = l == 0.0f ? NEG_INF : top + logf(l);
+                p.lse[lse_start(p, at, at.h) + q] = l == 0.0f ? NEG_INF : top + logf(l);
 @ end
         }
-    Element *out = p.o + at.b * p.o_batch_stride + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
+    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
     store_rows<block_m, dv_pad, head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
 }

@@ -41,10 +41,14 @@ __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], const u32 (&
 }
 
 // acc += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS.
+@ if problem.op == "bwd" then
+// Unrolled as far as registers allow: each turn of a loop would wait for its first fragments.
+@ else
 // Unrolled by whole panels: their steps differ in constants only, and fragments are not fetched too far ahead.
+@ end
 template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
 __device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
-    constexpr int steps = COLS % 64 == 0 ? 4 : COLS / 16;
+    constexpr int steps = COLS % 64 == 0$(problem.op == "bwd" and " && COLS > 128" or "") ? 4 : COLS / 16;
 #pragma unroll steps
     for (int j = 0; j < COLS / 16; ++j) {
         u32 a[M][4];
@@ -86,17 +90,30 @@ __device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const u32 (&
     }
 }
 
-// acc += P B. The accumulator layout of P is the operand layout, so P never leaves the registers.
-template <int M, int N, int K>
-__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b) {
+// Block j of a row of accumulators, 16 x 16, as operand A: both have the same layout.
+template <int K> __device__ __forceinline__ void pack_block(u32 (&a)[4], const float (&p)[K][4], int j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+        a[e] = pack_$(problem.dtype)(p[2 * j + e / 2][e % 2 * 2], p[2 * j + e / 2][e % 2 * 2 + 1]);
+}
+
+// What happens to an operand on its way: edit(a, m, j) of block (m, j).
+struct Unedited {
+    __device__ __forceinline__ void operator()(u32 (&)[4], int, int) const {}
+};
+
+// acc += P B. P never leaves the registers.
+template <int M, int N, int K, class Edit = Unedited>
+__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b,
+                                        const Edit &edit = Edit()) {
 #pragma unroll
     for (int j = 0; j < K / 2; ++j) {
         u32 a[M][4];
 #pragma unroll
-        for (int m = 0; m < M; ++m)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                a[m][e] = pack_$(problem.dtype)(p[m][2 * j + e / 2][e % 2 * 2], p[m][2 * j + e / 2][e % 2 * 2 + 1]);
+        for (int m = 0; m < M; ++m) {
+            pack_block(a[m], p[m], j);
+            edit(a[m], m, j);
+        }
         gemm_nn_step<8 * K, 8 * N, false>(acc, a, tile_b, 0, j);
     }
 }
@@ -118,7 +135,7 @@ __device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int r
 template <int A_COLS, int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_tn(float (&acc)[M][N][4], u32 tile_a, int col, u32 tile_b, int col_b) {
     const int lane = threadIdx.x % 32;
-#pragma unroll 4
+#pragma unroll
     for (int j = 0; j < B_ROWS / 16; ++j) {
         u32 a[M][4];
 #pragma unroll

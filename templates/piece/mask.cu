@@ -1,6 +1,6 @@
-@ -- A CTA owns one tile of queries and walks over tiles of keys; in backward the other way round.
-@ local own, walk, own_block, walk_block = "q", "k", "block_m", "block_n"
-@ if problem.op == "bwd" then own, walk, own_block, walk_block = "k", "q", "block_n", "block_m" end
+@ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
+@ local own, own_block, walk_block = "q", "block_m", "block_n"
+@ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
 @ -- Brings the variables that the mask reads into scope, as ints or as intervals of one point.
 @ local function scalars(form)
 @   local type, open, close = "int", "", ""
@@ -22,7 +22,7 @@ struct TileRange {
 
 __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at) {
     i64 any_lo = 0, any_hi = at.seqlen_$(walk) - 1; // $(walk) that may be paired with some $(own) of the tile
-@ if problem.op == "fwd" then
+@ if walk == "k" then
     i64 all_lo = any_lo, all_hi = any_hi; // and with every one, as far as the bounds go
 @ else
     // And with every one. Queries past the end have lse = inf, hence p = 0; but for a key past the end p = 2^-lse may overflow,
@@ -49,6 +49,9 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
     TileRange tiles = {0, 0, 0, 0};
     if (any_lo > any_hi) return tiles;
+@ if own == "k" and problem.seqused_k then
+    if (at.k_first > at.k_last) return tiles; // no key of the tile is used
+@ end
     tiles.begin = int(any_lo / $(walk_block));
     tiles.end = int(any_hi / $(walk_block)) + 1;
     tiles.full_begin = int(min(max((all_lo + $(walk_block) - 1) / $(walk_block), i64(tiles.begin)), i64(tiles.end)));
@@ -97,7 +100,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
         for (int r = 0; r < 2; ++r) {
             const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
             const int $(own) = $(mask.reads and "min(row, at.seqlen_" .. own .. " - 1)" or "row");
-@ if problem.op == "fwd" then
+@ if walk == "k" then
             int k_max = at.seqlen_k - 1;
 @ else
             int q_max = row < at.seqlen_k ? 0x7fffffff : -1;

@@ -6,6 +6,16 @@ struct Array {
 };
 
 @ end
+@ if score.grads then
+struct ArrayGrad {
+    float *data;
+    u64 *exact; // deterministic sums; null where there are none
+    i64 stride[4];
+    int size[4]; // 1 where the stride is 0
+    int once, clear;
+};
+
+@ end
 struct Params {
 @ for _, field in ipairs(params) do
     $(field.type) $(field.name);

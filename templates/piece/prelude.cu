@@ -9,7 +9,13 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
+@ if problem.dtype == "fp32" then
+typedef float Element;
+constexpr int chunk_elements = 4; // of 16 bytes
+@ else
 typedef u16 Element; // $(problem.dtype) bits
+constexpr int chunk_elements = 8; // of 16 bytes
+@ end
 
 constexpr int block_m = $(plan.block_m); // query rows of a CTA, B_r
 constexpr int block_n = $(plan.block_n); // keys of a tile, B_c

@@ -1,31 +1,54 @@
-// The query tile of this CTA, and what the mask may ask of it.
-struct Where {
-    int b, h; // batch and query head
-    int seqlen_q, seqlen_k, diag;
+// The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous CTAs.
+struct Where : Sequence {
+    int h;               // query head
     int q_first, q_last; // query rows of the tile that exist
+@ if problem.split then
+    int split; // of the keys that these queries see
+@ end
 };
 
-// CTAs start in the order of x, then y, then z. Heads go in groups (z) whose keys and values share the L2 cache; a group's
-// heads (x) go through their query tiles (y) together, the longest first, so that the last wave is made of short ones.
-// The last group may be short: its superfluous CTAs have b = -1.
+@ if problem.packed then
+// CTAs start in the order of x, then y. Heads go in groups (y) whose keys and values share the L2 cache; x counts a group's heads
+// within the tiles of all sequences, the last tile of the last sequence first where later tiles are the longer ones.
 __device__ __forceinline__ Where this_tile(const Params &p) {
-    const int head = blockIdx.z * gridDim.x + blockIdx.x;
+    const int index = $(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x");
+    int tile = quotient(index, p.group_heads, p.group_inverse);
     Where at;
-    at.b = int(u64(u32(head)) * p.heads_inverse >> 32); // head / num_heads_q, or one less
-    at.h = head - at.b * p.num_heads_q;
-    if (at.h >= p.num_heads_q) {
-        at.b += 1;
-        at.h -= p.num_heads_q;
-    }
-    if (at.b >= p.batch) at.b = -1;
-    at.seqlen_q = p.seqlen_q;
-    at.seqlen_k = p.seqlen_k;
-    at.diag = p.diag;
-@ if mask.q_order > 0 then
-    at.q_first = (gridDim.y - 1 - blockIdx.y) * block_m;
-@ else
-    at.q_first = blockIdx.y * block_m;
-@ end
-    at.q_last = min(at.q_first + block_m, p.seqlen_q) - 1;
+@   if problem.split then
+    at.split = blockIdx.z;
+@   end
+    at.h = blockIdx.y * p.group_heads + index - tile * p.group_heads;
+    const int b = find_sequence<block_m>(p.cu_seqlens_q, p.batch, tile);
+    static_cast<Sequence &>(at) = sequence(p, b);
+    at.q_first = tile * block_m;
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    if (at.h >= p.num_heads_q || tile < 0 || at.q_first > at.q_last) at.b = -1; // the last group may be short
     return at;
 }
+@ else
+// CTAs start in the order of x, then y, then z. Heads go in groups (z) whose keys and values share the L2 cache; a group's
+// heads (x) go through their query tiles (y) together, the longest first, so that the last wave is made of short ones.
+// The last group may be short.
+__device__ __forceinline__ Where this_tile(const Params &p) {
+@   if problem.split then
+    const int group = quotient(blockIdx.z, p.num_splits, p.splits_inverse); // its splits follow each other
+@   else
+    const int group = blockIdx.z;
+@   end
+    const int head = group * gridDim.x + blockIdx.x, b = quotient(head, p.num_heads_q, p.heads_inverse);
+    Where at;
+@   if problem.split then
+    at.split = blockIdx.z - group * p.num_splits;
+@   end
+    static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
+    if (b >= p.batch) at.b = -1;
+    at.h = head - b * p.num_heads_q;
+@   if mask.q_order > 0 then
+    at.q_first = (gridDim.y - 1 - blockIdx.y) * block_m;
+@   else
+    at.q_first = blockIdx.y * block_m;
+@   end
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    return at;
+}
+@ end

@@ -1,6 +1,6 @@
-@ -- A CTA owns one tile of queries and walks over tiles of keys; in backward the other way round.
-@ local own, walk, own_block, walk_block = "q", "k", "block_m", "block_n"
-@ if problem.op == "bwd" then own, walk, own_block, walk_block = "k", "q", "block_n", "block_m" end
+@ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
+@ local own, own_block, walk_block = "q", "block_m", "block_n"
+@ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
 @ -- Index of a pair; where arrays are read it stays within the sequences.
 @ local function index(name, text)
 @   return score.reads and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text

@@ -1,5 +1,5 @@
-// Two floats rounded to nearest even, lo in the low half.
 @ if problem.dtype == "fp16" then
+// Two floats rounded to nearest even, lo in the low half.
 __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
     u32 r;
 @   if arch.mma_k == 16 then
@@ -9,14 +9,16 @@ __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
 @   end
     return r;
 }
-@ else
+
+@ elseif problem.dtype == "bf16" then
+// Two floats rounded to nearest even, lo in the low half.
 __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
-@ end
 
+@ end
 // 2^x; 0 at -inf.
 __device__ __forceinline__ float ex2(float x) {
     float y;
@@ -31,7 +33,7 @@ template <class T> __device__ __forceinline__ T opaque(T x) {
     else asm volatile("" : "+r"(x));
     return x;
 }
-@ if problem.op == "bwd" then
+@ if problem.op == "bwd" and problem.dtype ~= "fp32" then
 
 @   if problem.dtype == "fp16" then
 __device__ __forceinline__ float2 unpack_fp16(u32 v) {

@@ -9,13 +9,21 @@ __device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
 }
 @ if problem.op == "bwd" then
 
-// Adds to global memory, in no order.
-__device__ __forceinline__ void red_add_f32x2(float *p, float a, float b) {
-@   if arch.sm >= 90 then
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(a), "f"(b) : "memory");
-@   else
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(a) : "memory");
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p + 1), "f"(b) : "memory");
-@   end
+@   if score.grads and problem.deterministic then
+__device__ __forceinline__ void red_add_u64(u64 *p, u64 v) {
+    asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+
+@   end
+// Adds to global memory, in no order.
+@   if score.grads and not problem.deterministic or not arch.vector_add then
+__device__ __forceinline__ void red_add_f32(float *p, float v) {
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+@   end
+@   if arch.vector_add then
+__device__ __forceinline__ void red_add_f32x4(float *p, const float (&v)[4]) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
+@   end
 @ end

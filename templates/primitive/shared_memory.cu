@@ -18,6 +18,14 @@ __device__ __forceinline__ uint4 ld_shared_v4(u32 addr) {
     return v;
 }
 
+@ if problem.dtype == "fp32" then
+__device__ __forceinline__ u32 ld_shared_u32(u32 addr) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
+@ end
 // Four 8x8 matrices of 16-bit elements; lanes 8i .. 8i+7 hold the row addresses of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 addr) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -1,6 +1,5 @@
 /* The dropout streams under TestU01 (docs/dropout.md, "Battery"). Not a test of the suite: a run takes seconds (small)
- * to an hour (crush). Usage: battery STREAM hash|philox small|crush [SEED [FIRST LAST]]; FIRST and LAST choose tests of
- * Crush. */
+ * to an hour (crush). Usage: battery STREAM small|crush [SEED [FIRST LAST]]; FIRST and LAST choose tests of Crush. */
 #include "runtime/dropout.h"
 
 #include <stdio.h>
@@ -38,7 +37,6 @@ static const stream streams[] = {
 
 static struct {
     const stream *stream;
-    fk_dropout_rng rng;
     uint64_t seed;
     uint32_t head, at, next, words; /* the chunk's first row or column; the position in and the length of `out` */
     uint8_t bytes[CHUNK];
@@ -49,7 +47,7 @@ static struct {
 static void read_mask(int source) {
     const stream *s = now.stream;
     const fk_dropout d = fk_dropout_open(
-        now.rng, now.seed + (uint64_t)(source * s->d_seed), (uint64_t)(source * s->d_offset), now.head / 64,
+        now.seed + (uint64_t)(source * s->d_seed), (uint64_t)(source * s->d_offset), now.head / 64,
         now.head % 64 * (uint32_t)(s->d_head ? s->sources : 1) + (uint32_t)(source * s->d_head));
     if (s->order == BY_ROW) {
         fk_dropout_bytes(&d, now.at, 0, STRIP, N, now.bytes, N);
@@ -98,27 +96,26 @@ static int report(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    for (size_t k = 0; argc > 3 && k < sizeof streams / sizeof *streams; k++)
+    for (size_t k = 0; argc > 2 && k < sizeof streams / sizeof *streams; k++)
         if (!strcmp(argv[1], streams[k].name)) now.stream = &streams[k];
     if (!now.stream) {
-        fprintf(stderr, "usage: %s STREAM hash|philox small|crush [SEED [FIRST LAST]]\n", argv[0]);
+        fprintf(stderr, "usage: %s STREAM small|crush [SEED [FIRST LAST]]\n", argv[0]);
         for (size_t k = 0; k < sizeof streams / sizeof *streams; k++)
             fprintf(stderr, "  %-10s %s\n", streams[k].name, streams[k].what);
         return 2;
     }
-    now.rng = strcmp(argv[2], "philox") ? FK_DROPOUT_HASH : FK_DROPOUT_PHILOX;
-    now.seed = argc > 4 ? strtoull(argv[4], NULL, 0) : 1;
+    now.seed = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
     char name[128];
-    snprintf(name, sizeof name, "%s %s %s seed %llu", argv[1], argv[2], argv[3], (unsigned long long)now.seed);
+    snprintf(name, sizeof name, "%s %s seed %llu", argv[1], argv[2], (unsigned long long)now.seed);
     swrite_Basic = FALSE;
     unif01_Gen *gen = unif01_CreateExternGenBits(name, next_word);
-    if (!strcmp(argv[3], "small"))
+    if (!strcmp(argv[2], "small"))
         bbattery_SmallCrush(gen);
-    else if (argc < 7)
+    else if (argc < 6)
         bbattery_Crush(gen);
     else {
         int repetitions[128] = {0};
-        for (int k = atoi(argv[5]); k <= atoi(argv[6]) && k < 128; k++)
+        for (int k = atoi(argv[4]); k <= atoi(argv[5]) && k < 128; k++)
             repetitions[k] = 1;
         bbattery_RepeatCrush(gen, repetitions);
     }

@@ -1,7 +1,7 @@
 /* Are neighbouring elements of a dropout mask jointly uniform? Groups of 4, 8 or 16 elements in a fixed pattern, here,
  * in the next head, seed or offset, give a 16-bit number made of their highest or of their lowest bits; chi-square over
- * its 65,536 values, for disjoint groups. Not a test of the suite: minutes. Usage: tuples hash|philox [LOG2_GROUPS
- * [SEED]]. */
+ * its 65,536 values, for disjoint groups. Not a test of the suite: minutes. Usage: tuples [LOG2_GROUPS [SEED]].
+ */
 #include "runtime/dropout.h"
 
 #include <math.h>
@@ -57,18 +57,16 @@ static void chi_square(const fk_dropout masks[2], const pattern *p, int log2_gro
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) return fprintf(stderr, "usage: %s hash|philox [LOG2_GROUPS [SEED]]\n", argv[0]), 2;
-    const fk_dropout_rng rng = strcmp(argv[1], "philox") ? FK_DROPOUT_HASH : FK_DROPOUT_PHILOX;
-    const int log2_groups = argc > 2 ? atoi(argv[2]) : 22;
-    const uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
+    const int log2_groups = argc > 1 ? atoi(argv[1]) : 22;
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     if (log2_groups < 19 || log2_groups > 31) return fprintf(stderr, "LOG2_GROUPS must be 19 to 31\n"), 2;
     int tests = 0, outside = 0;
     double worst = 0;
     for (int s = SAME; s < SOURCES; s++)
         for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++) {
             const pattern *p = &patterns[k];
-            const fk_dropout masks[2] = {fk_dropout_open(rng, seed, 0, 0, 0),
-                                         fk_dropout_open(rng, seed + (s == SEEDS), s == OFFSETS, 0, s == HEADS)};
+            const fk_dropout masks[2] = {fk_dropout_open(seed, 0, 0, 0),
+                                         fk_dropout_open(seed + (s == SEEDS), s == OFFSETS, 0, s == HEADS)};
             double z[2];
             chi_square(masks, p, log2_groups, z);
             for (int end = 0; end < 2; end++, tests++) {
@@ -79,7 +77,7 @@ int main(int argc, char **argv) {
                 outside++;
             }
         }
-    printf("%s: %d chi-squares of 2^%d groups, largest |z| %.1f, %d of 4 or more\n", argv[1], tests, log2_groups, worst,
+    printf("%d chi-squares of 2^%d groups, largest |z| %.1f, %d of 4 or more\n", tests, log2_groups, worst,
            outside);
     return outside != 0;
 }

@@ -19,6 +19,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd d64 dv64 fp16 bottom-right", "fwd fp16 d64"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
+        {"fwd causal seqused_k fp16 d64 packed", "fwd fp16 d64 packed seqused_k causal"},
         {"fwd top-left window( 1024 , -3 ) gqa dv128 d64 fp16", "fwd fp16 d64 dv128 gqa window(1024,-3) top-left"},
         {"fwd fp16 d64 keep=\"(k) <= q&&((q-k)%4==0)\"", "fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\""},
         {"fwd fp16 d8 keep=\"k<=q\" causal causal", "fwd fp16 d8 keep=\"k <= q\" causal causal"},
@@ -75,6 +76,8 @@ static fk_problem random_problem(uint64_t *seed) {
     p.head_dim = 8 * (1 + (int32_t)random_below(seed, 32));
     p.head_dim_v = 8 * (int32_t)random_below(seed, 33);
     p.gqa = (int32_t)random_below(seed, 2);
+    p.packed = (int32_t)random_below(seed, 2);
+    p.seqused_k = (int32_t)random_below(seed, 2);
     p.align = (int32_t)random_below(seed, 2);
     p.num_masks = (int32_t)random_below(seed, FK_MAX_MASKS + 1);
     for (int i = 0; i < p.num_masks; ++i) {
@@ -142,6 +145,9 @@ static const struct {
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},
     {"fwd fp16 d64 gqa gqa", "gqa is given twice", 17},
+    {"fwd fp16 d64 packed gqa packed", "packed is given twice", 24},
+    {"fwd fp16 d64 seqused_k seqused_k", "seqused_k is given twice", 23},
+    {"fwd fp16 d64 packed=1", "unknown word \"packed\"", 13},
     {"fwd fp16 d64 deterministic", "deterministic is a word of bwd: fwd always is", 13},
     {"bwd fp16 d64 deterministic deterministic", "deterministic is given twice", 27},
     {"fwd fp16 d64 top-left bottom-right", "alignment is given twice", 22},
@@ -309,6 +315,12 @@ static void set_deterministic(fk_problem *p) {
 static void set_grad(fk_problem *p) {
     p->grad = 1;
 }
+static void set_packed(fk_problem *p) {
+    p->packed = 2;
+}
+static void set_seqused_k(fk_problem *p) {
+    p->seqused_k = -1;
+}
 static void set_grad_of_none(fk_problem *p) {
     p->op = FK_BACKWARD;
     p->grad = 2;
@@ -367,6 +379,8 @@ static void test_bad_fields_are_named(void **state) {
         {set_num_arrays, FK_BAD_PROBLEM, "num_arrays is 9: must be from 0 to 8"},
         {set_deterministic, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd"},
         {set_grad, FK_BAD_PROBLEM, "grad is 1: must be 0 for fwd"},
+        {set_packed, FK_BAD_PROBLEM, "packed is 2: must be 0 or 1"},
+        {set_seqused_k, FK_BAD_PROBLEM, "seqused_k is -1: must be 0 or 1"},
         {set_grad_of_none, FK_BAD_PROBLEM, "grad names array 1: must be one of the 0 arrays, of floats"},
         {set_array_type, FK_BAD_PROBLEM, "type of array w is 2: must be 0 (float) or 1 (int)"},
         {set_array_rank, FK_BAD_PROBLEM, "rank of array w is 5: must be from 1 to 4"},

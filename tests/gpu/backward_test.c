@@ -8,7 +8,7 @@ static void run(const sample *s) {
     fk_kernel_info info;
     options.device = "cuda:0", options.plan_for = s->plan_for, options.cache_mode = FK_CACHE_OFF;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
-    if (!backward_run(context, s, &info)) print_message("%s: skipped, too little device memory\n", s->spelling);
+    if (!backward_run(context, s, &info, NULL)) print_message("%s: skipped, too little device memory\n", s->spelling);
     fk_context_destroy(context);
 }
 

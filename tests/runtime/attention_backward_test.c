@@ -27,6 +27,8 @@ static fk_kernel a_kernel(int deterministic) {
     kernel.launch[0] = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
     kernel.launch[1] = (fk_kernel_launch){"fk_backward", 256, 1000, FK_GRID_TILES};
     kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+    kernel.dq_block_m = deterministic ? 32 : 0;
+    if (deterministic) kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq_tiles", 64, 1000, FK_GRID_DQ_TILES};
     kernel.num_launches = 3;
     kernel.d_pad = 64;
     kernel.l2_bytes = 40 << 20;
@@ -134,7 +136,7 @@ static void assert_grid(const fk_grid *grid, uint32_t x, uint32_t y, uint32_t z)
 
 static void accepted(void **state) {
     (void)state;
-    fk_kernel kernel = a_kernel(1);
+    fk_kernel kernel = a_kernel(0);
     fk_args a = good_args(&kernel);
     const fk_workspace w = {workspace, sizeof workspace};
     fk_backward_params p;
@@ -150,7 +152,6 @@ static void accepted(void **state) {
     assert_ptr_equal(p.delta, workspace);
     assert_ptr_equal(p.lse_log2, workspace + 12 * 128 * 4);
     assert_ptr_equal(p.dq_acc, workspace + 2 * 12 * 128 * 4);
-    assert_ptr_equal(p.turn, workspace + 2 * 12 * 128 * 4 + 12 * 128 * 64 * 4);
     assert_int_equal(p.dout_row_stride, 6 * 32);
     assert_int_equal(p.dq_batch_stride, 100 * 6 * 64);
     assert_int_equal(p.dk_head_stride, 64);
@@ -164,12 +165,26 @@ static void accepted(void **state) {
     assert_int_equal(p.kv_heads_inverse, 1431655765); /* 2^32 / 3 */
     assert_int_equal(p.mask_value[1], -3);
     assert_float_equal(p.scale, 0.125, 0);
-    assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4 + 12 * 128 * 64 * 4 + 256);
-    kernel = a_kernel(0);
     kernel.l2_bytes = 2 * (100 * ((64 + 32) * 2 + 8 + 64 * 4) * 2 * 2 + 5); /* half of it holds two kv heads' queries */
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
     assert_grid(&grids[1], 2, 3, 3);
-    assert_null(p.turn);
+}
+
+/* dq's own kernel: query tiles for every query head, and no sum. */
+static void accepted_deterministic(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel(1);
+    fk_args a = good_args(&kernel);
+    const fk_workspace w = {workspace, sizeof workspace};
+    fk_backward_params p;
+    fk_grid grids[FK_MAX_KERNELS];
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_grid(&grids[0], 128 / 4, 12, 1);
+    assert_grid(&grids[1], 6, 3, 1);
+    assert_grid(&grids[2], 12, 4, 1); /* 100 rows are four tiles of 32 */
+    assert_null(p.dq_acc);
+    assert_int_equal(p.q_padded, 128); /* whole tiles of the main kernel's */
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4);
 }
 
 static void workspaces(void **state) {
@@ -208,7 +223,7 @@ static void many_heads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused),
-        cmocka_unit_test(accepted),
+        cmocka_unit_test(accepted), cmocka_unit_test(accepted_deterministic),
         cmocka_unit_test(workspaces),
         cmocka_unit_test(many_heads),
     };

@@ -24,6 +24,8 @@ static fk_kernel a_kernel(void) {
     memset(&kernel, 0, sizeof kernel);
     assert_int_equal(fk_problem_canonical(&p, &kernel.problem), FK_OK);
     kernel.info.plan.block_m = 64;
+    kernel.launch[0].grid = FK_GRID_TILES;
+    kernel.num_launches = 1;
     kernel.l2_bytes = 40 << 20;
     kernel.mask_value[0] = 1024, kernel.mask_value[1] = -3;
     return kernel;
@@ -133,10 +135,10 @@ static void refused(void **state) {
         fk_kernel kernel = a_kernel();
         fk_args a = good_args(&kernel);
         fk_forward_params params;
-        fk_grid cells;
+        fk_grid cells[FK_MAX_KERNELS];
         fk_error err = {.text = ""};
         refusals[i].change(&a, &kernel);
-        if (fk_forward_prepare(&kernel, &a, &params, &cells, &err) != FK_BAD_ARGUMENT)
+        if (fk_forward_prepare(&kernel, &a, NULL, &params, cells, &err) != FK_BAD_ARGUMENT)
             fail_msg("%s: not refused: %s", refusals[i].what, err.text);
         for (int j = 0; j < 4 && refusals[i].words[j]; j++)
             if (!strstr(err.text, refusals[i].words[j]))
@@ -161,15 +163,15 @@ static void grids(void **state) {
         fk_kernel kernel = a_kernel();
         fk_args a = good_args(&kernel);
         fk_forward_params p;
-        fk_grid cells;
+        fk_grid cells[FK_MAX_KERNELS];
         a.batch = cases[i][0], a.num_heads_q = cases[i][1], a.num_heads_kv = cases[i][2], a.seqlen_q = 1;
         kernel.l2_bytes = cases[i][3];
         a.lse = NULL, a.o = (void *)((uintptr_t)1 << 60);
         assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);
-        assert_int_equal(fk_forward_prepare(&kernel, &a, &p, &cells, NULL), FK_OK);
-        assert_true((int64_t)cells.x * cells.z >= a.batch * a.num_heads_q);
-        assert_true((int64_t)cells.x * (cells.z - 1) < a.batch * a.num_heads_q);
-        assert_true(cells.z <= 65535 && cells.x % (a.num_heads_q / a.num_heads_kv) == 0);
+        assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, NULL), FK_OK);
+        assert_true((int64_t)cells[0].x * cells[0].z >= a.batch * a.num_heads_q);
+        assert_true((int64_t)cells[0].x * (cells[0].z - 1) < a.batch * a.num_heads_q);
+        assert_true(cells[0].z <= 65535 && cells[0].x % (a.num_heads_q / a.num_heads_kv) == 0);
         for (int64_t head = 0; head < a.batch * a.num_heads_q; head += 1 + head / 7) { /* the kernel's division */
             const int64_t quotient = (int64_t)((uint64_t)head * p.heads_inverse >> 32);
             assert_in_range(head / a.num_heads_q - quotient, 0, 1);
@@ -182,9 +184,9 @@ static void accepted(void **state) {
     fk_kernel kernel = a_kernel();
     fk_args a = good_args(&kernel);
     fk_forward_params p;
-    fk_grid cells;
-    assert_int_equal(fk_forward_prepare(&kernel, &a, &p, &cells, NULL), FK_OK);
-    assert_grid(&cells, 12, 2, 1); /* 100 rows are two tiles of 64 */
+    fk_grid cells[FK_MAX_KERNELS];
+    assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, NULL), FK_OK);
+    assert_grid(cells, 12, 2, 1); /* 100 rows are two tiles of 64 */
     assert_ptr_equal(p.q, q);
     assert_ptr_equal(p.o, o);
     assert_ptr_equal(p.lse, lse);
@@ -206,14 +208,14 @@ static void accepted(void **state) {
     kernel.l2_bytes = 2 * (300 * (64 + 32) * 2 * 2 + 5); /* half of it holds two kv heads, so four query heads */
     a.softmax_scale = 2, a.lse = NULL;
     a.k_stride[0] = a.v_stride[0] = 0; /* one K and V for all batches */
-    assert_int_equal(fk_forward_prepare(&kernel, &a, &p, &cells, NULL), FK_OK);
+    assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, NULL), FK_OK);
     assert_int_equal(p.diag, 0);
-    assert_grid(&cells, 4, 2, 3);
+    assert_grid(cells, 4, 2, 3);
     assert_float_equal(p.scale, 2, 0);
     assert_null(p.lse);
     kernel.l2_bytes = 1000;
-    assert_int_equal(fk_forward_prepare(&kernel, &a, &p, &cells, NULL), FK_OK);
-    assert_grid(&cells, 2, 2, 6); /* one kv head at a time */
+    assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, NULL), FK_OK);
+    assert_grid(cells, 2, 2, 6); /* one kv head at a time */
 }
 
 static void layouts(void **state) {

@@ -167,8 +167,17 @@ static inline void backward_check_bits(fk_context *context, const sample *s, bac
         free(kept[n]);
 }
 
-/** The whole of one sample in `context`. False: too little memory. */
-static inline bool backward_run(fk_context *context, const sample *s, fk_kernel_info *info) {
+/* FNV-1a of the results. */
+static inline uint64_t backward_hash(const backward_tensors *t) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int n = BWD_DQ; n <= BWD_DV; n++)
+        for (size_t i = 0; i < t->rows[n] * t->dim[n]; i++)
+            hash = (hash ^ t->data[n][i]) * 0x100000001b3u;
+    return hash;
+}
+
+/** The whole of one sample in `context`. False: too little memory. `hash`: of the results; may be null. */
+static inline bool backward_run(fk_context *context, const sample *s, fk_kernel_info *info, uint64_t *hash) {
     fk_kernel *kernel;
     backward_tensors t;
     bool fits = backward_make(context, s, &t);
@@ -181,6 +190,7 @@ static inline bool backward_run(fk_context *context, const sample *s, fk_kernel_
             backward_forward(context, s, &t);
             backward_execute(context, s, &t, kernel);
             backward_check(s, &t);
+            if (hash) *hash = backward_hash(&t);
             if (t.p.deterministic) backward_check_bits(context, s, &t, kernel);
         }
         fk_kernel_destroy(kernel);

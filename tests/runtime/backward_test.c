@@ -2,15 +2,18 @@
  * tests/random_problems.c. */
 #include "backward_sample.h"
 
-static void run(const sample *s) {
+/* Returns a hash of the results. */
+static uint64_t run(const sample *s) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     fk_kernel_info info;
+    uint64_t hash;
     options.device = "emu", options.plan_for = s->plan_for, options.cache_mode = FK_CACHE_OFF;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
-    assert_true(backward_run(context, s, &info));
+    assert_true(backward_run(context, s, &info, &hash));
     assert_string_equal(info.image.target, "emu");
     fk_context_destroy(context);
+    return hash;
 }
 
 static void samples(void **state) {
@@ -26,11 +29,28 @@ static void samples(void **state) {
         run(&all[i]);
 }
 
-/* CTAs take turns, whatever the schedule: several OS threads run them. */
+/* The same bits whatever the order of blocks, warps and lanes is, and however many OS threads run them. */
 static void deterministic(void **state) {
     (void)state;
-    setenv("FLASHKILN_EMU_THREADS", "4", 1);
-    run(&(sample){"bwd bf16 d64 causal deterministic", "a100", 1, 2, 2, 300, 300, FK_BSHD, 0});
+    static const sample all[] = {
+        {"bwd bf16 d64 causal deterministic", "a100", 1, 2, 2, 300, 300, FK_BSHD, 0},
+        {"bwd fp16 d128 gqa deterministic", "h200", 1, 4, 2, 130, 210, FK_BHSD, 0},
+        {"bwd fp16 d40 dv72 window(60,20) deterministic", "rtx3090", 1, 1, 1, 150, 200, FK_BSHD, 96},
+        {"bwd fp16 d64 keep=\"(q + k) % 3 != 0 || k == 0\" deterministic", "t4", 1, 2, 2, 100, 90, FK_BSHD, 0},
+        {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 150, 70, FK_BSHD, 0},
+    };
+    static const char *const schedules[][2] = {{"0", "1"}, {"7", "4"}, {"12345", "3"}}; /* seed, OS threads */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        uint64_t first = 0;
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            setenv("FLASHKILN_EMU_SEED", schedules[n][0], 1);
+            setenv("FLASHKILN_EMU_THREADS", schedules[n][1], 1);
+            const uint64_t hash = run(&all[i]);
+            if (n == 0) first = hash;
+            assert_int_equal(hash, first);
+        }
+    }
+    unsetenv("FLASHKILN_EMU_SEED");
     unsetenv("FLASHKILN_EMU_THREADS");
 }
 

@@ -24,24 +24,18 @@ static void test_conformance_vector(void **state) {
     /* Rows 0, 1, 8 and 100,003, columns 0 .. 7 and 1,000,000 .. 1,000,007 of batch 3, head 5: the table of
      * docs/dropout.md. */
     static const uint32_t rows[4] = {0, 1, 8, 100003};
-    static const uint8_t expected[2][4][16] = {
-        {{54, 73, 3, 94, 173, 36, 138, 246, 67, 94, 187, 196, 161, 90, 5, 8},
-         {69, 57, 113, 213, 189, 112, 132, 64, 38, 104, 7, 10, 33, 69, 207, 106},
-         {70, 92, 126, 24, 171, 132, 228, 93, 95, 82, 222, 223, 227, 116, 162, 156},
-         {197, 88, 11, 158, 184, 132, 216, 28, 135, 144, 57, 167, 65, 5, 77, 204}},
-        {{240, 176, 239, 134, 102, 111, 220, 238, 71, 76, 132, 85, 94, 194, 163, 169},
-         {164, 245, 243, 197, 49, 108, 2, 126, 178, 124, 179, 168, 121, 112, 56, 246},
-         {46, 161, 181, 65, 101, 4, 75, 159, 64, 157, 175, 253, 244, 98, 243, 229},
-         {97, 57, 127, 52, 139, 143, 12, 24, 238, 73, 25, 81, 41, 29, 147, 49}}};
-    for (int rng = 0; rng < 2; rng++)
-        for (int r = 0; r < 4; r++)
-            for (uint32_t c = 0; c < 16; c++) {
-                const fk_dropout d = fk_dropout_open((fk_dropout_rng)rng, seed, offset, 3, 5);
-                assert_int_equal(fk_dropout_byte(&d, rows[r], c < 8 ? c : 1000000 + c - 8), expected[rng][r][c]);
-            }
+    static const uint8_t expected[4][16] = {
+        {54, 73, 3, 94, 173, 36, 138, 246, 67, 94, 187, 196, 161, 90, 5, 8},
+        {69, 57, 113, 213, 189, 112, 132, 64, 38, 104, 7, 10, 33, 69, 207, 106},
+        {70, 92, 126, 24, 171, 132, 228, 93, 95, 82, 222, 223, 227, 116, 162, 156},
+        {197, 88, 11, 158, 184, 132, 216, 28, 135, 144, 57, 167, 65, 5, 77, 204}};
+    const fk_dropout given = fk_dropout_open(seed, offset, 3, 5);
+    for (int r = 0; r < 4; r++)
+        for (uint32_t c = 0; c < 16; c++)
+            assert_int_equal(fk_dropout_byte(&given, rows[r], c < 8 ? c : 1000000 + c - 8), expected[r][c]);
     /* The published answer of Philox4x32-10 for an all-zero counter and key. */
     static const uint32_t zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
-    const fk_dropout d = fk_dropout_open(FK_DROPOUT_PHILOX, 0, 0, 0, 0);
+    const fk_dropout d = fk_dropout_open(0, 0, 0, 0);
     assert_memory_equal(d.key, zero, sizeof zero);
 }
 
@@ -77,18 +71,16 @@ static void test_block_is_the_definition(void **state) {
     enum { ROWS = 45, COLS = 70, STRIDE = 80 };
     static const uint32_t corners[][2] = {{0, 0}, {7, 9}, {16, 32}, {0x7fffffc0, 12345}, {3, 0xffffffe0u - COLS}};
     static uint8_t keep[ROWS * STRIDE];
-    for (int rng = 0; rng < 2; rng++)
-        for (size_t k = 0; k < sizeof corners / sizeof *corners; k++) {
-            const fk_dropout d = fk_dropout_open((fk_dropout_rng)rng, seed, offset, 1, 2);
-            memset(keep, 7, sizeof keep);
-            fk_dropout_mask(&d, 77, corners[k][0], corners[k][1], ROWS, COLS, keep, STRIDE);
-            for (uint32_t i = 0; i < ROWS; i++)
-                for (uint32_t j = 0; j < STRIDE; j++) {
-                    const bool one = fk_dropout_keep((fk_dropout_rng)rng, seed, offset, 1, 2, corners[k][0] + i,
-                                                     corners[k][1] + j, 77);
-                    assert_int_equal(keep[i * STRIDE + j], j < COLS ? one : 7);
-                }
-        }
+    for (size_t k = 0; k < sizeof corners / sizeof *corners; k++) {
+        const fk_dropout d = fk_dropout_open(seed, offset, 1, 2);
+        memset(keep, 7, sizeof keep);
+        fk_dropout_mask(&d, 77, corners[k][0], corners[k][1], ROWS, COLS, keep, STRIDE);
+        for (uint32_t i = 0; i < ROWS; i++)
+            for (uint32_t j = 0; j < STRIDE; j++) {
+                const bool one = fk_dropout_keep(seed, offset, 1, 2, corners[k][0] + i, corners[k][1] + j, 77);
+                assert_int_equal(keep[i * STRIDE + j], j < COLS ? one : 7);
+            }
+    }
 }
 
 /* ---- statistics --------------------------------------------------------------------------------------- */
@@ -97,8 +89,8 @@ enum { N = 1024 };
 typedef uint8_t matrix[N][N];
 static matrix here, there;
 
-static fk_dropout source(fk_dropout_rng rng, int d_seed, int d_offset, uint32_t batch, uint32_t head) {
-    return fk_dropout_open(rng, seed + (uint64_t)d_seed, offset + (uint64_t)d_offset, batch, head);
+static fk_dropout source(int d_seed, int d_offset, uint32_t batch, uint32_t head) {
+    return fk_dropout_open(seed + (uint64_t)d_seed, offset + (uint64_t)d_offset, batch, head);
 }
 
 static void fill(matrix out, fk_dropout d, int32_t dropped) {
@@ -143,18 +135,17 @@ static double correlation(matrix a, matrix b, int di, int dj, int32_t dropped) {
     return sum / (p * (1 - p) * sqrt((double)(N - di) * (N - dj)));
 }
 
-static void assert_random(fk_dropout_rng rng, int32_t dropped) {
+static void assert_random(int32_t dropped) {
     static const int lags[][2] = {{0, 1}, {0, 2}, {0, 7}, {0, 8},  {0, 16}, {0, 32}, {0, 64}, {1, 0},
                                   {2, 0}, {7, 0}, {8, 0}, {16, 0}, {64, 0}, {1, 1},  {8, 8},  {16, 32}};
     double z[4];
-    fill(here, source(rng, 0, 0, 0, 0), dropped);
+    fill(here, source(0, 0, 0, 0), dropped);
     spreads(here, dropped, z);
     for (int k = 0; k < 4; k++)
         assert_true(fabs(z[k]) < 5);
     for (size_t k = 0; k < sizeof lags / sizeof *lags; k++)
         assert_true(fabs(correlation(here, here, lags[k][0], lags[k][1], dropped)) < 5);
-    const fk_dropout others[] = {source(rng, 1, 0, 0, 0), source(rng, 0, 1, 0, 0), source(rng, 0, 0, 1, 0),
-                                 source(rng, 0, 0, 0, 1)};
+    const fk_dropout others[] = {source(1, 0, 0, 0), source(0, 1, 0, 0), source(0, 0, 1, 0), source(0, 0, 0, 1)};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         fill(there, others[k], dropped);
         assert_true(fabs(correlation(here, there, 0, 0, dropped)) < 5);
@@ -166,16 +157,14 @@ static void assert_random(fk_dropout_rng rng, int32_t dropped) {
 static void test_frequency_and_independence(void **state) {
     (void)state;
     static const int32_t dropped[] = {1, 26, 128, 200};
-    for (size_t k = 0; k < sizeof dropped / sizeof *dropped; k++) {
-        assert_random(FK_DROPOUT_HASH, dropped[k]);
-        assert_random(FK_DROPOUT_PHILOX, dropped[k]);
-    }
+    for (size_t k = 0; k < sizeof dropped / sizeof *dropped; k++)
+        assert_random(dropped[k]);
 }
 
 static void test_planted_faults_are_seen(void **state) {
     (void)state;
     double z[4];
-    fill(here, source(FK_DROPOUT_HASH, 0, 0, 0, 0), 26);
+    fill(here, source(0, 0, 0, 0), 26);
     spreads(here, 27, z); /* a threshold off by one */
     assert_true(fabs(z[0]) > 5);
     memcpy(there, here, sizeof there);
@@ -203,38 +192,37 @@ static char *read_template(const char *name) {
 }
 
 typedef struct params {
-    uint64_t seed, offset;
-    uint32_t batch, head, row, col, rare, invert;
+    uint64_t dropout_seed, dropout_offset;
+    const uint64_t *dropout_state;
+    uint32_t batch, head, row, col, dropout_rare, dropout_invert;
     uint32_t *packed; /* [2 blocks of 16 rows][4 blocks of 16 columns][4 registers][32 lanes] */
     float *floats;    /* [2][4][2 atoms][4 registers][32 lanes] */
 } params;
 
 static const char *const kernel =
-    "struct Params { u64 seed, offset; u32 batch, head, row, col, rare, invert; u32 *packed; float *floats; };\n"
     "extern \"C\" __global__ void __launch_bounds__(32, 1) fk_kernel(const __grid_constant__ Params p) {\n"
-    "    const DropoutRate rate = {p.rare, p.invert};\n"
-    "    DropoutWords<rows_are_keys> words(dropout_key(p.seed, p.offset, p.batch, p.head), p.row + 48, p.col);\n"
-    "    words.move(-48, 0);\n"
+    "    Dropout<rows_are_keys> dropout(p, p.batch, p.head, p.row + 48, p.col);\n"
+    "    dropout.move(-48, 0);\n"
     "    for (int m = 0; m < 2; ++m)\n"
     "        for (int n = 0; n < 4; ++n) {\n"
-    "            u32 w[2][2], a[4] = {~0u, ~0u, ~0u, ~0u};\n"
-    "            float c[2][4] = {{1, 1, 1, 1}, {1, 1, 1, 1}};\n"
-    "            words.signs(w, m, n & 2, rate);\n"
-    "            dropout_packed<rows_are_keys>(a, w[n % 2], rate);\n"
-    "            dropout_float<rows_are_keys>(c[0], c[1], w[n % 2], rate);\n"
+    "            u32 w[2], a[4] = {~0u, ~0u, ~0u, ~0u};\n"
+    "            dropout(a, m, n);\n"
+    "            dropout.signs(w, m, n);\n"
     "            for (int e = 0; e < 4; ++e) p.packed[((m * 4 + n) * 4 + e) * 32 + threadIdx.x] = a[e];\n"
     "            for (int e = 0; e < 8; ++e)\n"
-    "                p.floats[((m * 4 + n) * 8 + e) * 32 + threadIdx.x] = c[e / 4][e % 4];\n"
+    "                p.floats[((m * 4 + n) * 8 + e) * 32 + threadIdx.x] = dropout.select(w, e / 4, e % 4, 1, 0);\n"
     "        }\n"
     "}\n";
 
-static fk_emu_image *load_piece(const char *generator, bool rows_are_keys) {
+static fk_emu_image *load_piece(bool rows_are_keys) {
     static const char *const entries[] = {"fk_kernel"};
-    char *piece = read_template("dropout.cu"), *words = read_template(generator), *text = NULL, compiler[96];
+    char *piece = read_template("dropout.cu"), *text = NULL, compiler[96];
     assert_true(asprintf(&text,
                          "typedef unsigned int u32; typedef unsigned long long u64;\n"
-                         "constexpr u32 full_warp = 0xffffffffu;\nconstexpr bool rows_are_keys = %s;\n%s%s%s",
-                         rows_are_keys ? "true" : "false", piece, words, kernel) > 0);
+                         "struct Params { u64 dropout_seed, dropout_offset; const u64 *dropout_state;\n"
+                         "    u32 batch, head, row, col, dropout_rare, dropout_invert; u32 *packed; float *floats; };\n"
+                         "constexpr bool rows_are_keys = %s;\n%s%s",
+                         rows_are_keys ? "true" : "false", piece, kernel) > 0);
     fk_emu_image *image = NULL;
     void *bytes = NULL;
     size_t size = 0;
@@ -244,7 +232,6 @@ static fk_emu_image *load_piece(const char *generator, bool rows_are_keys) {
     if (status == FK_OK) assert_int_equal(fk_emu_load(bytes, size, &image, &err), FK_OK);
     free(bytes);
     free(text);
-    free(words);
     free(piece);
     if (status == FK_NO_COMPILER) skip();
     if (status != FK_OK) fail_msg("%s", err.text);
@@ -261,26 +248,28 @@ static bool device_keeps(const params *p, uint32_t r, uint32_t c) {
     return one == 1;
 }
 
-static void check_piece(const char *generator, fk_dropout_rng rng, bool rows_are_keys) {
-    fk_emu_image *image = load_piece(generator, rows_are_keys);
-    params p = {.seed = seed, .offset = offset, .batch = 3, .head = 5};
+/* seed and offset by value, or through memory. */
+static void check_piece(bool rows_are_keys, const uint64_t *state) {
+    fk_emu_image *image = load_piece(rows_are_keys);
+    params p = {.dropout_state = state, .batch = 3, .head = 5};
+    if (!state) p.dropout_seed = seed, p.dropout_offset = offset;
     void *packed = NULL, *floats = NULL;
     fk_error err = {FK_OK, ""};
     assert_int_equal(fk_emu_malloc(2 * 4 * 4 * 32 * 4, &packed, &err), FK_OK);
     assert_int_equal(fk_emu_malloc(2 * 4 * 8 * 32 * 4, &floats, &err), FK_OK);
     p.packed = packed;
     p.floats = floats;
-    static const int32_t rates[] = {1, 26, 128, 129, 255};
-    for (uint32_t k = 0; k < 5; k++) {
+    static const int32_t rates[] = {0, 1, 26, 128, 129, 255};
+    for (uint32_t k = 0; k < 6; k++) {
         const int32_t dropped = rates[k];
         p.row = k * 48, p.col = k * 0x0f000010;
-        p.rare = (uint32_t)(dropped <= 128 ? dropped : 256 - dropped) * 0x01010101;
-        p.invert = dropped <= 128 ? ~0u : 0;
+        p.dropout_rare = (uint32_t)(dropped <= 128 ? dropped : 256 - dropped) * 0x01010101;
+        p.dropout_invert = dropped <= 128 ? ~0u : 0;
         if (fk_emu_launch(image, &p, sizeof p, 1, 32, 0, NULL, &err) != FK_OK) fail_msg("%s", err.text);
         for (uint32_t r = 0; r < 32; r++)
             for (uint32_t c = 0; c < 64; c++) {
                 const uint32_t i = rows_are_keys ? p.col + c : p.row + r, j = rows_are_keys ? p.row + r : p.col + c;
-                assert_int_equal(device_keeps(&p, r, c), fk_dropout_keep(rng, seed, offset, 3, 5, i, j, dropped));
+                assert_int_equal(device_keeps(&p, r, c), fk_dropout_keep(seed, offset, 3, 5, i, j, dropped));
             }
     }
     fk_emu_free(packed);
@@ -290,9 +279,10 @@ static void check_piece(const char *generator, fk_dropout_rng rng, bool rows_are
 
 static void test_device_text_is_the_definition(void **state) {
     (void)state;
+    const uint64_t state_in_memory[2] = {seed, offset};
     for (int rows_are_keys = 0; rows_are_keys < 2; rows_are_keys++) {
-        check_piece("dropout_hash.cu", FK_DROPOUT_HASH, rows_are_keys);
-        check_piece("dropout_philox.cu", FK_DROPOUT_PHILOX, rows_are_keys);
+        check_piece(rows_are_keys, NULL);
+        check_piece(rows_are_keys, state_in_memory);
     }
 }
 

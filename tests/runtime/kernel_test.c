@@ -213,10 +213,10 @@ static const char *spilling_plans_are_replaced(void) {
     fk_context *context = open_context(NULL, FK_CACHE_NORMAL);
     fk_kernel *kernel;
     fk_kernel_info info;
-    setenv("FAKE_NVRTC_SPILL", "24", 1); /* every plan */
+    setenv("FAKE_NVRTC_SPILL", "48", 1); /* every plan */
     EXPECT(context && fk_kernel_create(context, &p, &kernel) == FK_OK);
-    EXPECT(fk_kernel_describe(kernel, &info) == FK_OK && info.image.spill_bytes == 48 && compiles() == 4);
-    EXPECT(strstr(info.store_note, "spills 48 bytes: took plan 1 of 4"));
+    EXPECT(fk_kernel_describe(kernel, &info) == FK_OK && info.image.spill_bytes == 96 && compiles() == 4);
+    EXPECT(strstr(info.store_note, "spills 96 bytes: took plan 1 of 4"));
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
     return NULL;
@@ -230,7 +230,7 @@ static const char *build_names_the_plan_it_took(void) {
     size_t count;
     void *bytes, *same;
     fake_use("FLASHKILN_NVRTC", "nvrtc.so");
-    setenv("FAKE_NVRTC_SPILL", "24", 1);
+    setenv("FAKE_NVRTC_SPILL", "48", 1);
     setenv("FAKE_NVRTC_SPILLS", "2", 1);
     EXPECT(fk_plan_list(&p, "a100", NULL, &plans, &count) == FK_OK && count > 3 && plans[2].legal);
     EXPECT(fk_build(&p, "a100", NULL, &bytes, &image, &chosen) == FK_OK && compiles() == 3 && image.spill_bytes == 0);

@@ -21,15 +21,15 @@ static void test_sums(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
     const char *body = "float *f = (float *)p.out; red_add_f32(f + threadIdx.x % 2, 1.0f);"
-                       "red_add_f32x2(f + 2, (float)threadIdx.x, 0.5f);"
+                       "const float v[4] = {(float)threadIdx.x, 0.5f, 0, 0}; red_add_f32x4(f + 8, v);"
                        "red_release_add_u32(p.out + 4, blockIdx.x);";
     for (uint64_t seed = 0; seed < 3; ++seed) {
         const fk_emu_options options = {.seed = seed};
         if (launch(body, 50, "4", &options, &err) != FK_OK) fail_msg("%s", err.text);
-        float sums[4];
+        float sums[12];
         memcpy(sums, out, sizeof sums);
         assert_true(sums[0] == 64 * 50 && sums[1] == 64 * 50);
-        assert_true(sums[2] == 127 * 64 * 50 && sums[3] == 64 * 50);
+        assert_true(sums[8] == 127 * 64 * 50 && sums[9] == 64 * 50 && sums[10] == 0);
         assert_int_equal(out[4], 49 * 25 * 128);
     }
 }
@@ -63,7 +63,7 @@ static void test_alignment(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"ld_shared_f32x2(smem_base() + 4);", "ld_shared_f32x2: shared address smem_base() + 4 is not 8-byte aligned"},
-        {"red_add_f32x2((float *)p.out + 1, 0, 0);", "red_add_f32x2: global address"},
+        {"const float v[4] = {}; red_add_f32x4((float *)p.out + 2, v);", "red_add_f32x4: global address"},
         {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
         {"ld_acquire_u32((u32 *)((char *)p.out + 1));", "ld_acquire_u32: global address"},
         {"st_release_u32((u32 *)((char *)p.out + 1), 0);", "st_release_u32: global address"},

@@ -61,6 +61,8 @@ static int emit(void **state) {
     if (fk_source_create(&kernel.problem, &device, &plans[i], NULL, false, &source, &err)) fail_msg("%s", err.text);
     free(plans);
     kernel.info.plan = source.plan;
+    kernel.launch[0] = source.kernel[0];
+    kernel.num_launches = 1;
     kernel.l2_bytes = device.l2_bytes;
     allocate();
     return 0;
@@ -87,15 +89,15 @@ static bool has_one(const char *text, const char *words) {
 static void expect(const char *edit, const char *text, const char *words) {
     fk_emu_image *image = load_entry(text, source.kernel[0].entry);
     fk_forward_params p;
-    fk_grid grid;
+    fk_grid grids[FK_MAX_KERNELS];
     fk_error err = {FK_OK, ""};
-    if (fk_forward_prepare(&kernel, &args, &p, &grid, &err)) fail_msg("%s", err.text);
+    if (fk_forward_prepare(&kernel, &args, NULL, &p, grids, &err)) fail_msg("%s", err.text);
     for (uint64_t seed = 0; seed < 3; seed++) {
         fk_emu_options o = strict;
         o.seed = seed;
         err = (fk_error){FK_OK, ""};
         const fk_status status =
-            fk_emu_launch_grid(image, source.kernel[0].entry, &p, fk_param_bytes(&kernel), (fk_emu_grid){grid.x, grid.y, grid.z},
+            fk_emu_launch_grid(image, source.kernel[0].entry, &p, fk_param_bytes(&kernel), (fk_emu_grid){grids[0].x, grids[0].y, grids[0].z},
                                (uint32_t)source.kernel[0].threads, (size_t)source.plan.smem_bytes, &o, NULL, &err);
         if (status != (words ? FK_LAUNCH_FAILED : FK_OK) || (words && !has_one(err.text, words)))
             fail_msg("%s, sm_%d, %s, seed %d: status %d, not '%s': %s", source.spelling, source.plan.sm, edit,

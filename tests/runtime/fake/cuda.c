@@ -157,7 +157,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     fake_cuda_threads = block_x;
     fake_cuda_smem = smem_bytes;
     fake_cuda_stream = stream;
-    memcpy(fake_cuda_params, params[0], 200);
+    memcpy(fake_cuda_params, params[0], sizeof fake_cuda_params);
     return 0;
 }
 int cuStreamSynchronize(void *stream) {

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Times FlashKiln's backward pass (dq, dk, dv from stored o and lse) beside PyTorch's SDPA backends, in one process.
+
+  backward.py [--dims 64,128,256] [--masks full,causal] [--sizes 512,...,16384] [--dropout 0.1] [--no-deterministic]
+
+Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77. Every shape's gradients are compared with
+float64 first; with dropout, whose masks differ, a shape without it stands in. The deterministic kernels are timed
+too: their cost is their ratio. Results: backward.csv.
+"""
+import os
+import sys
+
+from contenders import Kernel, Sdpa
+from problems import Oracle, Shape, Tensors
+from tables import geomean, grouped, print_tables, ratios
+from timing import admit, arguments, record, run, time_shape
+
+
+def contenders(torch, library, context, args):
+    ours = [Kernel(torch, library, context)]
+    if args.deterministic:
+        ours.append(Kernel(torch, library, context, "flashkiln-deterministic", " deterministic"))
+    return [Sdpa(torch, b) for b in args.peers] + ours
+
+
+def check_small(torch, args, everyone):
+    """One small case of each head_dim and mask against float64, before anything is timed."""
+    for dim in args.dims:
+        for mask in args.masks:
+            shape = Shape(torch, args, 1000, dim, mask, "bwd", batch=2, heads=4)
+            shape.dropout = 0.0
+            t = Tensors(torch, shape)
+            oracle = Oracle(torch, shape, t)
+            for c in everyone:
+                verdict = admit(torch, shape, t, oracle, c)
+                if verdict:
+                    print(f"checked {shape.label()} {shape.seqlen}: {c.name} errs {verdict[1]:.2f} times eager's",
+                          flush=True)
+                elif c.name.startswith("flashkiln"):
+                    return False
+    return True
+
+
+def print_deterministic(rows):
+    cells = [r for group in grouped(rows).values()
+             for r in ratios(group, "flashkiln", "flashkiln-deterministic").values()]
+    if cells:
+        print(f"\ndeterministic takes {geomean(cells):.2f} times as long as flashkiln (geometric mean; {min(cells):.2f} to "
+              f"{max(cells):.2f})")
+
+
+def body(torch, library, context, args):
+    everyone, all_rows = contenders(torch, library, context, args), []
+    if not check_small(torch, args, everyone):
+        return 1
+    for dim in args.dims:
+        for mask in args.masks:
+            for seqlen in args.sizes:
+                shape = Shape(torch, args, seqlen, dim, mask, "bwd")
+                rows = time_shape(torch, shape, everyone, args)
+                record(os.path.join(args.out, "backward.csv"), rows)
+                all_rows += rows
+                if not any(r["name"] == "flashkiln" for r in rows):
+                    print(f"FAIL {shape.label()} {seqlen}: flashkiln has no result")
+                    return 1
+            print(f"  {shape.label()}: {everyone[len(args.peers)].describe()}")
+    print_tables(all_rows)
+    print_deterministic(all_rows)
+    return 0
+
+
+def main():
+    parser = arguments(__doc__, dims="64,128,256")
+    parser.add_argument("--dropout", type=float, default=0.0, help="share of weights dropped, by every contender")
+    parser.add_argument("--no-deterministic", dest="deterministic", action="store_false")
+    return run(parser, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

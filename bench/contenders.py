@@ -1,0 +1,179 @@
+"""Who is timed: this library through its C interface, PyTorch's SDPA backends, FlexAttention.
+
+A contender has a name, prepare(shape, tensors), launch() and results(): {name of a tensor: value}. prepare may raise
+RuntimeError: it is then left out. `writes_lse`: it fills tensors.lse. `limit`: how many times eager's error it may err;
+peers may err more than this library, but not as if they computed something else.
+"""
+import ctypes
+
+from problems import MASKS
+
+SEED, OFFSET = 20260101, 7
+
+
+class Launch:
+    """fk_execute of one problem. tensors: {field of fk_args: tensor}; those of four dimensions are [batch, seqlen, heads,
+    dim] of any strides. arrays, grads: {name: tensor}, the problem's arrays and their gradients. More fields by name."""
+
+    def __init__(self, torch, library, context, spelling, tensors, arrays=None, grads=None, **fields):
+        self.library, self.problem = library, library.problem(spelling)
+        self.handle, self.info = library.kernel(context, self.problem)
+        a = self.args = library.make("fk_args")
+        a.batch, a.seqlen_q, a.num_heads_q = tensors["q"].shape[:3]
+        a.seqlen_k, a.num_heads_kv = tensors["k"].shape[1:3]
+        for name, tensor in tensors.items():
+            setattr(a, name, tensor.data_ptr())
+            if tensor.dim() == 4:
+                setattr(a, name + "_stride", (ctypes.c_int64 * 3)(*tensor.stride()[:3]))
+        for i, name in enumerate(library.arrays(self.problem)):
+            array = arrays[name]
+            self.point(a.array[i], array)
+            a.array[i].size[:array.dim()] = array.shape
+            if grads and name in grads:
+                self.point(a.array_grad[i], grads[name])
+        for name, value in fields.items():
+            setattr(a, name, value)
+        size = library.workspace(self.handle, a)
+        self.keep = [torch.empty(size, device="cuda", dtype=torch.uint8), tensors, arrays, grads]
+        self.arguments = (self.handle, ctypes.byref(a), ctypes.c_void_p(self.keep[0].data_ptr()),
+                          ctypes.c_size_t(size), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    @staticmethod
+    def point(field, tensor):
+        field.data = tensor.data_ptr()
+        field.stride[:tensor.dim()] = tensor.stride()
+
+    def __call__(self):
+        self.library("fk_execute", *self.arguments)
+
+    def __del__(self):
+        self.library.lib.fk_kernel_destroy(self.handle)
+
+
+class Kernel:
+    """This library's kernel of a shape. `words` go behind the shape's spelling, as in " deterministic"; a backward
+    kernel is prepared by a forward one without them, which leaves o and lse."""
+    limit = 2.0
+
+    def __init__(self, torch, library, context, name="flashkiln", words="", arrays=None, grads=None):
+        self.torch, self.library, self.context, self.name, self.words = torch, library, context, name, words
+        self.arrays, self.grads = arrays or {}, grads or {}
+
+    def prepare(self, shape, t):
+        self.t, self.op, self.writes_lse = t, shape.op, shape.op == "fwd"
+        fields, arrays = self.fields(shape), {**t.arrays, **self.arrays}
+        names = ["q", "k", "v", "o", "lse"]
+        forward = self.spelling(shape, "fwd") + (self.words if shape.op == "fwd" else "")
+        self.launch = Launch(self.torch, self.library, self.context, forward, self.named(names), arrays, **fields)
+        if shape.op == "bwd":
+            self.launch()
+            backward = self.spelling(shape, "bwd") + self.words
+            tensors = self.named(names + ["dout", "dq", "dk", "dv"])
+            self.launch = Launch(self.torch, self.library, self.context, backward, tensors, arrays, self.grads, **fields)
+        sizes = self.library.shape(shape.batch, shape.heads, shape.seqlen)
+        self.tiles = self.library.tiles(self.launch.problem, self.launch.info.plan, sizes)
+
+    def spelling(self, shape, op):
+        return shape.spelling(op)
+
+    def fields(self, shape):
+        """Fields of fk_args besides tensors and sizes."""
+        if not shape.dropout:
+            return {}
+        return {"dropout_p": shape.dropout, "dropout_seed": SEED, "dropout_offset": OFFSET}
+
+    def named(self, names):
+        return {n: getattr(self.t, n) for n in names}
+
+    def results(self):
+        return {n: getattr(self.t, n) for n in self.t.outputs(self.op)}
+
+    def describe(self):
+        plan, image, tiles = self.launch.info.plan, self.launch.info.image, self.tiles
+        total = max(1, tiles.empty + tiles.partial + tiles.full)
+        how = "from the store" if self.launch.info.from_store else f"compiled in {image.compile_ms:.0f} ms"
+        return (f"{self.name}: {image.target.decode()} {plan.block_m}x{plan.block_n}, {plan.stages} stages, "
+                f"{image.threads} threads, {image.registers} registers, {image.spill_bytes} B spilled, "
+                f"{image.smem_dynamic} B smem, {how}; "
+                f"tiles: {tiles.empty / total:.1%} skipped, {tiles.partial / total:.1%} masked; "
+                f"bound by {plan.bound.decode()}")
+
+
+class Sdpa:
+    """scaled_dot_product_attention with one backend, on views of the same memory. `masked`: masks that are not causal go
+    in as a tensor. `bias`: [batch, heads, seqlen, seqlen], added to the scores; with a gradient in the backward pass."""
+
+    writes_lse, limit = False, 20.0
+
+    def __init__(self, torch, backend, masked=False, bias=None):
+        self.torch, self.name, self.masked, self.bias = torch, "sdpa-" + backend.lower(), masked, bias
+        self.backend = getattr(torch.nn.attention.SDPBackend, backend + "_ATTENTION")
+
+    def prepare(self, shape, t):
+        self.shape = shape
+        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
+        self.attn_mask = self.bias if self.bias is not None else self.mask_tensor(shape, t)
+        if shape.op == "bwd":
+            self.leaves = [x.detach().requires_grad_() for x in self.views]
+            if self.bias is not None:
+                self.attn_mask = self.bias.detach().requires_grad_()
+                self.leaves.append(self.attn_mask)
+            self.o = self.attend(*self.leaves[:3])
+            self.dout = t.dout.transpose(1, 2)
+            self.launch = self.backward
+        else:
+            self.launch = self.forward
+
+    def mask_tensor(self, shape, t):
+        """Of a mask that no flag names: 0 or -inf, in the tensors' dtype; one for all heads and, if it can, all rows."""
+        if shape.mask in ("full", "causal"):
+            return None
+        if not self.masked:
+            raise RuntimeError("no backend has this mask")
+        torch, n = self.torch, shape.seqlen
+        out = torch.zeros((shape.batch, 1, 1 if shape.mask == "padding" else n, n), device="cuda", dtype=t.q.dtype)
+        keys = torch.arange(n, device="cuda")[None, :]
+        rows = torch.arange(out.shape[2], device="cuda")[:, None]
+        for b in range(shape.batch):
+            out[b, 0].masked_fill_(~MASKS[shape.mask].sees(t, rows, keys, b), float("-inf"))
+        return out.expand(shape.batch, shape.heads, n, n)
+
+    def attend(self, q, k, v):
+        with self.torch.nn.attention.sdpa_kernel(self.backend):
+            return self.torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=self.attn_mask, dropout_p=self.shape.dropout, is_causal=self.shape.mask == "causal")
+
+    def forward(self):
+        self.o = self.attend(*self.views)
+
+    def backward(self):
+        self.grads = self.torch.autograd.grad(self.o, self.leaves, self.dout, retain_graph=True)
+
+    def results(self):
+        if self.shape.op == "fwd":
+            return {"o": self.o.transpose(1, 2)}
+        return {n: x.transpose(1, 2) for n, x in zip(("dq", "dk", "dv"), self.grads)}
+
+
+class Flex:
+    """PyTorch's FlexAttention, compiled for each mask and shape; forward only."""
+    name, writes_lse, limit = "flex", False, 20.0
+
+    def __init__(self, torch):
+        from torch.nn.attention import flex_attention
+        self.torch, self.flex = torch, flex_attention
+        self.compiled = torch.compile(flex_attention.flex_attention, dynamic=False)
+
+    def prepare(self, shape, t):
+        if shape.op != "fwd" or shape.dropout:
+            raise RuntimeError("timed forward and without dropout only")
+        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
+        sees = MASKS[shape.mask].sees
+        self.mask = sees and self.flex.create_block_mask(lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen,
+                                                         shape.seqlen, device="cuda")
+
+    def launch(self):
+        self.o = self.compiled(*self.views, block_mask=self.mask)
+
+    def results(self):
+        return {"o": self.o.transpose(1, 2)}

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""What masks save, and masks, bias and fp32 beside PyTorch's EFFICIENT backend, in one process.
+
+  features.py [--parts tiles,bias,padding,fp32] [--dims 64] [--sizes 1024,4096]
+
+  tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
+           that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
+           features-tiles.csv
+  bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
+  padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
+  fp32     fp32 inputs, through tf32 x3 here; no mask, and causal
+Results of the last three: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
+"""
+import os
+import sys
+
+from contenders import Kernel, Sdpa
+from problems import Shape, Tensors
+from tables import print_tables
+from timing import append, arguments, record, run, stamp, time_shape
+
+TILE_FIELDS = ["date", "gpu", "driver_torch", "op", "dtype", "head_dim", "mask", "seqlen", "tile", "visited", "median_us",
+               "full_us", "time_share", "over_tiles"]
+
+
+class Session:
+    def __init__(self, torch, library, context, args):
+        self.torch, self.library, self.context, self.args = torch, library, context, args
+        self.rows = []
+
+    def ours(self, **options):
+        return Kernel(self.torch, self.library, self.context, **options)
+
+    def time(self, shape, contenders, tensors=None, bias=None):
+        rows = time_shape(self.torch, shape, contenders, self.args, tensors, bias)
+        record(os.path.join(self.args.out, "features.csv"), rows)
+        self.rows += rows
+        return any(r["name"] == "flashkiln" for r in rows)
+
+
+# ---- tiles ----
+
+def packed(session, op, dim):
+    """The documents as a packed batch: (shape, tensors, contender)."""
+    torch = session.torch
+    shape = Shape(torch, session.args, session.args.tokens, dim, "document", op, batch=1)
+    t = Tensors(torch, shape)
+    ids = t.arrays["doc_q"][0]
+    starts = torch.searchsorted(ids, torch.arange(int(ids.max()) + 2, device="cuda").int()).int()
+    longest = int((starts[1:] - starts[:-1]).max())
+    return shape, t, Packed(session, starts, longest)
+
+
+class Packed(Kernel):
+    """The documents of one sequence as sequences of a packed batch."""
+
+    def __init__(self, session, starts, longest):
+        super().__init__(session.torch, session.library, session.context, "flashkiln-packed")
+        self.starts, self.longest = starts, longest
+
+    def spelling(self, shape, op):
+        return shape.spelling(op).replace(" document", " packed")
+
+    def fields(self, shape):
+        total = shape.seqlen
+        return {**super().fields(shape), "batch": len(self.starts) - 1, "seqlen_q": self.longest, "seqlen_k": self.longest,
+                "cu_seqlens_q": self.starts.data_ptr(), "cu_seqlens_k": self.starts.data_ptr(), "total_q": total,
+                "total_k": total}
+
+
+def tile_row(session, shape, name, plan, row, full):
+    torch = session.torch
+    share = shape.tile_share(torch, plan.block_m, plan.block_n)
+    us, full_us = float(row["median_us"]), float(full["median_us"])
+    out = {**stamp(torch), "op": shape.op, "dtype": shape.dtype, "head_dim": shape.head_dim, "mask": name,
+           "seqlen": shape.seqlen, "tile": f"{plan.block_m}x{plan.block_n}", "visited": f"{share:.4f}",
+           "median_us": row["median_us"], "full_us": full["median_us"], "time_share": f"{us / full_us:.4f}",
+           "over_tiles": f"{us / full_us / share - 1:.4f}"}
+    append(os.path.join(session.args.out, "features-tiles.csv"), [out], TILE_FIELDS)
+    print(f"  {shape.label()}, {name}, tiles of {out['tile']}: {share:.1%} visited, {us / full_us:.1%} of the time of full "
+          f"({us / full_us / share - 1:+.1%})", flush=True)
+
+
+def tiles(session):
+    for dim in session.args.dims:
+        for op in ("fwd", "bwd"):
+            seqlen = session.args.tokens
+            full = Shape(session.torch, session.args, seqlen, dim, "full", op, batch=1)
+            base = time_shape(session.torch, full, [session.ours()], session.args)
+            if not base:
+                return False
+            for mask in ("window", "document"):
+                shape, kernel = Shape(session.torch, session.args, seqlen, dim, mask, op, batch=1), session.ours()
+                rows = time_shape(session.torch, shape, [kernel], session.args)
+                if not rows:
+                    return False
+                tile_row(session, shape, mask, kernel.launch.info.plan, rows[0], base[0])
+            shape, t, kernel = packed(session, op, dim)
+            rows = time_shape(session.torch, shape, [kernel], session.args, t)
+            if not rows:
+                return False
+            tile_row(session, shape, "packed", kernel.launch.info.plan, rows[0], base[0])
+    return True
+
+
+# ---- beside EFFICIENT ----
+
+def bias(session):
+    torch, args = session.torch, session.args
+    for dim in args.dims:
+        for seqlen in args.sizes:
+            for op in ("fwd", "bwd"):
+                shape = Shape(torch, args, seqlen, dim, "full", op, " bias")
+                t = Tensors(torch, shape)
+                generator = torch.Generator("cuda").manual_seed(5)
+                size = (1, shape.heads, seqlen, seqlen)
+                values = torch.randn(size, generator=generator, device="cuda").to(t.q.dtype)
+                wide = values.float().expand(shape.batch, -1, -1, -1)
+                gradient = torch.zeros(size, device="cuda").expand(shape.batch, -1, -1, -1)
+                ours = session.ours(words=" grad=bias" if op == "bwd" else "", arrays={"bias": wide},
+                                    grads={"bias": gradient})
+                peer = Sdpa(torch, "EFFICIENT", bias=values.expand(shape.batch, -1, -1, -1))
+                if not session.time(shape, [peer, ours], t, bias=wide):
+                    return False
+    return True
+
+
+def padding(session):
+    torch, args = session.torch, session.args
+    for dim in args.dims:
+        for seqlen in args.sizes:
+            for op in ("fwd", "bwd"):
+                shape = Shape(torch, args, seqlen, dim, "padding", op)
+                if not session.time(shape, [Sdpa(torch, "EFFICIENT", masked=True), session.ours()]):
+                    return False
+    return True
+
+
+def fp32(session):
+    torch, args = session.torch, session.args
+    for dim in args.dims:
+        for mask in ("full", "causal"):
+            for seqlen in args.sizes:
+                for op in ("fwd", "bwd"):
+                    shape = Shape(torch, args, seqlen, dim, mask, op)
+                    shape.dtype = "fp32"
+                    try:
+                        session.library.problem(shape.spelling())
+                    except RuntimeError as e:
+                        print(f"  {shape.label()}: {e}")
+                        continue
+                    if not session.time(shape, [Sdpa(torch, "EFFICIENT"), session.ours()]):
+                        return False
+    return True
+
+
+PARTS = {"tiles": tiles, "bias": bias, "padding": padding, "fp32": fp32}
+
+
+def body(torch, library, context, args):
+    session = Session(torch, library, context, args)
+    good = True
+    for part in args.parts:
+        print(f"---- {part} ----", flush=True)
+        if not PARTS[part](session):
+            print(f"FAIL {part}: flashkiln has no result")
+            good = False
+    print_tables(session.rows, ("sdpa-efficient",))
+    return 0 if good else 1
+
+
+def main():
+    parser = arguments(__doc__, dims="64", sizes="1024,4096")
+    parser.add_argument("--parts", type=lambda s: s.split(","), default=list(PARTS))
+    return run(parser, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

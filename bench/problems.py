@@ -1,0 +1,209 @@
+"""Problems of the benchmarks: shapes, masks, inputs, and what is exact: float64 results of the first and the last head.
+
+Eager is attention as a framework does it without a fused kernel: every intermediate in the tensors' dtype, softmax and
+sums in float32. Its error against float64 is the measure of everybody else's.
+"""
+import math
+
+STEP = 2048  # query rows that the oracle takes at a time
+DOCUMENTS = 16
+
+
+def document_ids(torch, seqlen):
+    """Sixteen documents of unequal lengths: between half and one and a half times the mean."""
+    ends = [(i + 1 + 0.25 * math.sin(7 * i)) / DOCUMENTS for i in range(DOCUMENTS - 1)]
+    ends = torch.tensor([int(x * seqlen) for x in ends], device="cuda")
+    return torch.searchsorted(ends, torch.arange(seqlen, device="cuda"), right=True).int()
+
+
+def lengths(torch, batch, seqlen):
+    """Key lengths from a half to all of seqlen."""
+    return torch.tensor([seqlen - b * seqlen // (2 * batch) for b in range(batch)], device="cuda", dtype=torch.int32)
+
+
+class Mask:
+    """`words` of the spelling; sees(t, q, k, b): what query rows q of batch entry b see of keys k."""
+
+    def __init__(self, words="", sees=None, arrays=None):
+        self.words, self.sees = words, sees
+        self.arrays = arrays or (lambda torch, batch, seqlen: {})
+
+
+def document_arrays(torch, batch, seqlen):
+    ids = document_ids(torch, seqlen)[None, :].expand(batch, seqlen)
+    return {"doc_q": ids, "doc_k": ids}
+
+
+MASKS = {
+    "full": Mask(),
+    "causal": Mask(" causal", lambda t, q, k, b: k <= q),
+    "window": Mask(" window(1024,0)", lambda t, q, k, b: (k <= q) & (k >= q - 1024)),
+    "dilated": Mask(' keep="k <= q && q - k < 2048 && (q - k) % 4 == 0"',
+                    lambda t, q, k, b: (k <= q) & (q - k < 2048) & ((q - k) % 4 == 0)),
+    "blocks": Mask(' keep="k <= q && ((q / 128 ^ k / 128) & 3) == 0"',
+                   lambda t, q, k, b: (k <= q) & (((q // 128) ^ (k // 128)) & 3 == 0)),
+    "document": Mask(" document", lambda t, q, k, b: t.arrays["doc_q"][b][q] == t.arrays["doc_k"][b][k],
+                     document_arrays),
+    "padding": Mask(" key_padding", lambda t, q, k, b: (k < t.arrays["length"][b]) & (q >= 0),
+                    lambda torch, batch, seqlen: {"length": lengths(torch, batch, seqlen)}),
+}
+
+
+class Shape:
+    """One problem, contiguous [batch, seqlen, heads, dim]. `op` is "fwd" or "bwd"; `words` go on with the spelling.
+    FLOPs are those of the products over the pairs that the mask lets see."""
+
+    def __init__(self, torch, args, seqlen, head_dim, mask, op="fwd", words="", batch=None, heads=None):
+        self.seqlen, self.head_dim, self.mask, self.op, self.words = seqlen, head_dim, mask, op, words
+        self.dtype, self.dropout, self.scale = args.dtype, getattr(args, "dropout", 0.0), 1 / math.sqrt(head_dim)
+        self.batch = batch or max(1, args.tokens // seqlen)
+        self.heads = heads or max(1, args.hidden // head_dim)
+        self.share = {"full": 1.0, "causal": 0.5}.get(mask) or self.seen_share(torch)
+        self.flops = (4 if op == "fwd" else 10) * self.batch * self.heads * seqlen * seqlen * head_dim * self.share
+
+    def seen_share(self, torch):
+        visible = sum(int(m.sum()) for b in range(self.batch) for m in self.rows(torch, Arrays(torch, self), b))
+        return visible / (self.batch * self.seqlen ** 2)
+
+    def rows(self, torch, t, b):
+        """The mask of batch entry b, [rows, seqlen_k], a few rows at a time."""
+        keys = torch.arange(self.seqlen, device="cuda")[None, :]
+        for rows in torch.arange(self.seqlen, device="cuda")[:, None].split(STEP):
+            yield MASKS[self.mask].sees(t, rows, keys, b)
+
+    def tile_share(self, torch, block_q, block_k):
+        """Share of the tiles of block_q x block_k in which some pair is visible, of batch entry 0."""
+        if self.mask == "full":
+            return 1.0
+        visited = 0
+        for mask in self.rows(torch, Arrays(torch, self), 0):
+            columns = -(-self.seqlen // block_k)
+            wide = torch.nn.functional.pad(mask, (0, columns * block_k - self.seqlen))
+            touched = wide.view(-1, columns, block_k).any(-1)
+            for rows in touched.split(block_q):
+                visited += int(rows.any(0).sum())
+        return visited * block_q * block_k / self.seqlen ** 2
+
+    def spelling(self, op=None):
+        drop = " dropout" if self.dropout else ""
+        return f"{op or self.op} {self.dtype} d{self.head_dim}{MASKS[self.mask].words}{self.words}{drop}"
+
+    def label(self):
+        drop = f" dropout {self.dropout:g}" if self.dropout else ""
+        return f"{self.op} {self.dtype} d{self.head_dim} {self.mask}{self.words}{drop}"
+
+
+class Arrays:
+    """What a mask reads."""
+
+    def __init__(self, torch, shape):
+        self.arrays = MASKS[shape.mask].arrays(torch, shape.batch, shape.seqlen)
+
+
+class Tensors(Arrays):
+    """Inputs, and outputs that every contender shares. Gradients and dout are there for the backward pass only."""
+
+    def __init__(self, torch, shape, seed=1, spread=1.0):
+        super().__init__(torch, shape)
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[shape.dtype]
+        generator = torch.Generator("cuda").manual_seed(seed)
+        size = (shape.batch, shape.seqlen, shape.heads, shape.head_dim)
+
+        def draw(spread=1.0):
+            return (torch.randn(size, generator=generator, device="cuda", dtype=torch.float32) * spread).to(dtype)
+        self.q, self.k, self.v = draw(spread), draw(), draw()
+        self.o = torch.empty_like(self.q)
+        self.lse = torch.empty((shape.batch, shape.heads, shape.seqlen), device="cuda", dtype=torch.float32)
+        if shape.op == "bwd":
+            self.dout = draw()
+            self.dq, self.dk, self.dv = (torch.empty_like(self.q) for _ in range(3))
+
+    def outputs(self, op):
+        return ("o",) if op == "fwd" else ("dq", "dk", "dv")
+
+    def poison(self, op):
+        for name in self.outputs(op) + (("lse",) if op == "fwd" else ()):
+            getattr(self, name).fill_(math.nan)
+
+
+class Exact:
+    """One head in float64 or as eager does it: o, lse and, for "bwd", dq, dk, dv. `bias`: [batch, heads, seqlen, seqlen],
+    added to the scores."""
+
+    def __init__(self, torch, shape, t, b, h, exact, bias=None):
+        self.torch, self.shape, self.t, self.b, self.exact = torch, shape, t, b, exact
+        self.kind = torch.float64 if exact else t.q.dtype
+        self.wide = torch.float64 if exact else torch.float32
+        self.bias = None if bias is None else bias[b, h]
+        self.q, self.k, self.v = (x[b, :, h].to(self.kind) for x in (t.q, t.k, t.v))
+        o, lse = [], []
+        for r in range(0, shape.seqlen, STEP):
+            s = self.scores(r)
+            o.append((self.softmax(s).to(self.kind) @ self.v).double())
+            lse.append(torch.logsumexp(s.double(), -1))
+        self.o, self.lse = torch.cat(o), torch.cat(lse)
+        if shape.op == "bwd":
+            self.backward(t.dout[b, :, h].to(self.kind))
+
+    def scores(self, r):
+        s = (self.q[r:r + STEP] @ self.k.T) * self.shape.scale
+        if self.bias is not None:
+            s = s + self.bias[r:r + STEP].to(self.kind)
+        sees = MASKS[self.shape.mask].sees
+        if sees:
+            rows = self.torch.arange(r, r + s.shape[0], device="cuda")[:, None]
+            keys = self.torch.arange(self.shape.seqlen, device="cuda")[None, :]
+            s = s.masked_fill(~sees(self.t, rows, keys, self.b), -math.inf)
+        return s
+
+    def softmax(self, s):
+        return self.torch.softmax(s, -1, dtype=self.wide).nan_to_num(0.0)
+
+    def backward(self, dout):
+        torch = self.torch
+        dq = []
+        dk, dv = (torch.zeros_like(x, dtype=self.wide) for x in (self.k, self.v))
+        for r in range(0, self.shape.seqlen, STEP):
+            p, rows = self.softmax(self.scores(r)), dout[r:r + STEP]
+            dp = rows @ self.v.T
+            delta = (rows.to(self.wide) * self.o[r:r + STEP].to(self.kind).to(self.wide)).sum(-1, keepdim=True)
+            ds = (p.to(self.kind).to(self.wide) * (dp.to(self.wide) - delta)).to(self.kind)
+            dq.append((ds @ self.k).double() * self.shape.scale)
+            dv += (p.to(self.kind).T @ rows).to(self.wide)
+            dk += (ds.T @ self.q[r:r + STEP]).to(self.wide)
+        # As a framework leaves them: rounded.
+        self.dq = torch.cat(dq).to(self.kind).double()
+        self.dk = (dk * self.shape.scale).to(self.kind).double()
+        self.dv = dv.to(self.kind).double()
+
+
+class Oracle:
+    """Errors against float64 on the first and last head; the rest is only checked for NaN."""
+
+    def __init__(self, torch, shape, t, bias=None):
+        self.torch, self.shape, self.t = torch, shape, t
+        self.heads = sorted({(0, 0), (shape.batch - 1, shape.heads - 1)})
+        self.exact = {bh: Exact(torch, shape, t, *bh, True, bias) for bh in self.heads}
+        eager = {bh: Exact(torch, shape, t, *bh, False, bias) for bh in self.heads}
+        self.eager = {n: max((getattr(eager[bh], n) - getattr(x, n)).abs().max().item()
+                             for bh, x in self.exact.items()) for n in t.outputs(shape.op)}
+
+    def error(self, name, value):
+        return max((value[b, :, h].double() - getattr(x, name)).abs().max().item()
+                   for (b, h), x in self.exact.items())
+
+    def check(self, results, lse=None, limit=2.0):
+        """results: {name: tensor}. Returns (largest error, the worst ratio to eager's, a complaint or None)."""
+        worst, ratio = 0.0, 0.0
+        for name, value in results.items():
+            if value.isnan().any().item():
+                return math.nan, math.nan, f"{int(value.isnan().sum())} NaN in {name}"
+            error = self.error(name, value)
+            worst, ratio = max(worst, error), max(ratio, error / max(self.eager[name], 1e-30))
+            if error > limit * self.eager[name] + 1e-7:
+                return worst, ratio, f"{name}: error {error:.2e} against {self.eager[name]:.2e} of eager"
+        if lse is not None:
+            off = max((lse[b, h].double() - x.lse).abs().max().item() for (b, h), x in self.exact.items())
+            if not off < 1e-3:
+                return worst, ratio, f"lse off by {off:.2e}"
+        return worst, ratio, None

@@ -1,0 +1,60 @@
+/* Split-KV forward: how many CTAs share the keys of a query tile, and what that makes of the model's times. */
+#include "plan.h"
+
+#include <math.h>
+
+/* Visits of key tiles that a CTA's start and end cost, and those of launching the combine kernel. */
+static const double CTA_VISITS = 2, COMBINE_VISITS = 4;
+/* Of a load from HBM while all SMs load. */
+static const double MEMORY_NS = 800;
+/* Of one more kernel in a stream. */
+static const double COMBINE_US = 2.5;
+/* Share of what runs beside the longest of computing, loading and waiting that adds to it. */
+static const double NOT_HIDDEN = 0.15;
+
+int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t seqlen_q,
+                    int64_t k_tiles) {
+    const int64_t slots = num_sms * plan->ctas_per_sm;
+    const int64_t rows = seqlen_q < plan->block_m ? seqlen_q : plan->block_m;
+    const double tile_bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);
+    const double o_visits = 8.0 * (double)(rows * p->head_dim_v) / tile_bytes; /* written and read, in float32 */
+    const int most = k_tiles < FK_MAX_SPLITS ? (int)k_tiles : FK_MAX_SPLITS;
+    double shortest = (double)((num_ctas + slots - 1) / slots) * ((double)k_tiles + CTA_VISITS);
+    int best = 1;
+    for (int splits = 2; splits <= most && num_ctas < slots; splits++) {
+        const int64_t waves = (num_ctas * splits + slots - 1) / slots, walk = (k_tiles + splits - 1) / splits;
+        const double time = (double)waves * ((double)walk + CTA_VISITS + o_visits) + COMBINE_VISITS;
+        if (time < shortest) {
+            shortest = time;
+            best = splits;
+        }
+    }
+    return best;
+}
+
+void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
+                    fk_tile_totals *walks, fk_split_model *out) {
+    const double heads = (double)shape->batch * (double)shape->num_heads_q;
+    const double num_ctas = heads * (double)walks->num_ctas;
+    const double counted = fmin(num_ctas, 0x1p40); /* an int64, whatever the shape */
+    const int splits = fk_split_choose(p, plan, device->num_sms, (int64_t)counted, shape->seqlen_q,
+                                       (int64_t)ceil(walks->max_visited));
+    walks->num_ctas *= splits;
+    walks->min_visited /= splits;
+    walks->mean_visited /= splits;
+    walks->max_visited = ceil(walks->max_visited / splits);
+    *out = (fk_split_model){0, 0, 0};
+    if (splits > 1) {
+        out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);
+        out->combine_us = COMBINE_US;
+    }
+    const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas * splits / device->num_sms));
+    const double visits = num_ctas * splits * walks->mean_visited / (device->num_sms * resident);
+    out->latency_us = visits * MEMORY_NS * 1e-3 * (plan->stages == 1 ? 2 : 1);
+}
+
+double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split) {
+    const double longest = fmax(fmax(clocks_us, hbm_us), split->latency_us);
+    const double rest = clocks_us + hbm_us + split->latency_us - longest;
+    return longest + NOT_HIDDEN * rest + split->combine_us;
+}

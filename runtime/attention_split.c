@@ -1,0 +1,98 @@
+/* Forward launches whose keys are shared among splits, or lie in pages: what their arguments must satisfy, how many
+ * splits there are, and the workspace through which their results come together.
+ *
+ * Workspace: | O of each split | lse of each split |, float32, each part from a multiple of FK_PART_ALIGNMENT bytes; none
+ * with one split. */
+#include "object.h"
+
+#define MAX_WORKSPACE ((int64_t)1 << 60)
+
+/* ---- pages -------------------------------------------------------------------------------------------- */
+
+fk_status fk_pages_check_sizes(const fk_args *a, fk_error *err) {
+    if (a->page_size < 1 || a->page_size > FK_MAX_SEQLEN)
+        return fk_fail(err, FK_BAD_ARGUMENT, "page_size is %lld; it must be 1 to %d", (long long)a->page_size,
+                       FK_MAX_SEQLEN);
+    if (a->num_pages < 1 || a->num_pages > INT32_MAX)
+        return fk_fail(err, FK_BAD_ARGUMENT, "num_pages is %lld; it must be 1 to %d", (long long)a->num_pages,
+                       INT32_MAX);
+    if (a->page_table_stride < 0 || a->page_table_stride > INT32_MAX)
+        return fk_fail(err, FK_BAD_ARGUMENT, "page_table_stride is %lld; it must be 0 to %d",
+                       (long long)a->page_table_stride, INT32_MAX);
+    return FK_OK;
+}
+
+int64_t fk_page_table_entries(const fk_args *a) {
+    return (a->batch - 1) * a->page_table_stride + (a->seqlen_k + a->page_size - 1) / a->page_size;
+}
+
+fk_status fk_pages_check(const fk_problem *p, const fk_args *a, fk_error *err) {
+    for (int64_t b = 0; b < a->batch; b++) {
+        const int64_t used = (fk_sequence_at(p, a, b).seqlen_k + a->page_size - 1) / a->page_size;
+        for (int64_t i = 0; i < used; i++) {
+            const int32_t page = a->page_table[b * a->page_table_stride + i];
+            if (page >= 0 && page < a->num_pages) continue;
+            return fk_fail(err, FK_BAD_ARGUMENT, "page_table[%lld, %lld] is %d; it must be 0 to num_pages - 1, %lld",
+                           (long long)b, (long long)i, page, (long long)a->num_pages - 1);
+        }
+    }
+    return FK_OK;
+}
+
+fk_key_place fk_key_at(const fk_problem *p, const fk_args *a, int64_t b, const fk_sequence *s, int64_t key) {
+    if (!p->paged) return (fk_key_place){s->batch, s->k_first + key};
+    return (fk_key_place){a->page_table[b * a->page_table_stride + key / a->page_size], key % a->page_size};
+}
+
+/* ---- splits ------------------------------------------------------------------------------------------- */
+
+fk_status fk_splits_check(const fk_problem *p, const fk_args *a, fk_error *err) {
+    const int most = p->split ? FK_MAX_SPLITS : 0;
+    if (a->num_splits >= 0 && a->num_splits <= most) return FK_OK;
+    return fk_fail(err, FK_BAD_ARGUMENT, "num_splits is %d; it must be %s%d%s", a->num_splits, p->split ? "0 to " : "",
+                   most, p->split ? "" : ", as the problem does not say split");
+}
+
+/* seqlen_k stands for the lengths of all sequences. */
+static int choose_splits(const fk_kernel *kernel, const fk_args *a) {
+    const fk_problem *p = &kernel->problem;
+    const fk_plan_info *plan = &kernel->info.plan;
+    const fk_context *context = kernel->context;
+    const int64_t num_sms = context->runs.num_sms ? context->runs.num_sms : context->planned.num_sms;
+    const int64_t tiles = p->packed ? fk_packed_tiles(a->total_q, a->batch, plan->block_m)
+                                    : a->batch * ((a->seqlen_q + plan->block_m - 1) / plan->block_m);
+    return fk_split_choose(p, plan, num_sms, a->num_heads_q * tiles, a->seqlen_q,
+                           (a->seqlen_k + plan->block_n - 1) / plan->block_n);
+}
+
+int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
+    if (!kernel->problem.split) return 1;
+    return a->num_splits ? a->num_splits : choose_splits(kernel, a);
+}
+
+/* ---- workspace ---------------------------------------------------------------------------------------- */
+
+bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *a, fk_split_parts *out) {
+    *out = (fk_split_parts){.num_splits = fk_num_splits(kernel, a),
+                            .rows = a->num_heads_q * fk_rows_q(&kernel->problem, a)};
+    if (out->num_splits == 1) return true;
+    const int64_t head_dim_v = kernel->problem.head_dim_v, unit = FK_PART_ALIGNMENT / (int64_t)sizeof(float);
+    if (out->rows > MAX_WORKSPACE / FK_MAX_SPLITS / (head_dim_v + 1) / (int64_t)sizeof(float) - unit) return false;
+    const int64_t o_floats = out->num_splits * out->rows * head_dim_v, lse_floats = out->num_splits * out->rows;
+    out->lse = (size_t)((o_floats + unit - 1) / unit) * FK_PART_ALIGNMENT;
+    out->bytes = out->lse + (size_t)((lse_floats + unit - 1) / unit) * FK_PART_ALIGNMENT;
+    return true;
+}
+
+fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_error *err) {
+    if (!workspace->data)
+        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is null; this launch needs %zu bytes (fk_kernel_workspace)",
+                       needed);
+    if ((uintptr_t)workspace->data % FK_PART_ALIGNMENT)
+        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is at %p; it must be aligned to %d bytes", workspace->data,
+                       FK_PART_ALIGNMENT);
+    if (workspace->bytes < needed)
+        return fk_fail(err, FK_BAD_ARGUMENT, "workspace_bytes is %zu; this launch needs %zu (fk_kernel_workspace)",
+                       workspace->bytes, needed);
+    return FK_OK;
+}

@@ -1,0 +1,148 @@
+/* The grids of a problem's kernels, as templates/piece/schedule*.cu take them apart. */
+#include "object.h"
+
+#define MAX_GRID_YZ 65535     /* CUDA's limit for gridDim.y and .z */
+#define MAX_ARRAY_BLOCKS 1024 /* of 256 threads: more than any GPU holds, and they take further rows in turn */
+
+/* KV heads for whom what their CTAs walk over finds room in half of L2: the rest is for own tiles and luck. */
+static int64_t fitting_kv_heads(const fk_kernel *kernel, const fk_args *a) {
+    const fk_problem *p = &kernel->problem;
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
+    const int64_t element_bytes = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
+    /* Backward walks over q and dout of a kv head's query heads, with two floats a row, and adds to dq's sum. */
+    const int64_t walked_bytes = p->op == FK_BACKWARD
+                                     ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio
+                                     : a->seqlen_k * element_bytes;
+    const int64_t fitting = kernel->l2_bytes / 2 / walked_bytes;
+    return fitting < 1 ? 1 : fitting;
+}
+
+/* Groups as equal as can be, all as large as the first, or one or more heads short at the end. */
+static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a, int64_t kv_heads) {
+    const int64_t fitting = fitting_kv_heads(kernel, a);
+    const int64_t most = MAX_GRID_YZ / fk_num_splits(kernel, a);
+    int64_t groups = (kv_heads + fitting - 1) / fitting;
+    if (groups > most) groups = most;
+    return (kv_heads + groups - 1) / groups;
+}
+
+/* Rows of a CTA's tile, where CTAs own queries. */
+static int64_t own_queries(const fk_kernel *kernel) {
+    return kernel->problem.op == FK_BACKWARD ? kernel->dq_block_m : kernel->info.plan.block_m;
+}
+
+/* x: the heads of a group; y: own tiles, of keys in backward; z: groups, and within each the splits. */
+static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out, fk_error *err) {
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
+    const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q;
+    const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
+    const int64_t num_tiles = (own + block - 1) / block, group = group_kv_heads(kernel, a, kv_heads);
+    if (num_tiles > MAX_GRID_YZ)
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "seqlen_%c is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
+                       own_keys ? 'k' : 'q', (long long)own, own_keys ? "key" : "query", (long long)block,
+                       (long long)(MAX_GRID_YZ * block));
+    out->x = (uint32_t)(group * (own_keys ? 1 : ratio));
+    out->y = (uint32_t)num_tiles;
+    out->z = (uint32_t)((kv_heads + group - 1) / group * fk_num_splits(kernel, a));
+    return FK_OK;
+}
+
+int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block) {
+    return total / block + batch;
+}
+
+int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *a) {
+    return group_kv_heads(kernel, a, a->num_heads_kv);
+}
+
+/* x: tiles of all sequences, and within each the heads of a group; y: groups; z: splits. */
+static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
+                                  fk_error *err) {
+    const int64_t heads = own_keys ? 1 : a->num_heads_q / a->num_heads_kv, group = fk_packed_group(kernel, a);
+    const int64_t total = own_keys ? a->total_k : a->total_q;
+    const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
+    const int64_t tiles = fk_packed_tiles(total, a->batch, block);
+    if (tiles > INT32_MAX / (group * heads))
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "total_%c is %lld and batch is %lld, which makes %lld tiles for each of %lld heads; a grid has at "
+                       "most 2^31 - 1",
+                       own_keys ? 'k' : 'q', (long long)total, (long long)a->batch, (long long)tiles,
+                       (long long)(group * heads));
+    out->x = (uint32_t)(tiles * group * heads);
+    out->y = (uint32_t)((a->num_heads_kv + group - 1) / group);
+    out->z = (uint32_t)fk_num_splits(kernel, a);
+    return FK_OK;
+}
+
+/* `blocks` for each query head: heads fill y, then z. */
+static fk_grid make_row_grid(int64_t heads, int64_t blocks) {
+    const int64_t y = heads < MAX_GRID_YZ ? heads : MAX_GRID_YZ;
+    return (fk_grid){(uint32_t)blocks, (uint32_t)y, (uint32_t)((heads + y - 1) / y)};
+}
+
+/* A row of lse to a CTA; packed, one more for each sequence: templates/piece/combine.cu. */
+static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, int64_t heads, fk_grid *out,
+                                   fk_error *err) {
+    const int64_t rows = kernel->problem.packed ? fk_packed_tiles(a->total_q, a->batch, 1) : a->seqlen_q;
+    if (rows > INT32_MAX)
+        return fk_fail(err, FK_BAD_ARGUMENT, "total_q + batch is %lld; with split the limit is %d", (long long)rows,
+                       INT32_MAX);
+    *out = make_row_grid(heads, fk_num_splits(kernel, a) > 1 ? rows : 0);
+    return FK_OK;
+}
+
+fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *a) {
+    const bool own_keys = kernel->problem.op == FK_BACKWARD;
+    const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
+    return make_row_grid(a->batch * a->num_heads_q, ((own_keys ? a->seqlen_k : a->seqlen_q) + block - 1) / block);
+}
+
+fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind kind, fk_grid *out, fk_error *err) {
+    const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
+    const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
+    const int64_t tiles =
+        packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
+    const int64_t chunks = (a->seqlen_q + 15) / 16 * 16 * (kernel->problem.head_dim / 8); /* an int in the kernel */
+    switch (kind) {
+    case FK_GRID_TILES:
+        return packed ? make_packed_grid(kernel, a, own_keys, out, err)
+                      : make_tile_grid(kernel, a, own_keys, out, err);
+    case FK_GRID_DQ_TILES:
+        return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
+    case FK_GRID_ROWS:
+        *out = make_row_grid(heads, tiles * (block_m / 4)); /* block_m is a multiple of 16 */
+        return FK_OK;
+    case FK_GRID_HEADS:
+        *out = make_row_grid(a->batch * a->num_heads_q, 1);
+        return FK_OK;
+    case FK_GRID_ARRAYS: {
+        const int64_t rows = fk_array_grad_rows(kernel, a);
+        *out = (fk_grid){(uint32_t)(rows < MAX_ARRAY_BLOCKS ? rows : MAX_ARRAY_BLOCKS), 1, 1};
+        return FK_OK;
+    }
+    case FK_GRID_COMBINE:
+        return make_combine_grid(kernel, a, heads, out, err);
+    case FK_GRID_KEEP_MASK: /* fk_execute leaves it out */
+        *out = (fk_grid){0, 0, 0};
+        return FK_OK;
+    case FK_GRID_ROW_CHUNKS:
+        if (packed) {
+            *out = make_row_grid(heads, tiles);
+            return FK_OK;
+        }
+        if (chunks > INT32_MAX - 256)
+            return fk_fail(err, FK_BAD_ARGUMENT,
+                           "seqlen_q is %lld; seqlen_q x head_dim / 8 may be %d, which is %lld rows",
+                           (long long)a->seqlen_q, INT32_MAX - 256,
+                           (long long)((INT32_MAX - 256) / (kernel->problem.head_dim / 8)));
+        *out = make_row_grid(heads, (chunks + 255) / 256);
+        return FK_OK;
+    }
+    return fk_fail(err, FK_INTERNAL, "grid kind %d", (int)kind);
+}
+
+uint32_t fk_inverse(int64_t heads) {
+    const uint64_t inverse = ((uint64_t)1 << 32) / (uint64_t)heads;
+    return inverse > UINT32_MAX ? UINT32_MAX : (uint32_t)inverse;
+}

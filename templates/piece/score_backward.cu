@@ -1,0 +1,224 @@
+@ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
+@ local own, own_block, walk_block = "q", "block_m", "block_n"
+@ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
+@ local fused = score.derivatives_use_s
+@ local function is_number(text) return tonumber((text:gsub("f$", ""))) ~= nil end
+@ -- Which pairs of a tile share the element that a read reads: all of them, those of one own or walked row, none, or who knows.
+@ local function kind(read)
+@   local by_own, by_walk, mixed = false, false, false
+@   for d = 1, #read.index do
+@     local uses_own, uses_walk = read["uses_" .. own][d], read["uses_" .. walk][d]
+@     by_own, by_walk, mixed = by_own or uses_own, by_walk or uses_walk, mixed or uses_own and uses_walk
+@   end
+@   return mixed and "runs" or by_own and by_walk and "pairs" or by_own and "own" or by_walk and "walk" or "all"
+@ end
+@ -- changes: is the gradient of s another one than that of the last term's score? Arrays get theirs from the walk over q alone.
+@ local reads, changes, guarded = {}, fused, fused
+@ for i, term in ipairs(score.terms) do
+@   changes, guarded = changes or term.ds, guarded or term.ds
+@   for _, read in ipairs(walk == "q" and term.reads or {}) do
+@     guarded = guarded or not is_number(read.derivative)
+@     local id = #reads + 1
+@     local grad = "p.array_grad[" .. read.slot .. "]"
+@     local live = {} -- does the gradient have elements of their own along the rows?
+@     for _, variable in ipairs({ own, walk }) do
+@       local strides = {}
+@       for d = 1, #read.index do
+@         if read["uses_" .. variable][d] then strides[#strides + 1] = grad .. ".stride[" .. (d - 1) .. "] != 0" end
+@       end
+@       live[variable] = table.concat(strides, " || ")
+@     end
+@     reads[id] = { id = id, term = i, kind = kind(read), grad = grad, derivative = read.derivative, once = read.once,
+@       place = read.array .. "_grad_at(p, " .. table.concat(read.index, ", ") .. ")", live = live }
+@   end
+@ end
+@ local function of_kind(kinds)
+@   local list = {}
+@   for _, read in ipairs(reads) do
+@     if kinds:find(read.kind, 1, true) then list[#list + 1] = read end
+@   end
+@   return list
+@ end
+@ local sums = #reads > 0
+@ local function index(name, text) return score.reads and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
+@ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
+@ if fused then
+constexpr float log2_e = 1.4426950408889634f;
+
+@ end
+@ if sums then
+// What a thread has summed for gradients of arrays, of one head: the sum over all its pairs, or over a run of pairs that read one
+// element, which lies at `at`.
+struct ArraySums {
+@   for _, read in ipairs(of_kind("all runs")) do
+    float sum_$(read.id) = 0.0f; // $(read.place)
+@     if read.kind == "runs" then
+    i64 at_$(read.id) = 0;
+@     end
+@   end
+};
+
+@ end
+@ local function scalars()
+@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
+@     if score.uses[name] then
+    const int $(name) = at.$(name);
+@     end
+@   end
+@   for i, param in ipairs(score.params) do
+@     if param.in_terms then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+@ end
+@ if fused then
+// Of tile n in one pass, so that nothing is kept meanwhile: raw scores q . k, -inf where they are masked, become P, and dP - delta
+// becomes dS, the gradient of s = scale q . k.
+@ else
+// dS of tile n, the gradient of the last term's score, becomes that of s = scale q . k.
+@ end
+@ local lse_type = walk == "q" and "u32 lse" or "const float (&lse)[m_atoms][2]"
+__device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms][s_atoms][4], " or "")float (&dp)[m_atoms][s_atoms][4], $(fused and lse_type .. ", " or "")int n,
+                                               const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")) {
+    const int lane = threadIdx.x % 32;
+@ scalars()
+@ for _, read in ipairs(of_kind("own pairs")) do
+    float own_$(read.id)[m_atoms][2] = {};
+@ end
+@ for _, read in ipairs(of_kind("pairs")) do
+    const bool by_$(own)_$(read.id) = $(read.live[own]), by_$(walk)_$(read.id) = $(read.live[walk]);
+@ end
+#pragma unroll
+    for (int i = 0; i < s_atoms * 2; ++i) {
+@ if score.uses[walk] then
+        const int $(walk) = $(index(walk, "n * " .. walk_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+@ end
+@ if fused and walk == "q" then
+        const float2 lse_pair = ld_shared_f32x2(lse + (warp_col() + 8 * (i / 2) + 2 * (lane % 4)) * 4);
+@ end
+@ for _, read in ipairs(of_kind("walk pairs")) do
+        float walk_$(read.id) = 0.0f;
+@ end
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+@ if score.uses[own] then
+                const int $(own) = $(own_index);
+@ end
+@ if fused then
+                const bool seen = acc[m][i / 2][2 * r + i % 2] != NEG_INF;
+                const float s_0 = seen ? acc[m][i / 2][2 * r + i % 2] * p.scale : 0.0f;
+@   for t, term in ipairs(score.terms) do
+                float s_$(t);
+                {
+                    const float s = s_$(t - 1);
+                    s_$(t) = $(term.value);
+                }
+@   end
+                const float weight = seen ? ex2(fmaf(s_$(#score.terms), log2_e, $(walk == "q" and "-(i % 2 ? lse_pair.y : lse_pair.x)" or "-lse[m][r]"))) : 0.0f;
+                acc[m][i / 2][2 * r + i % 2] = weight;
+                float g = weight * dp[m][i / 2][2 * r + i % 2];
+@ else
+                float g = dp[m][i / 2][2 * r + i % 2];
+@ end
+@ if guarded then
+                const bool none = g == 0.0f; // then what it is multiplied by need not be finite
+@ end
+@ for t = #score.terms, 1, -1 do
+@   local term = score.terms[t]
+                {
+@   if fused then
+                    const float s = s_$(t - 1);
+@   end
+@   for _, read in ipairs(reads) do
+@     if read.term == t then
+@       local x = is_number(read.derivative) and "g * " .. read.derivative or "none ? 0.0f : g * (" .. read.derivative .. ")"
+                    const float x_$(read.id) = $(x);
+@       if read.kind == "all" then
+                    sums.sum_$(read.id) += x_$(read.id);
+@       elseif read.kind == "runs" then
+                    const i64 at_$(read.id) = $(read.place);
+                    if (at_$(read.id) != sums.at_$(read.id)) {
+                        add_gradient($(read.grad), sums.at_$(read.id), sums.sum_$(read.id));
+                        sums.at_$(read.id) = at_$(read.id);
+                        sums.sum_$(read.id) = 0.0f;
+                    }
+                    sums.sum_$(read.id) += x_$(read.id);
+@       else
+@         if read.kind ~= "walk" then
+                    own_$(read.id)[m][r] += x_$(read.id);
+@         end
+@         if read.kind ~= "own" then
+                    walk_$(read.id) += x_$(read.id);
+@         end
+@         if read.once then
+                    if ($(read.grad).once) {
+                        if (n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < at.seqlen_$(walk) &&
+                            opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4 < at.seqlen_$(own))
+                            $(read.grad).data[$(read.place)] = x_$(read.id);
+                    } else
+@         end
+@         if read.kind == "pairs" then
+                    if (by_$(own)_$(read.id) && by_$(walk)_$(read.id)) add_gradient($(read.grad), $(read.place), x_$(read.id));
+@         end
+@       end
+@     end
+@   end
+@   if term.ds then
+                    g *= $(is_number(term.ds) and term.ds or "(" .. term.ds .. ")");
+@   end
+                }
+@ end
+@ if changes then
+                dp[m][i / 2][2 * r + i % 2] = none ? 0.0f : g;
+@ end
+            }
+@ for _, read in ipairs(of_kind("walk pairs")) do
+        {
+            float sum = walk_$(read.id);
+#pragma unroll
+            for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(full_warp, sum, step);
+@   if score.uses[own] then
+            const int $(own) = at.$(own)_first; // along which the gradient has one element
+@   end
+            if (lane < 4$(read.kind == "pairs" and " && by_" .. walk .. "_" .. read.id .. " && !by_" .. own .. "_" .. read.id or "")) add_gradient($(read.grad), $(read.place), sum);
+        }
+@ end
+    }
+@ for _, read in ipairs(of_kind("own pairs")) do
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int $(own) = $(own_index);
+@   if score.uses[walk] then
+            const int $(walk) = n * $(walk_block); // along which the gradient has one element
+@   end
+            float sum = own_$(read.id)[m][r];
+            sum += __shfl_xor_sync(full_warp, sum, 1);
+            sum += __shfl_xor_sync(full_warp, sum, 2);
+            if (lane % 4 == 0$(read.kind == "pairs" and " && !by_" .. walk .. "_" .. read.id or "")) add_gradient($(read.grad), $(read.place), sum);
+        }
+@ end
+}
+@ if sums then
+
+// What is left in the sums when the CTA is done with a head.
+__device__ __forceinline__ void flush(ArraySums &sums, const Params &p, const Where &at) {
+@   for _, read in ipairs(of_kind("all runs")) do
+@     if read.kind == "runs" then
+    add_gradient($(read.grad), sums.at_$(read.id), sums.sum_$(read.id));
+@     else
+    {
+@       scalars()
+        float sum = sums.sum_$(read.id);
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);
+        if (threadIdx.x % 32 == 0) add_gradient($(read.grad), $(read.place), sum);
+    }
+@     end
+    sums.sum_$(read.id) = 0.0f;
+@   end
+}
+@ end

@@ -1,0 +1,31 @@
+// The share of a row of tiles that this CTA's split takes: as many as the others', the last ones perhaps fewer or none.
+__device__ __forceinline__ TileRange split_range(TileRange tiles, const Params &p, const Where &at) {
+    const int each = quotient(tiles.end - tiles.begin + p.num_splits - 1, p.num_splits, p.splits_inverse);
+    tiles.begin = min(tiles.begin + at.split * each, tiles.end);
+    tiles.end = min(tiles.begin + each, tiles.end);
+    tiles.full_begin = min(max(tiles.full_begin, tiles.begin), tiles.end);
+    tiles.full_end = max(min(tiles.full_end, tiles.end), tiles.full_begin);
+    return tiles;
+}
+
+// O and lse as far as this split's keys go, in float32; sinks enter where splits are combined. A row that saw no key has lse
+// = -inf, and its O is not written.
+__device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
+                                              const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
+    const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
+            const float l = quad_sum(l_i[m][r]), inverse = $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
+            if (q >= at.seqlen_q) continue;
+            const i64 row = at.split * p.partial_rows + lse_start(p, at, at.h) + q;
+@ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
+            if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
+            if (l == 0.0f) continue;
+            float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
+#pragma unroll
+            for (int n = 0; n < head_dim_v / 8; ++n) out[4 * n] = make_float2(o[m][n][2 * r] * inverse, o[m][n][2 * r + 1] * inverse);
+        }
+}
