@@ -3,42 +3,24 @@
 
   backward.py [--dims 64,128,256] [--masks full,causal] [--sizes 512,...,16384] [--dropout 0.1] [--no-deterministic]
 
-Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77. Every shape's gradients are compared with
-float64 first; with dropout, whose masks differ, a shape without it stands in. The deterministic kernels are timed
-too: their cost is their ratio. Results: backward.csv.
+Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77. Gradients are compared with float64 first, of a
+small case of each kind and, without dropout, of every shape. The deterministic kernels are timed too: their cost is
+their ratio. Results: backward.csv.
 """
 import os
 import sys
 
-from contenders import Kernel, Sdpa
-from problems import Oracle, Shape, Tensors
+from contenders import Kernel, Sdpa, variants
+from problems import Shape
 from tables import geomean, grouped, print_tables, ratios
-from timing import admit, arguments, record, run, time_shape
+from timing import arguments, check_small, record, run, time_shape
 
 
 def contenders(torch, library, context, args):
     ours = [Kernel(torch, library, context)]
     if args.deterministic:
         ours.append(Kernel(torch, library, context, "flashkiln-deterministic", " deterministic"))
-    return [Sdpa(torch, b) for b in args.peers] + ours
-
-
-def check_small(torch, args, everyone):
-    """One small case of each head_dim and mask against float64, before anything is timed."""
-    for dim in args.dims:
-        for mask in args.masks:
-            shape = Shape(torch, args, 1000, dim, mask, "bwd", batch=2, heads=4)
-            shape.dropout = 0.0
-            t = Tensors(torch, shape)
-            oracle = Oracle(torch, shape, t)
-            for c in everyone:
-                verdict = admit(torch, shape, t, oracle, c)
-                if verdict:
-                    print(f"checked {shape.label()} {shape.seqlen}: {c.name} errs {verdict[1]:.2f} times eager's",
-                          flush=True)
-                elif c.name.startswith("flashkiln"):
-                    return False
-    return True
+    return [Sdpa(torch, b) for b in args.peers] + ours + variants(torch, library, args)
 
 
 def print_deterministic(rows):
@@ -51,7 +33,7 @@ def print_deterministic(rows):
 
 def body(torch, library, context, args):
     everyone, all_rows = contenders(torch, library, context, args), []
-    if not check_small(torch, args, everyone):
+    if not check_small(torch, args, "bwd", everyone):
         return 1
     for dim in args.dims:
         for mask in args.masks:

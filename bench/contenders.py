@@ -5,6 +5,7 @@ RuntimeError: it is then left out. `writes_lse`: it fills tensors.lse. `limit`: 
 peers may err more than this library, but not as if they computed something else.
 """
 import ctypes
+import os
 
 from problems import MASKS
 
@@ -16,7 +17,8 @@ class Launch:
     dim] of any strides. arrays, grads: {name: tensor}, the problem's arrays and their gradients. More fields by name."""
 
     def __init__(self, torch, library, context, spelling, tensors, arrays=None, grads=None, **fields):
-        self.library, self.problem = library, library.problem(spelling)
+        self.library, self.handle = library, None
+        self.problem = library.problem(spelling)
         self.handle, self.info = library.kernel(context, self.problem)
         a = self.args = library.make("fk_args")
         a.batch, a.seqlen_q, a.num_heads_q = tensors["q"].shape[:3]
@@ -73,6 +75,14 @@ class Kernel:
         sizes = self.library.shape(shape.batch, shape.heads, shape.seqlen)
         self.tiles = self.library.tiles(self.launch.problem, self.launch.info.plan, sizes)
 
+    def keep_mask(self, shape):
+        """What dropout keeps: [batch, heads, seqlen, seqlen], 1 or 0. After prepare."""
+        out = self.torch.empty((shape.batch, shape.heads, shape.seqlen, shape.seqlen), device="cuda",
+                               dtype=self.torch.uint8)
+        handle, args, _, _, stream = self.launch.arguments
+        self.library("fk_keep_mask", handle, args, ctypes.c_void_p(out.data_ptr()), stream)
+        return out
+
     def spelling(self, shape, op):
         return shape.spelling(op)
 
@@ -97,6 +107,12 @@ class Kernel:
                 f"{image.smem_dynamic} B smem, {how}; "
                 f"tiles: {tiles.empty / total:.1%} skipped, {tiles.partial / total:.1%} masked; "
                 f"bound by {plan.bound.decode()}")
+
+
+def variants(torch, library, args):
+    """A contender for each folder of templates: another text, or another choice of tilings (docs/templates.md)."""
+    return [Kernel(torch, library, library.context("cuda:0", args.plan_for, args.cache_dir, folder),
+                   os.path.basename(os.path.normpath(folder))) for folder in args.templates]
 
 
 class Sdpa:

@@ -92,9 +92,10 @@ class Library:
         self("fk_problem_arrays", byref(problem), out, byref(count))
         return [out[i].name.decode() for i in range(count.value)]
 
-    def context(self, device, plan_for=None, cache_dir=None):
+    def context(self, device, plan_for=None, cache_dir=None, template_dir=None):
         options = self.make("fk_context_options", device=device.encode(), plan_for=plan_for and plan_for.encode(),
                             cache_dir=cache_dir and cache_dir.encode())
+        options.planning.template_dir = template_dir and template_dir.encode()
         out = c_void_p()
         self("fk_context_create", byref(options), byref(out))
         return out

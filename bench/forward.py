@@ -10,16 +10,19 @@ padding. Results: forward.csv.
 import os
 import sys
 
-from contenders import Flex, Kernel, Sdpa
+from contenders import Flex, Kernel, Sdpa, variants
 from problems import Shape
 from tables import print_tables
-from timing import arguments, record, run, time_shape
+from timing import arguments, check_small, record, run, time_shape
 
 
 def body(torch, library, context, args):
     ours = Kernel(torch, library, context)
-    contenders = [Sdpa(torch, b) for b in args.peers] + ([Flex(torch)] if args.flex else []) + [ours]
+    contenders = [Sdpa(torch, b) for b in args.peers] + ([Flex(torch)] if args.flex else [])
+    contenders += variants(torch, library, args) + [ours]
     all_rows = []
+    if not check_small(torch, args, "fwd", contenders):
+        return 1
     for dim in args.dims:
         for mask in args.masks:
             for seqlen in args.sizes:

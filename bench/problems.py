@@ -126,20 +126,26 @@ class Tensors(Arrays):
             getattr(self, name).fill_(math.nan)
 
 
+def kept_scale(p):
+    """What kept weights are multiplied by: docs/dropout.md."""
+    dropped = 256 - math.floor(256 * (1 - p) + 0.5)
+    return 256 / (256 - min(max(dropped, 1), 255))
+
+
 class Exact:
     """One head in float64 or as eager does it: o, lse and, for "bwd", dq, dk, dv. `bias`: [batch, heads, seqlen, seqlen],
-    added to the scores."""
+    added to the scores. `keep`: 1 or 0, of the same shape: what dropout keeps."""
 
-    def __init__(self, torch, shape, t, b, h, exact, bias=None):
+    def __init__(self, torch, shape, t, b, h, exact, bias=None, keep=None):
         self.torch, self.shape, self.t, self.b, self.exact = torch, shape, t, b, exact
         self.kind = torch.float64 if exact else t.q.dtype
         self.wide = torch.float64 if exact else torch.float32
-        self.bias = None if bias is None else bias[b, h]
+        self.bias, self.keep = (None if x is None else x[b, h] for x in (bias, keep))
         self.q, self.k, self.v = (x[b, :, h].to(self.kind) for x in (t.q, t.k, t.v))
         o, lse = [], []
         for r in range(0, shape.seqlen, STEP):
             s = self.scores(r)
-            o.append((self.softmax(s).to(self.kind) @ self.v).double())
+            o.append((self.dropped(self.softmax(s), r).to(self.kind) @ self.v).double())
             lse.append(torch.logsumexp(s.double(), -1))
         self.o, self.lse = torch.cat(o), torch.cat(lse)
         if shape.op == "bwd":
@@ -159,17 +165,20 @@ class Exact:
     def softmax(self, s):
         return self.torch.softmax(s, -1, dtype=self.wide).nan_to_num(0.0)
 
+    def dropped(self, x, r):
+        return x if self.keep is None else x * self.keep[r:r + STEP].to(x.dtype) * kept_scale(self.shape.dropout)
+
     def backward(self, dout):
         torch = self.torch
         dq = []
         dk, dv = (torch.zeros_like(x, dtype=self.wide) for x in (self.k, self.v))
         for r in range(0, self.shape.seqlen, STEP):
             p, rows = self.softmax(self.scores(r)), dout[r:r + STEP]
-            dp = rows @ self.v.T
+            dp = self.dropped(rows @ self.v.T, r)
             delta = (rows.to(self.wide) * self.o[r:r + STEP].to(self.kind).to(self.wide)).sum(-1, keepdim=True)
             ds = (p.to(self.kind).to(self.wide) * (dp.to(self.wide) - delta)).to(self.kind)
             dq.append((ds @ self.k).double() * self.shape.scale)
-            dv += (p.to(self.kind).T @ rows).to(self.wide)
+            dv += (self.dropped(p, r).to(self.kind).T @ rows).to(self.wide)
             dk += (ds.T @ self.q[r:r + STEP]).to(self.wide)
         # As a framework leaves them: rounded.
         self.dq = torch.cat(dq).to(self.kind).double()
@@ -180,11 +189,11 @@ class Exact:
 class Oracle:
     """Errors against float64 on the first and last head; the rest is only checked for NaN."""
 
-    def __init__(self, torch, shape, t, bias=None):
+    def __init__(self, torch, shape, t, bias=None, keep=None):
         self.torch, self.shape, self.t = torch, shape, t
         self.heads = sorted({(0, 0), (shape.batch - 1, shape.heads - 1)})
-        self.exact = {bh: Exact(torch, shape, t, *bh, True, bias) for bh in self.heads}
-        eager = {bh: Exact(torch, shape, t, *bh, False, bias) for bh in self.heads}
+        self.exact = {bh: Exact(torch, shape, t, *bh, True, bias, keep) for bh in self.heads}
+        eager = {bh: Exact(torch, shape, t, *bh, False, bias, keep) for bh in self.heads}
         self.eager = {n: max((getattr(eager[bh], n) - getattr(x, n)).abs().max().item()
                              for bh, x in self.exact.items()) for n in t.outputs(shape.op)}
 

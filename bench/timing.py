@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 
-from problems import Oracle, Tensors
+from problems import Oracle, Shape, Tensors
 
 
 class Fault(Exception):
@@ -53,6 +53,30 @@ def admit(torch, shape, t, oracle, contender):
         print(f"  {contender.name}: WRONG: {complaint}")
         return None
     return error, ratio
+
+
+def check_small(torch, args, op, contenders):
+    """One small case of each head_dim and mask against float64. With dropout only this library's: only it tells what it
+    keeps. False: it has a wrong result, or none."""
+    for dim in args.dims:
+        for mask in args.masks:
+            shape = Shape(torch, args, 1000, dim, mask, op, batch=2, heads=4)
+            t = Tensors(torch, shape)
+            oracle = None if shape.dropout else Oracle(torch, shape, t)
+            for c in contenders:
+                ours = hasattr(c, "keep_mask")
+                if shape.dropout:
+                    if not ours:
+                        continue
+                    c.prepare(shape, t)
+                    oracle = Oracle(torch, shape, t, keep=c.keep_mask(shape))
+                verdict = admit(torch, shape, t, oracle, c)
+                if verdict:
+                    print(f"checked {shape.label()} {shape.seqlen}: {c.name} errs {verdict[1]:.2f} times eager's",
+                          flush=True)
+                elif ours:
+                    return False
+    return True
 
 
 def round_robin(torch, contenders, rounds, launches, warm_ms=300):
@@ -107,7 +131,7 @@ def stamp(torch):
 
 
 def time_shape(torch, shape, contenders, args, tensors=None, bias=None):
-    """Checks, times and prints one shape; returns CSV rows. With dropout nothing is compared: keep masks differ."""
+    """Checks, times and prints one shape; returns CSV rows. With dropout nothing is compared, see check_small."""
     t = tensors or Tensors(torch, shape)
     oracle = None if shape.dropout else Oracle(torch, shape, t, bias)
     admitted, errors = [], {}
@@ -176,6 +200,8 @@ def arguments(description, dims="64,128", sizes="512,1024,2048,4096,8192,16384",
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--launches", type=int, default=5, help="timed launches of a contender in a round")
     parser.add_argument("--peers", default=peers, type=words, help="SDPA backends")
+    parser.add_argument("--templates", type=words, default=[],
+                        help="folders of templates (docs/templates.md), each a contender of its own")
     parser.add_argument("--plan-for", help="another GPU's plan, through PTX")
     parser.add_argument("--cache-dir")
     parser.add_argument("--quick", action="store_true", help="two sizes, one head_dim, few launches: below 40 s")

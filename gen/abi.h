@@ -56,6 +56,10 @@
     X(int32_t, int, total_q)        /* packed: rows of q; lse is [num_heads_q, total_q] */                             \
     X(int32_t, int, group_heads)    /* packed: heads that share L2 */                                                  \
     X(uint32_t, u32, group_inverse) /* floor(2^32 / group_heads), at most 2^32 - 1 */                                  \
+    X(int32_t, int, row_heads) /* query heads of a kv head that share a tile's rows; 1: none do */                     \
+    X(uint32_t, u32, row_heads_inverse) /* floor(2^32 / row_heads), at most 2^32 - 1 */                                \
+    X(int32_t, int, own_heads)           /* num_heads_q / row_heads */                                                 \
+    X(uint32_t, u32, own_heads_inverse)                                                                                \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
     X(int32_t, int, page_size)                                                                                         \

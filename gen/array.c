@@ -146,6 +146,16 @@ bool fk_array_list_reads(const fk_array_list *list, const fk_expr *e) {
     return false;
 }
 
+bool fk_array_list_reads_along(const fk_array_list *list, const fk_expr *e, int dim) {
+    for (int i = 0; i < list->count; ++i) {
+        if (!fk_expr_uses(e, list->decl[i].name)) continue;
+        for (int d = 0; d < list->decl[i].rank; ++d) {
+            if (list->decl[i].dim[d] == dim && !(list->clamp[i] >> d & 1)) return true;
+        }
+    }
+    return false;
+}
+
 void fk_array_list_note(fk_array_list *list, const fk_expr *e) {
     enum { MOST = 32 };
     const fk_expr *read[MOST];

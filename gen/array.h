@@ -32,6 +32,8 @@ void fk_array_list_note(fk_array_list *list, const fk_expr *e);
 
 /** Does e read any of them? */
 bool fk_array_list_reads(const fk_array_list *list, const fk_expr *e);
+/** Does e read one whose dimension `dim` (fk_dim) is not clamped, so that its variable must stay inside? */
+bool fk_array_list_reads_along(const fk_array_list *list, const fk_expr *e, int dim);
 
 bool fk_is_identifier(const char *text);
 

@@ -157,6 +157,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_table_set_bool(L, "seqused_k", p->seqused_k);
     fk_table_set_bool(L, "deterministic", p->deterministic);
     fk_table_set_bool(L, "split", p->split);
+    fk_table_set_bool(L, "joins_heads", fk_problem_joins_heads(p));
     fk_table_set_bool(L, "paged", p->paged);
     fk_table_set_text(L, "spelling", spelling);
     fk_lua_seal(L, "problem", NULL);
@@ -264,6 +265,8 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     set_texts(L, "lower_at", texts->lower_at);
     fk_table_set_int(L, "q_order", q_order);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
+    fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),
+                            mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_K));
     lua_newtable(L);
     for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i) {
         const char *name = fk_mask_symbols[i].name;

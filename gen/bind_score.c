@@ -104,6 +104,13 @@ static bool uses(const fk_score_term *term, int count, const char *name) {
     return false;
 }
 
+static bool reads_along(const fk_problem_terms *terms, int dim) {
+    bool along = false;
+    for (int i = 0; i < terms->score.num_terms; ++i)
+        along = along || fk_array_list_reads_along(&terms->arrays, terms->score.term[i].value, dim);
+    return along;
+}
+
 /* Does the way back need the scores, or is it the same for all of them? */
 static bool derivatives_use_s(const fk_problem_score *score) {
     for (int i = 0; i < score->num_terms; ++i) {
@@ -124,6 +131,14 @@ static void push_uses(lua_State *L, const fk_score_term *term, int count) {
     fk_lua_seal(L, "score.uses", NULL);
 }
 
+void fk_bind_set_reads_along(lua_State *L, bool q, bool k) {
+    lua_newtable(L);
+    fk_table_set_bool(L, "q", q);
+    fk_table_set_bool(L, "k", k);
+    fk_lua_seal(L, "reads_along", NULL);
+    lua_setfield(L, -2, "reads_along");
+}
+
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts) {
     const fk_problem_score *score = &terms->score;
     char *const *text = texts->text;
@@ -133,10 +148,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "terms");
     push_terms(L, terms, score->sink, score->num_sinks, &text);
     lua_setfield(L, -2, "sinks");
-    bool reads = false;
-    for (int i = 0; i < score->num_terms; ++i)
-        reads = reads || fk_array_list_reads(&terms->arrays, score->term[i].value);
-    fk_table_set_bool(L, "reads", reads);
+    fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
     fk_table_set_bool(L, "grads", score->grad != 0);
     push_uses(L, score->term, score->num_terms);

@@ -80,9 +80,10 @@ typedef struct fk_expr_env {
     size_t count;
     double (*read)(void *user, const char *array, const int64_t *index, int rank);
     void *user;
+    bool single; /* round each float to float32 */
 } fk_expr_env;
 /** A bool is 0 or 1. Defined for every input: x / 0, x % 0 and shifts by a count outside 0..31 are 0; popcount counts
- *  the low 32 bits; a name that `env` lacks is 0. Floats are doubles here. */
+ *  the low 32 bits; a name that `env` lacks is 0. Floats are doubles here, unless env->single. */
 double fk_expr_eval(const fk_expr *e, const fk_expr_env *env);
 
 typedef struct fk_interval {

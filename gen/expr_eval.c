@@ -124,7 +124,7 @@ static int64_t eval_int(const fk_expr *e, const fk_expr_env *env) {
     }
 }
 
-static double eval_float(const fk_expr *e, const fk_expr_env *env) {
+static double float_operator(const fk_expr *e, const fk_expr_env *env) {
     const fk_expr *a = e->arg[0], *b = e->arg[1];
     switch (e->op) {
     case OP_FLOAT:
@@ -160,6 +160,11 @@ static double eval_float(const fk_expr *e, const fk_expr_env *env) {
     default: /* OP_TANH */
         return tanh(eval_float(a, env));
     }
+}
+
+static double eval_float(const fk_expr *e, const fk_expr_env *env) {
+    const double value = float_operator(e, env);
+    return env->single ? (double)(float)value : value;
 }
 
 double fk_expr_eval(const fk_expr *e, const fk_expr_env *env) {

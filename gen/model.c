@@ -16,14 +16,20 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Instructions (lanes) of one score: multiply-add, max, ex2, sum, half a conversion, and the row's share. */
-static const double SOFTMAX_LANES = 5.0;
+/* Instructions (lanes) of one score: multiply-add, max, ex2, sum, half a conversion, and the row's share; and what
+ * dropout adds (docs/dropout.md). */
+static const double SOFTMAX_LANES = 5.0, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select. */
 static const double MASK_LANES = 4.0;
 /* Instructions around one 16-byte copy: address and copy; without asynchronous copies also load, store and wait. */
 static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
 /* Clocks of a CTA that no other work of its own hides: start, Q, the first tile's latency, the epilogue. */
 static const double CTA_CLOCKS = 2500.0;
+/* Bytes of Q and O that an SM moves in a clock while that start and epilogue last. */
+static const double EDGE_RATE = 32.0;
+/* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted to
+ * d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
+static const double ALONE = 0.15;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
@@ -38,22 +44,28 @@ static int staged_chunks(int block_n, int columns, int threads) {
     return (block_n + rows_at_a_time - 1) / rows_at_a_time;
 }
 
-/* Every term is what the kernel declares, but the last: what ptxas (CUDA 13.0) keeps besides, fitted between tilings
- * that just fit 255 registers and tilings that just spill, on sm_75 and sm_80. */
+/* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings that
+ * just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     if (p->op == FK_BACKWARD)
-        return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(tile, layout, arch);
+        return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
     const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
-    const int acc_o = rows * layout->dv_pad / 32;                         /* fp32 accumulator of O */
+    const bool whole_panels = layout->d_pad % 64 == 0 && layout->dv_pad % 64 == 0; /* addresses differ by constants */
+    const int acc_o = rows * layout->dv_pad / 32;                                  /* fp32 accumulator of O */
     const int acc_s = rows * tile->block_n / 32;                          /* fp32 scores, which become P in place */
     const int q = tile->q_in_regs ? rows * layout->d_pad / 64 : rows / 4; /* Q fragments: all, or one step's */
     const int operand = 4;                                                /* one ldmatrix of K or V */
     const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
-    const int staged = arch->async_copy ? 0 : 4 * staged_chunks(tile->block_n, widest, threads);
-    const int fixed = 32;                        /* addresses, loop counters, bounds of the mask, scale */
-    const int ahead = arch->async_copy ? 6 : 56; /* operands and addresses made ahead of their use */
-    return acc_o + acc_s + q + operand + stats + staged + fixed + ahead;
+    const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
+    const int declared = acc_o + acc_s + q + operand + stats + fixed;
+    if (!arch->async_copy) /* staged tiles with their addresses; operands made ahead of their use */
+        return declared + 7 * staged_chunks(tile->block_n, widest, threads) + (whole_panels ? 46 : 54);
+    int ahead = 6;
+    if (acc_s >= 128) ahead += 12;
+    if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
+    if (tile->ctas * threads > 256 && arch->sm < 90) ahead += 8; /* sm_80's ptxas packs fewer than 255 less tightly */
+    return declared + ahead;
 }
 
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch) {
@@ -79,7 +91,7 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
     const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
-    const double softmax_issue = scores * (SOFTMAX_LANES + MASK_LANES * partial_share) / device->issue_rate;
+    const double softmax_issue = scores * (SOFTMAX_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
@@ -89,6 +101,8 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     };
     cost.serial = fmax(fmax(cost.tensor, cost.smem), gemm_issue) + fmax(cost.exp, softmax_issue) +
                   BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
+    cost.alone = plan->ctas_per_sm == 1 ? ALONE : 0;
+    cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
     return cost;
 }
 
@@ -104,8 +118,8 @@ static double makespan(const fk_device_info *device, const fk_plan_info *plan, c
                        const fk_tile_totals *tiles, double num_ctas) {
     const double sms = device->num_sms;
     const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas / sms));
-    const double clocks = visit_clocks(cost, resident * plan->warps / 4.0);
-    const double cta = CTA_CLOCKS / resident; /* the other residents work meanwhile */
+    const double clocks = (1 + cost->alone) * visit_clocks(cost, resident * plan->warps / 4.0);
+    const double cta = (CTA_CLOCKS + cost->edge) / resident; /* the other residents work meanwhile */
     const double waves = num_ctas / (sms * resident);
     const double busy = num_ctas / sms * (tiles->mean_visited * clocks + cta);
     const double idle = (ceil(waves) - waves) * resident * (tiles->min_visited * clocks + cta);
@@ -150,16 +164,18 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const fk_visit_cost cost = walks_q   ? fk_backward_visit(p, device, arch, layout, plan, partial)
                                : forward ? forward_visit(p, device, arch, layout, plan, partial)
                                          : fk_dq_visit(p, device, arch, layout, plan, partial);
+    fk_tile_totals walks = *tiles;
+    fk_split_model split = {.share = 1};
+    if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
-    const double all = visits * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
+    const double all = visits * split.share * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
     plan->tensor_us = all * cost.tensor;
     plan->exp_us = all * cost.exp;
     plan->issue_us = all * cost.issue;
     plan->smem_us = all * cost.smem;
     plan->l2_us = all * cost.l2;
     double bytes = 0, around_bytes = 0;
-    fk_tile_totals walks = *tiles;
     if (walks_q) { /* a CTA walks once for each query head of its group */
         const double group = (double)shape->num_heads_q / (double)shape->num_heads_kv;
         walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
@@ -168,13 +184,12 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         bytes = forward ? forward_hbm_bytes(p, device, shape, plan, tiles)
                         : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
-    fk_split_model split = {0, 0, 0};
-    if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
     around_bytes += split.combine_bytes;
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
-    const double clocks = makespan(device, plan, &cost, &walks, owners * (double)walks.num_ctas);
+    const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
+    const double clocks = makespan(device, plan, &cost, &walks, num_ctas);
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     plan->model_us = fmax(clocks_us, hbm_us) + around_bytes * us_per_byte;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;

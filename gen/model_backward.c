@@ -11,8 +11,9 @@
 
 #include <math.h>
 
-/* Instructions (lanes) of one pair: P is a multiply-add and ex2, dS a product, half a conversion and half a store. */
-static const double PAIR_LANES = 4.5;
+/* Instructions (lanes) of one pair: P is a multiply-add and ex2, dS a product, half a conversion and half a store;
+ * and what dropout adds (docs/dropout.md). */
+static const double PAIR_LANES = 4.5, DROPOUT_LANES = 5.5;
 static const double MASK_LANES = 4.0;
 static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
 static const double BARRIER_CLOCKS = 200.0; /* as in model.c; two for a visit, three with a single stage */
@@ -67,7 +68,7 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double add_lanes = add_bytes / (arch->vector_add ? 16.0 : 4.0);
     const double gemm_issue = (gemm_lanes + copy_lanes + add_lanes) / device->issue_rate;
-    const double pair_issue = pairs * (PAIR_LANES + MASK_LANES * partial_share) / device->issue_rate;
+    const double pair_issue = pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = pairs / device->exp_rate,

@@ -1,26 +1,31 @@
-/* The cost model of the backward pass's kernel of dq, where it has one: a CTA owns a tile of queries and walks over tiles
- * of keys, as in the forward pass. One visit, in the units of model.c:
- *     tensor   three products: 2 block_m block_n (2 d_pad + dv_pad) / mma_flops
- *     exp      block_m block_n / exp_rate
- *     smem     every warp reads all of K twice and of V once, and its own rows of Q and dO
- * Nothing is added in global memory. */
+/* The cost model of the backward pass's kernel of dq, where it has one: a CTA owns a tile of queries and walks over
+ * tiles of keys, as in the forward pass. One visit, in the units of model.c: tensor   three products: 2 block_m block_n
+ * (2 d_pad + dv_pad) / mma_flops exp      block_m block_n / exp_rate smem     every warp reads all of K twice and of V
+ * once, and its own rows of Q and dO Nothing is added in global memory. */
 #include "plan.h"
 
 #include <math.h>
 
-/* Instructions (lanes) of one pair: P is a multiply-add and ex2, dS a product, half a conversion, dP's start. */
-static const double PAIR_LANES = 4.5;
+/* Instructions (lanes) of one pair: P is a multiply-add and ex2, dS a product, half a conversion, dP's start; and what
+ * dropout adds. */
+static const double PAIR_LANES = 4.5, DROPOUT_LANES = 4.5;
 static const double MASK_LANES = 4.0;
 static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
 static const double BARRIER_CLOCKS = 200.0; /* as in model.c; one for a visit, two with a single stage */
 static const double L2_SHARE = 0.5;
 
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides, fitted as in model.c. */
-int fk_dq_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+int fk_dq_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     const int rows = tile->block_m / tile->warps;
     const int acc_dq = rows * layout->d_pad / 32, acc_s = 2 * rows * tile->block_n / 32; /* S and dP */
     const int operands = rows / 4 + 4, stats = rows / 8 * 2;
-    return acc_dq + acc_s + operands + stats + (arch->async_copy ? 36 : 44);
+    const int features = (p->num_scores ? 16 : 0) + (p->dropout ? 12 : 0) + (p->packed || p->seqused_k ? 8 : 0);
+    /* Operands split in two; where the loop over a row is unrolled far, those of several steps. */
+    const bool unrolled = layout->d_pad > 64 || layout->d_pad % 32 || layout->dv_pad > 64 || layout->dv_pad % 32;
+    const int tf32 = p->dtype == FK_FP32 ? 45 + (unrolled ? tile->block_n : 0) : 0;
+    const int sum = acc_dq + acc_s + operands + stats + features + tf32 + (arch->async_copy ? 36 : 44);
+    return rows == 16 && tile->block_n == 16 && sum > 255 ? 255
+                                                          : sum; /* there is nothing smaller: better spills than none */
 }
 
 fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
@@ -34,7 +39,8 @@ fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, con
     const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, plan->warps * k_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
-    const double pair_issue = pairs * (PAIR_LANES + MASK_LANES * partial_share) / device->issue_rate;
+    const double pair_issue =
+        pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = pairs / device->exp_rate,
@@ -46,8 +52,8 @@ fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, con
     return cost;
 }
 
-/* Q, dO, dQ and the row statistics pass once. K and V pass once if the heads that run at a time fit L2, else once for each
- * wave over them, and never more than once for each visit. */
+/* Q, dO, dQ and the row statistics pass once. K and V pass once if the heads that run at a time fit L2, else once for
+ * each wave over them, and never more than once for each visit. */
 double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
                        const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;

@@ -12,12 +12,16 @@ static const double COMBINE_US = 2.5;
 /* Share of what runs beside the longest of computing, loading and waiting that adds to it. */
 static const double NOT_HIDDEN = 0.15;
 
-int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t seqlen_q,
+int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv) {
+    return fk_problem_joins_heads(p) && seqlen_q < plan->block_m ? heads_per_kv : 1;
+}
+
+int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t rows,
                     int64_t k_tiles) {
     const int64_t slots = num_sms * plan->ctas_per_sm;
-    const int64_t rows = seqlen_q < plan->block_m ? seqlen_q : plan->block_m;
+    const int64_t tile_rows = rows < plan->block_m ? rows : plan->block_m;
     const double tile_bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);
-    const double o_visits = 8.0 * (double)(rows * p->head_dim_v) / tile_bytes; /* written and read, in float32 */
+    const double o_visits = 8.0 * (double)(tile_rows * p->head_dim_v) / tile_bytes; /* written and read, in float32 */
     const int most = k_tiles < FK_MAX_SPLITS ? (int)k_tiles : FK_MAX_SPLITS;
     double shortest = (double)((num_ctas + slots - 1) / slots) * ((double)k_tiles + CTA_VISITS);
     int best = 1;
@@ -35,21 +39,22 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
 void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
                     fk_tile_totals *walks, fk_split_model *out) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
-    const double num_ctas = heads * (double)walks->num_ctas;
-    const double counted = fmin(num_ctas, 0x1p40); /* an int64, whatever the shape */
-    const int splits = fk_split_choose(p, plan, device->num_sms, (int64_t)counted, shape->seqlen_q,
+    const int64_t row_heads = fk_row_heads(p, plan, shape->seqlen_q, shape->num_heads_q / shape->num_heads_kv);
+    const int64_t rows = shape->seqlen_q * row_heads; /* joined heads: seqlen_q < block_m <= 4096 */
+    const double tiles = row_heads == 1 ? (double)walks->num_ctas : ceil((double)rows / plan->block_m);
+    const double num_ctas = heads / (double)row_heads * tiles;
+    const int splits = fk_split_choose(p, plan, device->num_sms, (int64_t)fmin(num_ctas, 0x1p40), rows,
                                        (int64_t)ceil(walks->max_visited));
-    walks->num_ctas *= splits;
     walks->min_visited /= splits;
     walks->mean_visited /= splits;
     walks->max_visited = ceil(walks->max_visited / splits);
-    *out = (fk_split_model){0, 0, 0};
-    if (splits > 1) {
+    *out = (fk_split_model){.num_ctas = num_ctas * splits, .share = num_ctas / (heads * (double)walks->num_ctas)};
+    if (splits > 1 || row_heads > 1) {
         out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);
         out->combine_us = COMBINE_US;
     }
-    const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas * splits / device->num_sms));
-    const double visits = num_ctas * splits * walks->mean_visited / (device->num_sms * resident);
+    const double resident = fmin(plan->ctas_per_sm, ceil(out->num_ctas / device->num_sms));
+    const double visits = out->num_ctas * walks->mean_visited / (device->num_sms * resident);
     out->latency_us = visits * MEMORY_NS * 1e-3 * (plan->stages == 1 ? 2 : 1);
 }
 

@@ -53,11 +53,14 @@ void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq);
 typedef struct fk_visit_cost {
     double tensor, exp, issue, smem, l2;
     double serial; /* of one warp alone */
+    double alone;  /* share that one CTA without neighbours takes longer */
+    double edge;   /* clocks of a CTA for what it reads first and writes last */
 } fk_visit_cost;
 
 /* ---- model_split.c: the forward pass of a problem with `split` ---- */
 
 typedef struct fk_split_model {
+    double num_ctas, share;           /* of the main kernel; and of its visits, of those of tiles of one head each */
     double combine_bytes, combine_us; /* of the second kernel and its launch; 0 with one split */
     double latency_us;                /* a CTA waits for one tile at a time (with one stage, for K and V) */
 } fk_split_model;
@@ -79,7 +82,7 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
 
 /* ---- model_dq.c: the same for its kernel of dq ---- */
 
-int fk_dq_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
+int fk_dq_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
 fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                           const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
 double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,

@@ -408,7 +408,8 @@ typedef struct fk_array_grad {
  *  emulator), 16-byte aligned, and strides multiples of 8 (fp32: 4), so that 16-byte copies are possible. lse: float32 [batch,
  *  num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o and lse,
  *  and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the ends of
- *  a tensor. */
+ *  a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k, num_heads_kv, .]; lse:
+ *  [num_heads_q, total_q]; seqlens are the longest there may be, and batch strides are not looked at. */
 typedef struct fk_args {
     size_t struct_size;
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
@@ -432,8 +433,8 @@ typedef struct fk_args {
      *  that the replays of a captured graph can differ; null: the two above. Aligned to 8 bytes. */
     const uint64_t *dropout_state;
     /** Packed: where sequences begin; device pointers (host pointers on the emulator) to batch + 1 numbers that never
-     *  decrease, from at least 0 to at most total_q and total_k. Sequence b has queries cu_seqlens_q[b] to
-     *  cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. */
+     *  decrease, from at least 0 to at most total_q and total_k, by at most seqlen_q and seqlen_k. Sequence b has queries
+     *  cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. On a GPU this is trusted. */
     const int32_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
     const int32_t *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
@@ -454,8 +455,9 @@ typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
  *  @return FK_BAD_PROBLEM */
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
-/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for forward kernels, and for
- *  sizes that fk_execute refuses. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
+/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for forward kernels without
+ *  `split`, and for sizes that fk_execute refuses. `split`: 4 bytes for each element of o and lse, times the splits, or 0
+ *  where one split needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
  *  more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
@@ -502,13 +504,14 @@ typedef enum fk_reference_kind {
 
 /** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to an element, and
  * any strides from 0; args->o and args->lse are not used. o: contiguous [batch, num_heads_q, seqlen_q, head_dim_v];
- * lse: [batch, num_heads_q, seqlen_q], natural log. Either may be null. Masks are those that fk_problem_parse knows,
+ * lse: [batch, num_heads_q, seqlen_q], natural log; packed: [num_heads_q, total_q, ...], of which rows of no sequence are
+ * left as they are. Either may be null. Masks are those that fk_problem_parse knows,
  * whatever template_dir the kernel had. A row that sees no key: o = 0, lse = -inf.
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT as fk_execute */
 FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o,
                               double *lse);
-/** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim];
- * any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o
+/** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim],
+ * packed [heads, total, dim]; any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o
  * if that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
 FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
                                        double *dq, double *dk, double *dv);

@@ -1,6 +1,6 @@
 /* Gradients of declared arrays in a launch. Kernels add to them from many places: in float32, without an order, or, if
- * the problem is deterministic, as integers that hold the sum exactly, in the workspace. What a single pair of query and
- * key writes is stored. */
+ * the problem is deterministic, as integers that hold the sum exactly, in the workspace. What a single pair of query
+ * and key writes is stored. */
 #include "object.h"
 
 #include <string.h>
@@ -34,15 +34,16 @@ fk_status fk_array_grad_check(const fk_array_list *arrays, int index, const fk_a
         return fk_fail(err, FK_BAD_ARGUMENT, "array_grad[%d] (%s) is at %p; it must be aligned to 4 bytes", index, name,
                        (void *)grad->data);
     if (!extent_of(arrays, index, args, &extent, &d))
-        return fk_fail(err, FK_BAD_ARGUMENT,
-                       "array_grad[%d].stride[%d] (%s) is %lld for %lld entries; it must be at least 0, and an array may "
-                       "span 2^60 elements",
-                       index, d, name, (long long)grad->stride[d], (long long)fk_array_size(arrays, index, args, d));
+        return fk_fail(
+            err, FK_BAD_ARGUMENT,
+            "array_grad[%d].stride[%d] (%s) is %lld for %lld entries; it must be at least 0, and an array may "
+            "span 2^60 elements",
+            index, d, name, (long long)grad->stride[d], (long long)fk_array_size(arrays, index, args, d));
     *begin = (uintptr_t)grad->data;
     if (__builtin_add_overflow(*begin, (uintptr_t)extent * 4, end))
         return fk_fail(err, FK_BAD_ARGUMENT,
-                       "array_grad[%d] (%s) at %p spans %lld elements; it must end within the address space", index, name,
-                       (void *)grad->data, (long long)extent);
+                       "array_grad[%d] (%s) at %p spans %lld elements; it must end within the address space", index,
+                       name, (void *)grad->data, (long long)extent);
     return FK_OK;
 }
 

@@ -322,6 +322,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (status) return status;
 
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv, row_heads = fk_row_heads(p, &kernel->info.plan, a->seqlen_q, ratio);
     const double scale = fk_args_scale(p, a);
     const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
     const int64_t group_heads = p->packed ? fk_packed_group(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
@@ -360,6 +361,10 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk
         .group_inverse = fk_inverse(group_heads),
         .heads_inverse = fk_inverse(a->num_heads_q),
         .partial_rows = splits.rows,
+        .row_heads = (int32_t)row_heads,
+        .row_heads_inverse = fk_inverse(row_heads),
+        .own_heads = (int32_t)(a->num_heads_q / row_heads),
+        .own_heads_inverse = fk_inverse(a->num_heads_q / row_heads),
         .num_splits = splits.num_splits,
         .splits_inverse = fk_inverse(splits.num_splits),
         .page_table = p->paged ? a->page_table : NULL,

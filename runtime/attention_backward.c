@@ -127,10 +127,16 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     parts part;
     fk_status status = fk_args_check(&kernel->problem, &kernel->arrays, a, true, workspace, err);
     if (status) return status;
-    if (!lay_out(kernel, a, &part))
+    const bool fits = lay_out(kernel, a, &part);
+    if (!fits && part.q_padded > INT32_MAX)
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "total_q is %lld and batch is %lld, which makes %lld rows in whole tiles of %d; the limit is %d",
+                       (long long)a->total_q, (long long)a->batch, (long long)part.q_padded,
+                       kernel->info.plan.block_m, INT32_MAX);
+    if (!fits)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "
-                       "have 2^60 bytes, and 2^31 - 1 rows of a head",
+                       "have 2^60 bytes",
                        (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q);
     status = fk_workspace_check(workspace, part.bytes, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)

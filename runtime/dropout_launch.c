@@ -50,9 +50,9 @@ static fk_status check_mask(const fk_problem *p, const fk_args *a, fk_error *err
     if (!status) status = fk_dropout_check(p, a, err);
     if (!status && (__builtin_mul_overflow(a->batch * a->num_heads_q * a->seqlen_q, a->seqlen_k, &elements) ||
                     elements > (int64_t)1 << 60))
-        status = fk_fail(err, FK_BAD_ARGUMENT, "the mask has %lld x %lld x %lld x %lld elements; it may have 2^60",
-                         (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q,
-                         (long long)a->seqlen_k);
+        status =
+            fk_fail(err, FK_BAD_ARGUMENT, "the mask has %lld x %lld x %lld x %lld elements; it may have 2^60",
+                    (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q, (long long)a->seqlen_k);
     return status;
 }
 

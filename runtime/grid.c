@@ -10,9 +10,8 @@ static int64_t fitting_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t element_bytes = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
     /* Backward walks over q and dout of a kv head's query heads, with two floats a row, and adds to dq's sum. */
-    const int64_t walked_bytes = p->op == FK_BACKWARD
-                                     ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio
-                                     : a->seqlen_k * element_bytes;
+    const int64_t walked_bytes = p->op == FK_BACKWARD ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio
+                                                      : a->seqlen_k * element_bytes;
     const int64_t fitting = kernel->l2_bytes / 2 / walked_bytes;
     return fitting < 1 ? 1 : fitting;
 }
@@ -34,7 +33,8 @@ static int64_t own_queries(const fk_kernel *kernel) {
 /* x: the heads of a group; y: own tiles, of keys in backward; z: groups, and within each the splits. */
 static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out, fk_error *err) {
     const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
-    const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q;
+    const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
+    const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q * row_heads;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
     const int64_t num_tiles = (own + block - 1) / block, group = group_kv_heads(kernel, a, kv_heads);
     if (num_tiles > MAX_GRID_YZ)
@@ -42,7 +42,7 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
                        "seqlen_%c is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
                        own_keys ? 'k' : 'q', (long long)own, own_keys ? "key" : "query", (long long)block,
                        (long long)(MAX_GRID_YZ * block));
-    out->x = (uint32_t)(group * (own_keys ? 1 : ratio));
+    out->x = (uint32_t)(group * (own_keys ? 1 : ratio / row_heads));
     out->y = (uint32_t)num_tiles;
     out->z = (uint32_t)((kv_heads + group - 1) / group * fk_num_splits(kernel, a));
     return FK_OK;
@@ -64,11 +64,11 @@ static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, boo
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
     const int64_t tiles = fk_packed_tiles(total, a->batch, block);
     if (tiles > INT32_MAX / (group * heads))
-        return fk_fail(err, FK_BAD_ARGUMENT,
-                       "total_%c is %lld and batch is %lld, which makes %lld tiles for each of %lld heads; a grid has at "
-                       "most 2^31 - 1",
-                       own_keys ? 'k' : 'q', (long long)total, (long long)a->batch, (long long)tiles,
-                       (long long)(group * heads));
+        return fk_fail(
+            err, FK_BAD_ARGUMENT,
+            "total_%c is %lld and batch is %lld, which makes %lld tiles for each of %lld heads; a grid has at "
+            "most 2^31 - 1",
+            own_keys ? 'k' : 'q', (long long)total, (long long)a->batch, (long long)tiles, (long long)(group * heads));
     out->x = (uint32_t)(tiles * group * heads);
     out->y = (uint32_t)((a->num_heads_kv + group - 1) / group);
     out->z = (uint32_t)fk_num_splits(kernel, a);
@@ -88,7 +88,7 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     if (rows > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT, "total_q + batch is %lld; with split the limit is %d", (long long)rows,
                        INT32_MAX);
-    *out = make_row_grid(heads, fk_num_splits(kernel, a) > 1 ? rows : 0);
+    *out = make_row_grid(heads, fk_combines(kernel, a) ? rows : 0);
     return FK_OK;
 }
 
@@ -106,8 +106,7 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     const int64_t chunks = (a->seqlen_q + 15) / 16 * 16 * (kernel->problem.head_dim / 8); /* an int in the kernel */
     switch (kind) {
     case FK_GRID_TILES:
-        return packed ? make_packed_grid(kernel, a, own_keys, out, err)
-                      : make_tile_grid(kernel, a, own_keys, out, err);
+        return packed ? make_packed_grid(kernel, a, own_keys, out, err) : make_tile_grid(kernel, a, own_keys, out, err);
     case FK_GRID_DQ_TILES:
         return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
     case FK_GRID_ROWS:

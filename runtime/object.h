@@ -223,10 +223,12 @@ fk_key_place fk_key_at(const fk_problem *canonical, const fk_args *args, int64_t
 fk_status fk_splits_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
 /** 1 without `split`; else args' own number, or the one that fills the GPU. */
 int fk_num_splits(const fk_kernel *kernel, const fk_args *args);
+/** Whether results pass through the combine kernel: those of several splits, and of several heads in a tile. */
+bool fk_combines(const fk_kernel *kernel, const fk_args *args);
 typedef struct fk_split_parts {
     int num_splits;
     int64_t rows;      /* of lse */
-    size_t lse, bytes; /* of the workspace: offset, and the sum; O starts it. 0 with one split */
+    size_t lse, bytes; /* of the workspace: offset, and the sum; O starts it. 0 if nothing is combined */
 } fk_split_parts;
 /** False: more than 2^60 bytes. Sizes have been checked. */
 bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *args, fk_split_parts *out);

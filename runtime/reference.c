@@ -100,7 +100,8 @@ static double read_array(void *user, const char *name, const int64_t *index, int
 fk_expr_env fk_walker_environment(const fk_walker *t) {
     const fk_problem_terms *terms = &t->walk->terms;
     const size_t count = (size_t)(FK_VAR_PARAM + terms->mask.num_params + terms->score.num_params);
-    return (fk_expr_env){t->walk->names, t->values, count, read_array, (void *)t->walk};
+    const bool single = t->walk->eager && t->walk->p->dtype == FK_FP32;
+    return (fk_expr_env){t->walk->names, t->values, count, read_array, (void *)t->walk, single};
 }
 
 /* Keys [*begin, *end) that the bounds of the mask leave to row q; the residual is tested key by key. */

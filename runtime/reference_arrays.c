@@ -62,7 +62,8 @@ void fk_walker_add_sinks(fk_walker *t, const fk_walk_row *row, double delta, dou
     }
 }
 
-static void clear(const fk_problem *p, const fk_array_list *arrays, const fk_args *a, double *const grad[FK_MAX_ARRAYS]) {
+static void clear(const fk_problem *p, const fk_array_list *arrays, const fk_args *a,
+                  double *const grad[FK_MAX_ARRAYS]) {
     for (int i = 0; i < arrays->count; i++) {
         int64_t size[FK_MAX_RANK] = {1, 1, 1, 1};
         const int64_t *stride = a->array_grad[i].stride;
@@ -71,7 +72,8 @@ static void clear(const fk_problem *p, const fk_array_list *arrays, const fk_arg
             size[d] = stride[d] ? fk_array_size(arrays, i, a, d) : 1;
         for (int64_t row = 0; row < size[0] * size[1] * size[2]; row++) {
             const int64_t c = row % size[2], b = row / size[2] % size[1], top = row / size[2] / size[1];
-            double *at = grad[i] + top * stride[0] + (size[1] > 1 ? b * stride[1] : 0) + (size[2] > 1 ? c * stride[2] : 0);
+            double *at =
+                grad[i] + top * stride[0] + (size[1] > 1 ? b * stride[1] : 0) + (size[2] > 1 ? c * stride[2] : 0);
             for (int64_t e = 0; e < size[3]; e++)
                 at[size[3] > 1 ? e * stride[3] : 0] = 0;
         }
@@ -87,7 +89,8 @@ fk_status fk_reference_arrays(const fk_problem *problem, const fk_args *args, fk
         return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !problem ? "problem" : !args ? "args" : "grad");
     fk_status status = fk_problem_normalise(problem, &p, &err);
     if (!status && (p.op != FK_BACKWARD || !p.grad))
-        status = fk_fail(&err, FK_BAD_ARGUMENT, "the problem's grad is 0; it must name arrays whose gradients to compute");
+        status =
+            fk_fail(&err, FK_BAD_ARGUMENT, "the problem's grad is 0; it must name arrays whose gradients to compute");
     if (!status) status = fk_problem_list_arrays(&p, &arrays, &err);
     if (!status) status = fk_walk_check(&p, args, &err);
     for (int i = 0; i < FK_MAX_ARRAYS && !status; i++) {

@@ -51,7 +51,6 @@ static fk_status check_offsets(const char *side, const int32_t *cu, int64_t batc
 fk_status fk_sequences_check(const fk_problem *p, const fk_args *a, fk_error *err) {
     fk_status status = FK_OK;
     if (p->packed) status = check_offsets("q", a->cu_seqlens_q, a->batch, a->seqlen_q, a->total_q, err);
-    if (p->packed && !status)
-        status = check_offsets("k", a->cu_seqlens_k, a->batch, a->seqlen_k, a->total_k, err);
+    if (p->packed && !status) status = check_offsets("k", a->cu_seqlens_k, a->batch, a->seqlen_k, a->total_k, err);
     return status || !p->paged ? status : fk_pages_check(p, a, err);
 }

@@ -20,12 +20,12 @@ def npy(descr, shape, data, order="False"):
 
 
 def read_npy(path):
-    """(descr, shape, values) of a file with 2- or 4-byte elements."""
+    """(descr, shape, values) of a file with 1-, 2- or 4-byte elements."""
     with open(path, "rb") as file:
         raw = file.read()
     size = struct.unpack("<H", raw[8:10])[0]
     header = eval(raw[10:10 + size].decode(), {"__builtins__": {}})  # a dict literal that the program wrote
-    code = {"<f2": "e", "<u2": "H", "<f4": "f"}[header["descr"]]
+    code = {"<f2": "e", "<u2": "H", "<f4": "f", "|u1": "B"}[header["descr"]]
     data = raw[10 + size:]
     return header["descr"], header["shape"], struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data)
 

@@ -76,6 +76,7 @@ class Tensors(Case):
         self.run_bad(BAD_INPUT, ["q.npy", "<u2", "fp16", "<f2"], q=bits)
         self.run_bad(BAD_INPUT, ["q.npy", "<f2", "bf16", "<u2"], spelling="fwd bf16 d8")
         self.run_bad(BAD_INPUT, ["k.npy", "<f2", "bf16", "<u2"], q=bits, extra=["--dtype", "bf16"])
+        self.run_bad(BAD_INPUT, ["q.npy", "<f2", "fp32 needs <f4"], spelling="fwd fp32 d8")
 
     def test_shapes(self):
         def other(*shape):
@@ -167,6 +168,10 @@ class Running(Case):
         descr, _, bits = read_npy(self.path("o.npy"))
         self.assertEqual(descr, "<u2")
         self.close([bf16_value(b) for b in bits], o, 1.6e-2)
+        run("fwd fp32 d8 gqa causal", single)
+        descr, _, values = read_npy(self.path("o.npy"))
+        self.assertEqual(descr, "<f4")
+        self.close(values, o, 1e-6)
 
         u2 = self.files(tensors, "<u2", lambda x: struct.pack("<H", bf16_bits(x)))
         run("fwd bf16 d8 gqa causal", u2)
@@ -255,6 +260,54 @@ class Running(Case):
         term = lambda s, b, h, i, j: s + 0.1 * math.tanh(s) - abs(i - j) * slope[h] if j < length[b] else -math.inf
         o, _ = attention(*tensors, self.SIZES, lambda i, j: True, term)
         self.close(read_npy(self.path("o.npy"))[2], o, 2e-3)
+
+    def test_gradient_of_an_array(self):
+        tensors = self.draw(6)
+        rng, shape = random.Random(7), self.shapes()[0]
+        dout = [rng.randrange(-128, 129) / 128 for _ in range(math.prod(shape))]
+        files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
+        files += ["--do", self.path("do.npy", npy("<f2", shape, b"".join(struct.pack("<e", x) for x in dout)))]
+        slope = [0.5, 0.25, 0.125, 0.0625]
+        slopes = self.path("slope.npy", npy("<f4", (4,), struct.pack("<4f", *slope)))
+        words = ["bwd", "fp16", "d8", "gqa", "array=slope:float[h]", "score=s + 0.1 * tanh(s) - abs(q - k) * slope[h]"]
+        run = [*words, *files, "--array", f"slope={slopes}", "--device", "emu"]
+        text = self.good("run", *run, "grad=slope", "--grad", "slope=g.npy", "--check")
+        for part in ("Wrote     g.npy", "slope max abs error", "good"):
+            self.assertIn(part, text)
+        descr, got_shape, got = read_npy(self.path("g.npy"))
+        self.assertEqual((descr, got_shape), ("<f4", (4,)))
+
+        def loss():
+            term = lambda s, b, h, i, j: s + 0.1 * math.tanh(s) - abs(i - j) * slope[h]
+            return sum(a * b for a, b in zip(attention(*tensors, self.SIZES, lambda i, j: True, term)[0], dout))
+
+        for h, kept in enumerate(list(slope)):
+            slope[h] = kept + 1e-4
+            above = loss()
+            slope[h] = kept - 1e-4
+            self.assertAlmostEqual(got[h], (above - loss()) / 2e-4, delta=2e-2)
+            slope[h] = kept
+        one = self.path("one.npy", npy("<f4", (1,), struct.pack("<f", 0.25)))  # of every head: so is its gradient
+        self.good("run", *words, *files, "--array", f"slope={one}", "--device", "emu", "grad=slope", "--grad", "slope=g.npy")
+        self.assertEqual(read_npy(self.path("g.npy"))[1], (1,))
+        self.bad(USAGE, ["does not ask for the gradient", "grad=slope"], "run", *run, "--grad", "slope=h.npy")
+        self.bad(USAGE, ['"slope" is not NAME=FILE.npy'], "run", *run, "grad=slope", "--grad", "slope")
+
+    def test_dropout(self):
+        dropped = ["--random", "2,2,2,50,70,3", "--device", "emu", "--check", "--dropout-p", "0.25", "--dropout-seed", "9"]
+        masks = []
+        for words in (["fwd", "fp16", "d16", "dropout"], ["bwd", "fp16", "d32", "causal", "dropout"]):
+            self.good("run", *words, *dropped, "--keep-mask", "m.npy")
+            descr, shape, values = read_npy(self.path("m.npy"))
+            self.assertEqual((descr, shape), ("|u1", (2, 2, 50, 70)))
+            masks.append(list(values))
+        self.assertEqual(masks[0], masks[1])
+        self.assertAlmostEqual(sum(masks[0]) / len(masks[0]), 0.75, delta=0.02)
+        self.good("run", *words, *dropped, "--dropout-offset", "1", "--keep-mask", "m.npy")
+        self.assertNotEqual(list(read_npy(self.path("m.npy"))[2]), masks[0])
+        for option in (["--dropout-p", "1"], ["--dropout-seed", "-1"]):
+            self.bad(USAGE, option[:1], "run", *words, *dropped, *option)
+        self.bad(USAGE, ["--keep-mask belongs to dropout"], "run", "fwd fp16 d16", *dropped[:4], "--keep-mask", "m.npy")
 
     def test_arrays_that_are_drawn_or_missing(self):
         random = ["--random", "1,2,2,20,30", "--device", "emu", "--check"]

@@ -40,6 +40,14 @@ double rng_normal(rng *r) {
 
 /* ---- what is computed --------------------------------------------------------------------------------- */
 
+static const char *const dtype_names[] = {"fp16", "bf16", "fp32"}; /* by fk_dtype */
+
+static fk_dtype draw_dtype(rng *r, bool fp16_only) {
+    const int64_t kind = rng_range(r, 0, 99);
+    if (fp16_only || kind < 40) return FK_FP16;
+    return kind < 75 ? FK_BF16 : FK_FP32;
+}
+
 static int64_t draw_head_dim(rng *r) {
     static const int common[] = {32, 64, 64, 80, 96, 128, 128, 192, 256};
     return rng_chance(r, 50) ? common[rng_range(r, 0, COUNT(common) - 1)] : 8 * rng_range(r, 1, 32);
@@ -255,12 +263,13 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     rng kernel = {seed / KERNEL_REUSE * 0x2545f4914f6cdd1du}, values = {~seed};
     *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
     if (limits->plan_for) out->plan_for = limits->plan_for;
-    const bool fp16 = rng_chance(&kernel, 50) || limits->fp16_only || strcmp(out->plan_for, "t4") == 0;
-    out->dtype = fp16 ? FK_FP16 : FK_BF16;
+    out->dtype = draw_dtype(&kernel, limits->fp16_only || strcmp(out->plan_for, "t4") == 0);
     const int64_t dim = draw_head_dim(&kernel);
     const int64_t dim_v = rng_chance(&kernel, 70) ? dim : draw_head_dim(&kernel);
     const bool gqa = rng_chance(&kernel, 35);
     out->backward = rng_chance(&kernel, 33);
+    const bool too_wide = out->backward && out->dtype == FK_FP32 && dim + dim_v > 480; /* for 99 KB of shared memory */
+    if (too_wide && !limits->plan_for) out->plan_for = "a100";
     out->deterministic = out->backward && rng_chance(&kernel, 30);
 
     const int64_t dims = (out->backward ? 3 : 1) * (dim + dim_v);
@@ -274,7 +283,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     out->paged = !out->backward && rng_chance(&kernel, 25);
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
     if (out->paged) draw_pages(&values, out);
-    append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", fp16 ? "fp16" : "bf16", (int)dim);
+    append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype], (int)dim);
     if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
     if (gqa) append(out->spelling, " gqa");
     if (out->packed) append(out->spelling, " packed");

@@ -21,7 +21,7 @@ int64_t rng_range(rng *r, int64_t lo, int64_t hi);
 bool rng_chance(rng *r, int percent);
 double rng_normal(rng *r);
 
-/* A tensor of 16-bit elements [batch, seqlen, head, dim] within one allocation of `elements`; its first element is at
+/* A tensor of elements [batch, seqlen, head, dim] within one allocation of `elements`; its first element is at
  * `offset`. Everything between and around the rows is padding. */
 typedef struct layout {
     int64_t size[3], dim; /* size and stride: batch, seqlen, head */
@@ -55,7 +55,7 @@ typedef struct drawn {
 
 typedef struct draw_limits {
     const char *plan_for; /* null: drawn from the table */
-    bool fp16_only;       /* the GPU planned for has no bf16 */
+    bool fp16_only;       /* the GPU planned for has neither bf16 nor tf32 */
     bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
 } draw_limits;
 

@@ -183,7 +183,8 @@ static bool check_one(const grads *g, size_t i, double lost, double *ratio, char
                                    sqrt(ours.square) / fmax(sqrt(eager.square), floor_norm));
     *ratio = fmax(*ratio, this_ratio);
     if (this_ratio <= 2) return true;
-    snprintf(complaint, size, "error of the gradient of %s is %.2f x eager's (%.3g of %.3g at element %lld, eager %.3g)",
+    snprintf(complaint, size,
+             "error of the gradient of %s is %.2f x eager's (%.3g of %.3g at element %lld, eager %.3g)",
              g->decl[i].name, this_ratio, ours.largest, exact.largest, (long long)(ours.worst - g->offset[i]),
              eager.largest);
     return false;

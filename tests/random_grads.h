@@ -11,7 +11,7 @@ typedef struct grads {
     int64_t size[FK_MAX_ARRAYS][FK_MAX_RANK];   /* of the array; 1 beyond its rank */
     int64_t stride[FK_MAX_ARRAYS][FK_MAX_RANK]; /* of its gradient; 0 sums */
     int64_t offset[FK_MAX_ARRAYS], elements[FK_MAX_ARRAYS];
-    float *host[FK_MAX_ARRAYS], *again[FK_MAX_ARRAYS];    /* whole allocations, padding included; again: of a second run */
+    float *host[FK_MAX_ARRAYS], *again[FK_MAX_ARRAYS]; /* whole allocations, padding included; again: of a second run */
     double *exact[FK_MAX_ARRAYS], *eager[FK_MAX_ARRAYS]; /* the same places */
     void *device[FK_MAX_ARRAYS];
 } grads;
@@ -28,8 +28,8 @@ fk_status grads_refer(grads *g, const fk_problem *problem, const fk_args *args);
 fk_status grads_download(const grads *g, fk_context *context, bool again);
 void grads_free(grads *g, fk_context *context);
 
-/** The error against float64 over eager's, into `ratio` if it is larger. `lost`: what float32 loses where dS of one pair
- * cancels. False: `complaint` says what is wrong. */
+/** The error against float64 over eager's, into `ratio` if it is larger. `lost`: what float32 loses where dS of one
+ * pair cancels. False: `complaint` says what is wrong. */
 bool grads_check(const grads *g, const fk_args *args, double lost, double *ratio, char *complaint, size_t size);
 bool grads_equal_again(const grads *g, char *complaint, size_t size);
 

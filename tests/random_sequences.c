@@ -9,7 +9,7 @@ static int64_t draw_length(rng *r, int64_t longest) {
 
 /* Rows that belong to no sequence may stand before the first and behind the last. Returns the longest length. */
 static int64_t place(rng *r, const int64_t *length, int64_t count, int32_t *cu, int64_t *total) {
-    int64_t at = rng_chance(r, 15) ? rng_range(r, 1, 40) : 0, longest = 1;
+    int64_t at = rng_chance(r, 15) ? rng_range(r, 1, rng_chance(r, 50) ? 40 : 300) : 0, longest = 1;
     for (int64_t b = 0; b < count; b++) {
         cu[b] = (int32_t)at;
         at += length[b];

@@ -52,11 +52,8 @@ cli_exit dropout_write_mask(const dropout *d, fk_context *context, const fk_kern
     if (code == CLI_OK && check) code = compare(problem, args, mask, bytes);
     if (code == CLI_OK) code = output_open(&file, d->keep_mask);
     if (code == CLI_OK) {
-        const npy_array array = {NPY_UINT8,
-                                 4,
-                                 {args->batch, args->num_heads_q, args->seqlen_q, args->seqlen_k},
-                                 (int64_t)bytes,
-                                 mask};
+        const npy_array array = {
+            NPY_UINT8, 4, {args->batch, args->num_heads_q, args->seqlen_q, args->seqlen_k}, (int64_t)bytes, mask};
         npy_write(file.file, &array);
         code = output_finish(&file);
     }

@@ -21,7 +21,8 @@ static cli_exit read_paths(const option_texts *given, const fk_problem *problem,
         const int found = find(a, text);
         if (!strchr(text, '=')) return cli_fail(CLI_USAGE, "run: --grad: \"%.100s\" is not NAME=FILE.npy", text);
         if (found < 0 || !(problem->grad >> found & 1))
-            return cli_fail(CLI_USAGE, "run: --grad: the spelling does not ask for the gradient of \"%.*s\" by grad=%.*s",
+            return cli_fail(CLI_USAGE,
+                            "run: --grad: the spelling does not ask for the gradient of \"%.*s\" by grad=%.*s",
                             (int)(strchr(text, '=') - text), text, (int)(strchr(text, '=') - text), text);
         g->path[found] = strchr(text, '=') + 1;
         const cli_exit code = output_try(g->path[found]);
@@ -50,7 +51,8 @@ static cli_exit allocate(const arrays *a, size_t i, fk_args *args, grads *g) {
     return CLI_OK;
 }
 
-cli_exit grads_prepare(const option_texts *given, const fk_problem *problem, const arrays *a, fk_args *args, grads *out) {
+cli_exit grads_prepare(const option_texts *given, const fk_problem *problem, const arrays *a, fk_args *args,
+                       grads *out) {
     grads g = {.count = a->count};
     for (size_t i = 0; i < a->count; i++)
         g.name[i] = a->decl[i].name;

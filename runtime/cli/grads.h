@@ -16,7 +16,8 @@ typedef struct grads {
 
 /** `given`: NAME=FILE.npy each. Sets args->array_grad to the host's; args has the arrays. `a` must outlive `out`. On
  * failure nothing is held. */
-cli_exit grads_prepare(const option_texts *given, const fk_problem *problem, const arrays *a, fk_args *args, grads *out);
+cli_exit grads_prepare(const option_texts *given, const fk_problem *problem, const arrays *a, fk_args *args,
+                       grads *out);
 fk_status grads_upload(grads *g, fk_context *context, fk_args *args);
 fk_status grads_download(const grads *g, fk_context *context);
 /** <f4 files. */

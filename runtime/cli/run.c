@@ -180,21 +180,37 @@ static fk_status measure(run *r, const fk_args *args) {
     return status;
 }
 
-/* FLOP that the mask leaves: full tiles, and half of the partial ones. */
-static fk_status count_tflops(run *r) {
+/* Adds the FLOP that the mask leaves: full tiles, and half of the partial ones. */
+static fk_status add_flop(const run *r, int64_t batch, int64_t seqlen_q, int64_t seqlen_k, double *sum) {
     const fk_args *a = &r->host.args;
     fk_plan_options options = cli_plan_options(&r->planning);
-    options.shape = (fk_shape){a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
+    options.shape = (fk_shape){batch, a->num_heads_q, a->num_heads_kv, seqlen_q, seqlen_k};
+    if (seqlen_q == 0 || seqlen_k == 0) return FK_OK;
     fk_tile_counts tiles;
     const fk_status status = fk_plan_tiles(&r->problem, &r->info.plan, &options, &tiles);
     if (status != FK_OK) return status;
     const double all = (double)tiles.empty + (double)tiles.partial + (double)tiles.full;
     const double visible = all > 0 ? ((double)tiles.full + 0.5 * (double)tiles.partial) / all : 0;
     const int d = r->problem.head_dim, dv = r->problem.head_dim_v;
-    const double flop = 2.0 * (double)a->batch * (double)a->num_heads_q * (double)a->seqlen_q * (double)a->seqlen_k *
+    const double flop = 2.0 * (double)batch * (double)a->num_heads_q * (double)seqlen_q * (double)seqlen_k *
                         (r->problem.op == FK_BACKWARD ? 3 * d + 2 * dv : d + dv);
-    r->tflops = flop * visible / (r->median_ms * 1e9);
+    *sum += flop * visible;
     return FK_OK;
+}
+
+static fk_status count_tflops(run *r) {
+    const fk_args *a = &r->host.args;
+    const int32_t *cu_q = a->cu_seqlens_q, *cu_k = a->cu_seqlens_k;
+    const bool differ = r->problem.packed || r->problem.seqused_k;
+    double flop = 0;
+    fk_status status = differ ? FK_OK : add_flop(r, a->batch, a->seqlen_q, a->seqlen_k, &flop);
+    for (int64_t b = 0; differ && b < a->batch && status == FK_OK; b++) {
+        const int64_t keys = cu_k ? cu_k[b + 1] - cu_k[b] : a->seqlen_k;
+        const int64_t used = r->problem.seqused_k && a->seqused_k[b] < keys ? a->seqused_k[b] : keys;
+        status = add_flop(r, 1, cu_q ? cu_q[b + 1] - cu_q[b] : a->seqlen_q, used, &flop);
+    }
+    r->tflops = flop / (r->median_ms * 1e9);
+    return status;
 }
 
 static fk_status execute(run *r) {

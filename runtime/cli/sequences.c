@@ -93,8 +93,7 @@ static cli_exit apply(const fk_problem *problem, const option_ints *random, cons
     int64_t batch_k = args->batch;
     cli_exit code = CLI_OK;
     if (problem->packed) code = measure(CU_SEQLENS_Q, s, &args->batch, &args->seqlen_q, &args->total_q);
-    if (problem->packed && code == CLI_OK)
-        code = measure(CU_SEQLENS_K, s, &batch_k, &args->seqlen_k, &args->total_k);
+    if (problem->packed && code == CLI_OK) code = measure(CU_SEQLENS_K, s, &batch_k, &args->seqlen_k, &args->total_k);
     if (code == CLI_OK && batch_k != args->batch)
         return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; %lld are needed, as %s has", option_name[CU_SEQLENS_K],
                         (long long)batch_k + 1, (long long)args->batch + 1, option_name[CU_SEQLENS_Q]);

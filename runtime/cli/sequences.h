@@ -12,9 +12,9 @@ typedef struct sequences {
     void *device[NUM_LENGTHS];
 } sequences;
 
-/** `given`: "0,100,228" or FILE.npy of <i4, each; null: drawn, where `random` (as tensors_draw has it) is not null: packed
- * lengths are 0 to SQ and 0 to SK, the first sequence has all of them. Sets batch, seqlens, totals and pointers of args,
- * as far as the lengths tell. On failure the reason is on stderr and nothing is held. */
+/** `given`: "0,100,228" or FILE.npy of <i4, each; null: drawn, where `random` (as tensors_draw has it) is not null:
+ * packed lengths are 0 to SQ and 0 to SK, the first sequence has all of them. Sets batch, seqlens, totals and pointers
+ * of args, as far as the lengths tell. On failure the reason is on stderr and nothing is held. */
 cli_exit sequences_load(const char *const given[NUM_LENGTHS], const fk_problem *problem, const option_ints *random,
                         fk_args *args, sequences *out);
 /** Copies them to the device and points args there. */

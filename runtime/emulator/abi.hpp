@@ -39,7 +39,7 @@ typedef enum fk_emu_op {
 /* The engine, as a kernel calls it. Data of 16 bytes is passed by address. */
 typedef struct fk_emu_table {
     const fk_emu_thread *(*self)(void);
-    void (*syncthreads)(void);
+    int (*syncthreads)(int vote); /* whether a thread of the block voted so */
     /* Votes and shuffles: `lane` is the source lane, delta or lane mask; width splits the warp into segments. */
     unsigned int (*warp)(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int lane, unsigned int width);
     void (*ldmatrix)(fk_emu_op op, unsigned int *r, unsigned int addr);

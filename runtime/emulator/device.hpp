@@ -176,7 +176,10 @@ inline float rsqrtf(float x) {
 /* ---- warp and block ----------------------------------------------------------------------------------- */
 
 inline void __syncthreads() {
-    fk_emu_engine->syncthreads();
+    fk_emu_engine->syncthreads(0);
+}
+inline int __syncthreads_or(int predicate) {
+    return fk_emu_engine->syncthreads(predicate != 0);
 }
 inline void __syncwarp(unsigned int mask = 0xffffffffu) {
     fk_emu_engine->warp(FK_EMU_SYNCWARP, mask, 0, 0, 32);

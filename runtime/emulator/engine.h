@@ -106,6 +106,7 @@ struct fk_block {
     uint32_t num_warps;
     uint32_t ready; /* mask of warps with a lane that can run */
     uint32_t alive, arrived;
+    bool vote, elected; /* of __syncthreads_or: at the barrier that lanes gather at, and at the one before */
     fk_lane *current;
     fk_fiber scheduler;
     char *stacks;
@@ -142,7 +143,7 @@ _Noreturn void fk_block_abort(fk_block *block);
 /** The block that this OS thread is running; NULL outside launches. */
 fk_block *fk_block_current(void);
 uint32_t fk_block_random(fk_block *block);
-void fk_emu_syncthreads(void);
+int fk_emu_syncthreads(int vote);
 /** If `address` lies in the guard page of a lane's stack: that lane, else NULL. */
 const fk_lane *fk_block_overflowed(const fk_block *block, uintptr_t address);
 

@@ -137,6 +137,8 @@ void fk_block_fault(fk_block *block, const char *format, ...) {
 static void release_barrier(fk_block *block) {
     block->synced = ++block->tick;
     block->arrived = 0;
+    block->elected = block->vote;
+    block->vote = false;
     for (uint32_t w = 0; w < block->num_warps; ++w) {
         fk_warp *warp = &block->warps[w];
         if (block->counting) fk_banks_flush(warp);
@@ -148,14 +150,16 @@ static void release_barrier(fk_block *block) {
     }
 }
 
-void fk_emu_syncthreads(void) {
+int fk_emu_syncthreads(int vote) {
     fk_block *block = running;
     fk_lane *lane = block->current;
+    block->vote = block->vote || vote;
     lane->state = FK_LANE_AT_BARRIER;
     lane->warp->at_barrier |= 1u << lane->lane;
     fk_warp_update(block, lane->warp);
     if (++block->arrived == block->alive) release_barrier(block);
     fk_block_yield(block);
+    return block->elected; /* no lane is past the next barrier before this one has come to it */
 }
 
 static void start_lane(void *arg) {

@@ -32,8 +32,10 @@ return {
   },
   dq_tiles = {
     { block_m = 128, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },
+    { block_m = 128, block_n = 48, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },
     { block_m = 128, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },
     { block_m = 128, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 2 },
+    { block_m = 128, block_n = 64, warps = 8, stages = 2, q_in_regs = false, ctas = 1 },
     { block_m = 128, block_n = 32, warps = 8, stages = 2, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
@@ -69,6 +71,21 @@ return {
     { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 16, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
   },
+  fp32_dq_tiles = {
+    { block_m = 128, block_n = 32, warps = 8, stages = 2, q_in_regs = false, ctas = 1 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 64, block_n = 16, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
+  },
+  fp32_dq_tiles = {
+    { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 2 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 64, block_n = 16, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
+  },
   fp32_backward_tiles = {
     { block_m = 64, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
@@ -77,8 +94,7 @@ return {
     { block_m = 32, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 32, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 32, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
-    { block_m = 16, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 16, block_n = 32, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
-    { block_m = 16, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
   },
 }

@@ -40,6 +40,10 @@
 @   include("piece/tile_paged.cu")
 
 @ end
+@ if problem.joins_heads then
+@   include("piece/tile_heads.cu")
+
+@ end
 @ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
 
 // A warp owns rows_per_warp query rows and sees every key of a tile.
@@ -114,7 +118,12 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   elseif masked ~= "no" then
         if ($(masked)) mask_tile(s, n, p, at);
 @   end
-        softmax_step(s, m_i, l_i, o, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@   if masked == "no" then
+        exponentiate(s, m_i, l_i, $(scale));
+@   else
+        softmax_step(s, m_i, l_i, o, $(scale));
+@   end
 @   if problem.dropout then
         gemm_pn(o, s, tile_v, dropout);
         dropout.move(0, (next - n) * block_n);
@@ -126,10 +135,13 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     const u32 smem = smem_base();
     const Where at = this_tile(p);
     if (at.b < 0) return;
-@ if problem.split then
-    const TileRange tiles = split_range(tile_range(p, at), p, at);
+@ local tiles = problem.split and "split_range(tile_range(p, at), p, at)" or "tile_range(p, at)"
+@ if mask.residual then
+    const TileRange tiles = $(tiles);
 @ else
-    const TileRange tiles = tile_range(p, at);
+    TileRange tiles = $(tiles);
+    // One tile at least is not taken for full, since it gives the reference of the softmax.
+    if (tiles.begin < tiles.end && tiles.full_begin == tiles.begin && tiles.full_end == tiles.end) --tiles.full_end;
 @ end
 @ if mask.residual then
     TileScan scan;
@@ -161,9 +173,14 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     u32 stage = 0;
 @ end
     if (n >= tiles.begin) { // the last tile alone may reach past seqlen_k
+@ if problem.joins_heads then
+        HeadsTileCopy<block_m, d_pad, head_dim> copy_q(p, p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + at.h * p.q_head_stride);
+        copy_q.issue(smem + smem_q, at.q_first, at.q_last + 1 - at.q_first);
+@ else
         TileCopy<block_m, d_pad, head_dim> copy_q(p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + at.h * p.q_head_stride, p.q_row_stride);
         copy_q.move(at.q_first);
         copy_q.template issue<false>(smem + smem_q, at.seqlen_q - at.q_first);
+@ end
 @ if not arch.async_copy then
         copy_q.land(smem + smem_q);
 @ end
@@ -201,30 +218,51 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @   kv_step("!whole")
     }
 @ else
+    for (;;) {
 @   if #mask.lower > 0 then
-    // The masked tiles of both ends, then the full ones between them, so that the masked step is there once.
-    for (; n >= tiles.full_end || (n < tiles.full_begin && n >= tiles.begin); n = next) {
-        next = n == tiles.full_end ? tiles.full_begin - 1 : n - 1;
-        if (next < tiles.begin) next = tiles.full_end > tiles.full_begin ? tiles.full_end - 1 : -1;
+        // The masked tiles of both ends, then the full ones between them, so that the masked step is there once.
+        for (; n >= tiles.full_end || (n < tiles.full_begin && n >= tiles.begin); n = next) {
+            next = n == tiles.full_end ? tiles.full_begin - 1 : n - 1;
+            if (next < tiles.begin) next = tiles.full_end > tiles.full_begin ? tiles.full_end - 1 : -1;
 @     kv_step("yes")
-    }
-    for (; n >= tiles.full_begin; n = next) {
-        next = n > tiles.full_begin ? n - 1 : -1;
+        }
+        for (; n >= tiles.full_begin; n = next) {
+            next = n > tiles.full_begin ? n - 1 : -1;
 @     kv_step("no")
-    }
+        }
 @   else
-    for (; n >= tiles.full_end; n = next) {
-        next = n - 1;
+        for (; n >= tiles.full_end; n = next) {
+            next = n - 1;
 @     kv_step("yes")
-    }
-    for (; n >= tiles.full_begin; n = next) {
-        next = n - 1;
+        }
+        for (; n >= tiles.full_begin; n = next) {
+            next = n - 1;
 @     kv_step("no")
-    }
+        }
 @   end
+        if (tiles.full_begin == tiles.full_end || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
+        // Once more, with the running maximum throughout.
+        tiles.full_begin = tiles.full_end = tiles.begin;
+        copy_k.move((tiles.end - 1 - n) * block_n);
+        copy_v.move((tiles.end - 1 - n) * block_n);
+@   if problem.dropout then
+        dropout.move(0, (tiles.end - 1 - n) * block_n);
+@   end
+        n = tiles.end - 1;
+        copy_k.template issue<false>(smem + smem_k$(plan.stages == 2 and " + stage" or ""), at.seqlen_k - n * block_n);
+@   if plan.stages == 2 then
+        copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
+@   end
+        fill(o, 0.0f);
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m) {
+            m_i[m][0] = m_i[m][1] = NEG_INF;
+            l_i[m][0] = l_i[m][1] = 0.0f;
+        }
+    }
 @ end
 @ if problem.split then
-    if (p.num_splits > 1) {
+    if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
         store_partial(o, m_i, l_i, p, at);
         return;
     }

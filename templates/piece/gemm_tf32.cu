@@ -3,7 +3,8 @@
 // to the accumulator by an ordinary addition: the tensor cores truncate their sums, which over many steps would pull every
 // result towards zero. docs/precision.md has the errors.
 //
-// A __syncwarp heads each step, since ptxas moves no load across it: it would fetch so far ahead that registers spill.
+// A __syncwarp heads each step, and every four columns of atoms where they are many, since ptxas moves no load across it: it would
+// fetch so far ahead that registers spill.
 
 // x to the nearest tf32, ties away from zero.
 __device__ __forceinline__ void split_tf32(u32 &hi, u32 &lo, u32 x) {
@@ -38,37 +39,43 @@ template <int M, int N> __device__ __forceinline__ void fill(float (&acc)[M][N][
             for (int e = 0; e < 4; ++e) acc[m][n][e] = value;
 }
 
-// acc += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from row_b on of a tile of B_ROWS. An 8x8
-// matrix of ldmatrix has 8 rows of 4 floats, a lane's one of which is where m16n8k8 wants it.
+// Step j of acc += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from row_b on of a tile of B_ROWS. An
+// 8x8 matrix of ldmatrix has 8 rows of 4 floats, a lane's one of which is where m16n8k8 wants it.
 template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
-__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
+__device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b, int j) {
     const int lane = threadIdx.x % 32;
-    constexpr int steps = COLS % 32 ? COLS / 8 : COLS <= 128 ? 2 : 4; // steps of a panel differ in constants only
-#pragma unroll steps
-    for (int j = 0; j < COLS / 8; ++j) {
-        __syncwarp();
-        Split<4> a[M];
+    __syncwarp();
+    Split<4> a[M];
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+        u32 x[4]; // 16 rows x 8 columns
+        ldmatrix_x4(x, tile_a + fragment_offset<A_ROWS, COLS>(16 * m, row + lane % 16, j, lane / 16));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) a[m].set(e, x[e]);
+    }
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        u32 x[4]; // 16 rows x 8 columns: two atoms
+        Split<2> b[2];
+        ldmatrix_x4(x, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, j, lane / 8 % 2));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) b[e / 2].set(e % 2, x[e]);
 #pragma unroll
         for (int m = 0; m < M; ++m) {
-            u32 x[4]; // 16 rows x 8 columns
-            ldmatrix_x4(x, tile_a + fragment_offset<A_ROWS, COLS>(16 * m, row + lane % 16, j, lane / 16));
-#pragma unroll
-            for (int e = 0; e < 4; ++e) a[m].set(e, x[e]);
-        }
-#pragma unroll
-        for (int n = 0; n < N; n += 2) {
-            u32 x[4]; // 16 rows x 8 columns: two atoms
-            Split<2> b[2];
-            ldmatrix_x4(x, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, j, lane / 8 % 2));
-#pragma unroll
-            for (int e = 0; e < 4; ++e) b[e / 2].set(e % 2, x[e]);
-#pragma unroll
-            for (int m = 0; m < M; ++m) {
-                mma(acc[m][n], a[m], b[0]);
-                mma(acc[m][n + 1], a[m], b[1]);
-            }
+            mma(acc[m][n], a[m], b[0]);
+            mma(acc[m][n + 1], a[m], b[1]);
         }
     }
+}
+
+// acc += A B^T. The steps of whole panels differ in constants only.
+template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
+__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
+    constexpr int whole = COLS / 32 * 4, at_a_time = COLS <= 128 ? 2 : 4;
+#pragma unroll at_a_time
+    for (int j = 0; j < whole; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS>(acc, tile_a, row, tile_b, row_b, j);
+#pragma unroll
+    for (int j = whole; j < COLS / 8; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS>(acc, tile_a, row, tile_b, row_b, j);
 }
 
 // The element of a tile in row row_0 + 2 t + odd, column 8 c + g; row_0 (a multiple of 8) and odd are known at compile time. The
@@ -85,6 +92,7 @@ __device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const Split<
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         if (SHORT && col_b + n >= COLS / 8) continue;
+        if (n > 0 && n % 4 == 0) __syncwarp();
         Split<2> b;
         b.set(0, load_column<B_ROWS, COLS>(tile_b, 8 * j, 0, col_b + n));
         b.set(1, load_column<B_ROWS, COLS>(tile_b, 8 * j, 1, col_b + n));

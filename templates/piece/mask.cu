@@ -1,12 +1,18 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
+@ local own_iv = "{at." .. own .. "_first, at." .. own .. "_last}"
+@ if problem.joins_heads then own_iv = "{row_query(p, at.q_first), row_query(p, at.q_last)}" end
 @ -- Brings the variables that the mask reads into scope, as ints or as intervals of one point.
 @ local function scalars(form)
 @   local type, open, close = "int", "", ""
 @   if form == "_iv" then type, open, close = "Interval", "iv(", ")" end
 @   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if mask.uses[name] then
+@     if mask.uses[name] and name == "h" and problem.joins_heads then -- each row has its own
+@       if form == "_iv" then
+    const Interval h_iv = {at.h, at.h + p.row_heads - 1};
+@       end
+@     elseif mask.uses[name] then
     const $(type) $(name .. form) = $(open)at.$(name)$(close);
 @     end
 @   end
@@ -30,7 +36,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
     i64 all_lo = any_lo, all_hi = at.k_last - at.k_first == block_n - 1 ? 0x7fffffff : -1;
 @ end
 @ if #mask.upper + #mask.lower > 0 then
-    const Interval $(own)_iv = {at.$(own)_first, at.$(own)_last};
+    const Interval $(own)_iv = $(own_iv);
 @   scalars("_iv")
 @   for _, bound in ipairs(mask.upper) do
     {
@@ -69,7 +75,7 @@ struct TileScan {
 
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int word, const TileRange &tiles, const Params &p, const Where &at) {
     const int n = 32 * word + threadIdx.x % 32;
-    const Interval $(own)_iv = {at.$(own)_first, at.$(own)_last};
+    const Interval $(own)_iv = $(own_iv);
     const Interval $(walk)_iv = {i64(n) * $(walk_block), min(i64(n) * $(walk_block) + $(walk_block), i64(at.seqlen_$(walk))) - 1};
 @   scalars("_iv")
     const Interval keep = $(mask.residual);
@@ -99,7 +105,11 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
-            const int $(own) = $(mask.reads and "min(row, at.seqlen_" .. own .. " - 1)" or "row");
+@ local index = problem.joins_heads and "row_query(p, row)" or "row"
+            const int $(own) = $(mask.reads_along[own] and "min(" .. index .. ", at.seqlen_" .. own .. " - 1)" or index);
+@ if problem.joins_heads and mask.uses.h then
+            const int h = row_head(p, at, row);
+@ end
 @ if walk == "k" then
             int k_max = at.seqlen_k - 1;
 @ else
@@ -125,7 +135,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 keep = keep && $(walk) >= $(walk)_min;
 @ end
 @ if mask.residual and mask.reads then
-                keep = keep & residual_keep(min($(walk), at.seqlen_$(walk) - 1)); // no branch, so that reads are made once
+                keep = keep & residual_keep($(mask.reads_along[walk] and "min(" .. walk .. ", at.seqlen_" .. walk .. " - 1)" or walk)); // no branch, so that reads are made once
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end

@@ -7,6 +7,15 @@ struct Where : Sequence {
 @ end
 };
 
+@ if problem.joins_heads then
+// A tile's rows are those of row_heads query heads that share keys, query by query: row j of head h is row
+// j * row_heads + h % row_heads. Where says of a tile q_first and q_last in such rows, and of h the first head.
+__device__ __forceinline__ int row_query(const Params &p, int row) { return quotient(row, p.row_heads, p.row_heads_inverse); }
+__device__ __forceinline__ int row_head(const Params &p, const Where &at, int row) {
+    return at.h + row - row_query(p, row) * p.row_heads;
+}
+
+@ end
 @ if problem.packed then
 // CTAs start in the order of x, then y. Heads go in groups (y) whose keys and values share the L2 cache; x counts a group's heads
 // within the tiles of all sequences, the last tile of the last sequence first where later tiles are the longer ones.
@@ -35,20 +44,20 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
 @   else
     const int group = blockIdx.z;
 @   end
-    const int head = group * gridDim.x + blockIdx.x, b = quotient(head, p.num_heads_q, p.heads_inverse);
+    const int head = group * gridDim.x + blockIdx.x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
     Where at;
 @   if problem.split then
     at.split = blockIdx.z - group * p.num_splits;
 @   end
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
-    at.h = head - b * p.num_heads_q;
+    at.h = $(problem.joins_heads and "(head - b * p.own_heads) * p.row_heads" or "head - b * p.num_heads_q");
 @   if mask.q_order > 0 then
     at.q_first = (gridDim.y - 1 - blockIdx.y) * block_m;
 @   else
     at.q_first = blockIdx.y * block_m;
 @   end
-    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    at.q_last = min(at.q_first + block_m, at.seqlen_q$(problem.joins_heads and " * p.row_heads" or "")) - 1;
     return at;
 }
 @ end

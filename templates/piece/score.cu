@@ -1,17 +1,17 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
-@ -- Index of a pair; where arrays are read it stays within the sequences.
+@ -- Index of a pair; where arrays are read by it, it stays within the sequence.
 @ local function index(name, text)
-@   return score.reads and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
+@   return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
 @ end
 constexpr float log2_e = 1.4426950408889634f;
 
 // Raw scores q . k of tile n become scores in natural units: s = scale q . k, then the terms in their order.
 __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = threadIdx.x % 32;
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@   if score.uses[name] then
+@   if score.uses[name] and not (name == "h" and problem.joins_heads) then
     const int $(name) = at.$(name);
 @   end
 @ end
@@ -24,8 +24,12 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-@ if score.uses[own] then
-            const int $(own) = $(index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"));
+@ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
+@ if problem.joins_heads and (score.uses.q or score.uses.h) then
+            const int row = $(row);
+            const int q = $(index("q", "row_query(p, row)")), h = row_head(p, at, row);
+@ elseif score.uses[own] then
+            const int $(own) = $(index(own, row));
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {

@@ -40,7 +40,7 @@
 @   return list
 @ end
 @ local sums = #reads > 0
-@ local function index(name, text) return score.reads and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
+@ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
 constexpr float log2_e = 1.4426950408889634f;
@@ -80,7 +80,7 @@ struct ArraySums {
 @ local lse_type = walk == "q" and "u32 lse" or "const float (&lse)[m_atoms][2]"
 __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms][s_atoms][4], " or "")float (&dp)[m_atoms][s_atoms][4], $(fused and lse_type .. ", " or "")int n,
                                                const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")) {
-    const int lane = threadIdx.x % 32;
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ scalars()
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};

@@ -14,6 +14,24 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(full_warp, x, 2);
 }
 
+// p = 2^(scale_log2 (s - m)) for the m at hand.
+__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_i)[m_atoms][2],
+                                             float (&l_i)[m_atoms][2], float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float m_scaled = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+#pragma unroll
+            for (int n = 0; n < s_atoms; ++n)
+#pragma unroll
+                for (int e = 2 * r; e < 2 * r + 2; ++e) {
+                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -m_scaled));
+                    l_i[m][r] += s[m][n][e];
+                }
+        }
+}
+
 // s becomes p; l_i is the lane's own share of the row sum. Each array's second index is the row half: 0 for g, 1 for g + 8.
 __device__ __forceinline__ void softmax_step(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
@@ -45,17 +63,26 @@ __device__ __forceinline__ void softmax_step(float (&s)[m_atoms][s_atoms][4], fl
                 }
             }
     }
+    exponentiate(s, m_i, l_i, scale_log2);
+}
+@ if not mask.residual then
+
+// Full tiles come last and keep the m of those before: no maximum, no exchange between lanes, no rescaling. Whether that was
+// right shows at the end: a row sum or an output that left its range, or a row to which the tiles before gave no m.
+__device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
+                                           const float (&l_i)[m_atoms][2], int num_rows) {
+    bool left = false;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const float m_scaled = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+            if (warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4 >= num_rows) continue;
+            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= 0x1p64f);
+            float sum = 0.0f; // of zeros, unless an element is infinite or NaN
 #pragma unroll
-            for (int n = 0; n < s_atoms; ++n)
-#pragma unroll
-                for (int e = 2 * r; e < 2 * r + 2; ++e) {
-                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -m_scaled));
-                    l_i[m][r] += s[m][n][e];
-                }
+            for (int n = 0; n < o_atoms; ++n) sum += o[m][n][2 * r] * 0.0f + o[m][n][2 * r + 1] * 0.0f;
+            left = left || sum != 0.0f;
         }
+    return left;
 }
+@ end

@@ -17,10 +17,15 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
+@ if problem.joins_heads then
+            const int own_row = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
+            const int q = row_query(p, own_row), h = row_head(p, at, own_row);
+@ else
+            const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4, h = at.h;
+@ end
             const float l = quad_sum(l_i[m][r]), inverse = $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
             if (q >= at.seqlen_q) continue;
-            const i64 row = at.split * p.partial_rows + lse_start(p, at, at.h) + q;
+            const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
 @ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
             if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
             if (l == 0.0f) continue;

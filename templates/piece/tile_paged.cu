@@ -22,24 +22,29 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
         const bool in_memory = COLS == COLS_IN_MEMORY || threadIdx.x % Tile::lanes * chunk_elements < COLS_IN_MEMORY;
         const typename Tile::Destination to(tile);
         if (Tile::has_chunk()) {
-            constexpr int group = passes < 4 ? passes : 4; // look-ups that wait together; more would take registers
-            const int first = opaque(row);                 // and places within pages are computed anew
-            int page[group];
-#pragma unroll
-            for (int i = 0; i < passes; ++i) {
-                if (i % group == 0) {
-#pragma unroll
-                    for (int g = 0; g < group; ++g)
-                        if (is_there<WHOLE>(i + g, num_rows)) page[g] = pages[page_of(row + (i + g) * Tile::step)];
-                }
-                const int j = first + i * Tile::step;
-                const bool valid = in_memory && is_there<WHOLE>(i, num_rows);
-                const i64 place = valid ? page[i % group] * page_stride + (j - page_of(j) * p.page_size) * row_stride : 0;
+            constexpr int group = passes % 8 == 0 ? 8 : passes < 8 ? passes : 1; // look-ups that wait together
+            const int first = opaque(row); // the places within pages are computed anew: registers are dearer
 @ if arch.async_copy then
-                if (has_row(i)) cp_async_16(to.pass(i), src + place, valid);
+#pragma unroll(passes <= 8 ? passes : 1)
 @ else
-                Tile::staged[i] = valid ? ld_global_v4(src + place) : make_uint4(0, 0, 0, 0);
+#pragma unroll
 @ end
+            for (int i = 0; i < passes; i += group) {
+                int page[group];
+#pragma unroll
+                for (int g = 0; g < group; ++g)
+                    if (is_there<WHOLE>(i + g, num_rows)) page[g] = pages[page_of(row + (i + g) * Tile::step)];
+#pragma unroll
+                for (int g = 0; g < group; ++g) {
+                    const int j = first + (i + g) * Tile::step;
+                    const bool valid = in_memory && is_there<WHOLE>(i + g, num_rows);
+                    const i64 place = valid ? page[g] * page_stride + (j - page_of(j) * p.page_size) * row_stride : 0;
+@ if arch.async_copy then
+                    if (has_row(i + g)) cp_async_16(to.pass(i + g), src + place, valid);
+@ else
+                    Tile::staged[i + g] = valid ? ld_global_v4(src + place) : make_uint4(0, 0, 0, 0);
+@ end
+                }
             }
         }
 @ if arch.async_copy then

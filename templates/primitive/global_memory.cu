@@ -15,13 +15,16 @@ __device__ __forceinline__ void red_add_u64(u64 *p, u64 v) {
 }
 
 @   end
+@   local adds_floats, adds_dq = score.grads and not problem.deterministic, not plan.dq_kernel
+@   if adds_floats or adds_dq then
 // Adds to global memory, in no order.
-@   if score.grads and not problem.deterministic or not arch.vector_add then
+@   end
+@   if adds_floats or adds_dq and not arch.vector_add then
 __device__ __forceinline__ void red_add_f32(float *p, float v) {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 }
 @   end
-@   if arch.vector_add then
+@   if adds_dq and arch.vector_add then
 __device__ __forceinline__ void red_add_f32x4(float *p, const float (&v)[4]) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
 }

@@ -46,9 +46,9 @@ static struct {
 /* now.bytes = the next chunk of mask number `source`, in the stream's order. */
 static void read_mask(int source) {
     const stream *s = now.stream;
-    const fk_dropout d = fk_dropout_open(
-        now.seed + (uint64_t)(source * s->d_seed), (uint64_t)(source * s->d_offset), now.head / 64,
-        now.head % 64 * (uint32_t)(s->d_head ? s->sources : 1) + (uint32_t)(source * s->d_head));
+    const fk_dropout d =
+        fk_dropout_open(now.seed + (uint64_t)(source * s->d_seed), (uint64_t)(source * s->d_offset), now.head / 64,
+                        now.head % 64 * (uint32_t)(s->d_head ? s->sources : 1) + (uint32_t)(source * s->d_head));
     if (s->order == BY_ROW) {
         fk_dropout_bytes(&d, now.at, 0, STRIP, N, now.bytes, N);
         return;

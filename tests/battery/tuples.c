@@ -77,7 +77,6 @@ int main(int argc, char **argv) {
                 outside++;
             }
         }
-    printf("%d chi-squares of 2^%d groups, largest |z| %.1f, %d of 4 or more\n", tests, log2_groups, worst,
-           outside);
+    printf("%d chi-squares of 2^%d groups, largest |z| %.1f, %d of 4 or more\n", tests, log2_groups, worst, outside);
     return outside != 0;
 }

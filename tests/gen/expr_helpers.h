@@ -23,7 +23,7 @@ static inline double read_array(void *user, const char *array, const int64_t *in
 }
 
 static inline fk_expr_env env_of(const double *values) {
-    return (fk_expr_env){NAMES, values, NUM_NAMES, read_array, NULL};
+    return (fk_expr_env){NAMES, values, NUM_NAMES, read_array, NULL, false};
 }
 
 static inline const fk_expr *parse(fk_expr_pool *pool, const char *text) {

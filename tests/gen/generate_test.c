@@ -160,6 +160,30 @@ static void test_backward_has_three_kernels(void **state) {
     fk_source_free(&source);
 }
 
+/* Deterministic: dq has a kernel of its own, with tiles of its own, and nothing is added in global memory. */
+static void test_deterministic_backward_adds_nothing(void **state) {
+    (void)state;
+    fk_source source = must_create("bwd bf16 d128 gqa causal deterministic", "a100", true);
+    assert_int_equal(source.num_kernels, 3);
+    assert_string_equal(source.kernel[source.main_kernel].entry, "fk_backward");
+    assert_string_equal(source.kernel[2].entry, "fk_backward_dq_tiles");
+    assert_int_equal(source.kernel[2].grid, FK_GRID_DQ_TILES);
+    assert_true(source.dq_block_m > 0 && source.dq_block_m % 16 == 0);
+    assert_int_equal(source.plan.dq_kernel, 1);
+    char declaration[64];
+    snprintf(declaration, sizeof declaration, "constexpr int block_m = %d, ", source.dq_block_m);
+    assert_message(source.text, declaration);
+    assert_message(source.text, "fk_backward_dq_tiles(const __grid_constant__ Params p)");
+    assert_null(strstr(source.text, "red.global.add"));
+    assert_null(strstr(source.text, "p.dq_acc"));
+    fk_source_free(&source);
+    source = must_create("bwd bf16 d128 gqa causal", "a100", true);
+    assert_int_equal(source.dq_block_m, 0);
+    assert_int_equal(source.plan.dq_kernel, 0);
+    assert_message(source.text, "red.global.add");
+    fk_source_free(&source);
+}
+
 static void test_template_errors_name_file_and_line(void **state) {
     (void)state;
     static const struct {
@@ -299,6 +323,7 @@ int main(void) {
         cmocka_unit_test(test_run_time_values_do_not_change_the_text),
         cmocka_unit_test(test_longest_query_tiles_start_first),
         cmocka_unit_test(test_backward_has_three_kernels),
+        cmocka_unit_test(test_deterministic_backward_adds_nothing),
         cmocka_unit_test(test_template_errors_name_file_and_line),
         cmocka_unit_test(test_template_dir_stands_before_the_built_in),
         cmocka_unit_test(test_plans_of_the_caller_are_checked),

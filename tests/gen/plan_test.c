@@ -50,7 +50,8 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
         assert_true(plan->ctas_per_sm * plan->warps * 32 * plan->registers <= device->registers_per_sm);
         assert_int_equal(plan->block_m % (backward ? 16 : 16 * plan->warps), 0);
         assert_int_equal(plan->block_n % 16, 0);
-        assert_true(backward ? plan->l2_us > 0 && plan->model_us >= plan->l2_us : plan->l2_us == 0);
+        const bool adds = backward && !plan->dq_kernel;
+        assert_true(adds ? plan->l2_us > 0 && plan->model_us >= plan->l2_us : plan->l2_us == 0);
     }
 }
 
@@ -61,14 +62,35 @@ static void test_every_head_dim_has_a_plan_everywhere(void **state) {
         assert_int_equal(fk_device_table(i, &device), FK_OK);
         for (int d = 8; d <= FK_MAX_HEAD_DIM; d += 8) {
             const int others[] = {8, d, FK_MAX_HEAD_DIM};
-            for (int j = 0; j < 6; ++j) {
+            for (int j = 0; j < 9; ++j) {
                 char spelling[64];
-                const bool backward = j % 2;
-                snprintf(spelling, sizeof spelling, "%s fp16 d%d dv%d causal", backward ? "bwd" : "fwd", d,
-                         others[j / 2]);
+                const bool backward = j % 3;
+                snprintf(spelling, sizeof spelling, "%s fp16 d%d dv%d causal%s", backward ? "bwd" : "fwd", d,
+                         others[j / 3], j % 3 == 2 ? " deterministic" : "");
                 fk_plan_info *plans;
                 const size_t count = enumerate(spelling, device.key, NULL, &plans);
                 check_list(plans, count, &device, backward);
+                free(plans);
+            }
+        }
+    }
+}
+
+/* K, V, Q and dO of both widths must fit a block's shared memory with 16 keys and 32 queries: on 99 KB up to 496 columns. */
+static void test_every_head_dim_has_an_fp32_plan_from_sm_80_on(void **state) {
+    (void)state;
+    for (size_t i = 0; i < fk_device_table_size(); ++i) {
+        fk_device_info device;
+        assert_int_equal(fk_device_table(i, &device), FK_OK);
+        for (int d = 8; d <= FK_MAX_HEAD_DIM && device.sm >= 80; d += 8) {
+            static const char *const words[][2] = {{"fwd", ""}, {"bwd", ""}, {"bwd", " deterministic"}};
+            for (int j = 0; j < 3; ++j) {
+                char spelling[64];
+                if (j > 0 && d > 240 && device.smem_per_block < 100 << 10) continue;
+                snprintf(spelling, sizeof spelling, "%s fp32 d%d causal%s", words[j][0], d, words[j][1]);
+                fk_plan_info *plans;
+                const size_t count = enumerate(spelling, device.key, NULL, &plans);
+                check_list(plans, count, &device, j > 0);
                 free(plans);
             }
         }
@@ -138,6 +160,9 @@ static void test_dtype_must_be_the_archs(void **state) {
     const fk_device_info t4 = device_of("t4");
     assert_int_equal(fk_plan_enumerate(&p, &t4, NULL, &plans, &count, &err), FK_UNSUPPORTED);
     assert_message(err.text, "dtype bf16: the tensor cores of sm_75 take fp16 only");
+    const fk_problem fp32 = problem_of("bwd fp32 d64");
+    assert_int_equal(fk_plan_enumerate(&fp32, &t4, NULL, &plans, &count, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "dtype fp32: the tensor cores of sm_75 have no tf32");
     fk_device_info old = t4;
     old.sm = 70;
     assert_int_equal(fk_plan_enumerate(&p, &old, NULL, &plans, &count, &err), FK_UNSUPPORTED);
@@ -339,6 +364,50 @@ static void test_backward_rejections_name_the_limit(void **state) {
     temp_dir_remove(&dir);
 }
 
+/* A problem that needs a kernel of dq needs tiles for it, and a tile may ask for one where the problem does not. */
+static void test_kernels_of_dq(void **state) {
+    (void)state;
+    static const char text[] = "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, "
+                               "vector_add = false, tiles = {}, backward_tiles = {\n"
+                               "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1%s }\n}%s }\n";
+    static const char dq_tiles[] =
+        ", dq_tiles = { { block_m = 64, block_n = %d, warps = 4, stages = 2, q_in_regs = false, ctas = 1 } }";
+    const temp_dir dir = temp_dir_create();
+    const fk_problem p = problem_of("bwd fp16 d64 deterministic");
+    const fk_device_info a100 = device_of("a100");
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_plan_info plan, *plans;
+    fk_error err = {.text = ""};
+    char arch[1024], tiles[128];
+    snprintf(arch, sizeof arch, text, "", "");
+    temp_dir_write(&dir, "arch/sm80.lua", arch);
+    assert_int_equal(fk_plan_best(&p, &a100, &options, &plan, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "dq's own kernel: no tiles for fp16 on sm_80");
+    snprintf(tiles, sizeof tiles, dq_tiles, 512);
+    snprintf(arch, sizeof arch, text, "", tiles);
+    temp_dir_write(&dir, "arch/sm80.lua", arch);
+    assert_int_equal(fk_plan_best(&p, &a100, &options, &plan, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "dq's own kernel: shared memory: ");
+    snprintf(tiles, sizeof tiles, dq_tiles, 64);
+    snprintf(arch, sizeof arch, text, "", tiles);
+    temp_dir_write(&dir, "arch/sm80.lua", arch);
+    assert_int_equal(enumerate("bwd fp16 d64 deterministic", "a100", &options, &plans), 1);
+    free(plans);
+    assert_int_equal(enumerate("bwd fp16 d64", "a100", &options, &plans), 1);
+    assert_int_equal(plans[0].dq_kernel, 0);
+    const fk_plan_info added = plans[0];
+    free(plans);
+    snprintf(arch, sizeof arch, text, ", dq_kernel = true", tiles);
+    temp_dir_write(&dir, "arch/sm80.lua", arch);
+    assert_int_equal(enumerate("bwd fp16 d64", "a100", &options, &plans), 1);
+    assert_int_equal(plans[0].dq_kernel, 1);
+    assert_true(plans[0].tensor_us > added.tensor_us * 1.39 && plans[0].tensor_us < added.tensor_us * 1.41); /* 7 of 5 */
+    assert_true(plans[0].l2_us < 1e-9 && added.l2_us > 0);
+    free(plans);
+    temp_dir_remove(&dir);
+}
+
 static void test_planning_long_sequences_is_quick(void **state) {
     (void)state;
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
@@ -369,6 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_head_dim_has_a_plan_everywhere),
         cmocka_unit_test(test_rejections_name_the_limit),
+        cmocka_unit_test(test_every_head_dim_has_an_fp32_plan_from_sm_80_on),
         cmocka_unit_test(test_dtype_must_be_the_archs),
         cmocka_unit_test(test_unlisted_sms_take_the_nearest_lower_row),
         cmocka_unit_test(test_arch_files_are_read_strictly),
@@ -376,6 +446,7 @@ int main(void) {
         cmocka_unit_test(test_model_follows_the_machine),
         cmocka_unit_test(test_backward_model),
         cmocka_unit_test(test_backward_rejections_name_the_limit),
+        cmocka_unit_test(test_kernels_of_dq),
         cmocka_unit_test(test_planning_long_sequences_is_quick),
         cmocka_unit_test(test_public_list),
     };

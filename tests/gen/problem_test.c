@@ -17,8 +17,10 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd bf16 d128 causal", "fwd bf16 d128 causal"},
         {"  fwd\tcausal d128 \n bf16 ", "fwd bf16 d128 causal"},
         {"fwd d64 dv64 fp16 bottom-right", "fwd fp16 d64"},
+        {"bwd d64 fp32 gqa", "bwd fp32 d64 gqa"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
+        {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
         {"fwd causal seqused_k fp16 d64 packed", "fwd fp16 d64 packed seqused_k causal"},
         {"fwd top-left window( 1024 , -3 ) gqa dv128 d64 fp16", "fwd fp16 d64 dv128 gqa window(1024,-3) top-left"},
         {"fwd fp16 d64 keep=\"(k) <= q&&((q-k)%4==0)\"", "fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\""},
@@ -78,6 +80,7 @@ static fk_problem random_problem(uint64_t *seed) {
     p.gqa = (int32_t)random_below(seed, 2);
     p.packed = (int32_t)random_below(seed, 2);
     p.seqused_k = (int32_t)random_below(seed, 2);
+    p.dropout = (int32_t)random_below(seed, 2);
     p.align = (int32_t)random_below(seed, 2);
     p.num_masks = (int32_t)random_below(seed, FK_MAX_MASKS + 1);
     for (int i = 0; i < p.num_masks; ++i) {
@@ -128,9 +131,9 @@ static const struct {
     {"", "starts with its op; known: fwd", 0},
     {"bkw bf16 d128", "a spelling starts with its op; known: fwd bwd", 0},
     {"fwdx bf16 d128", "starts with its op", 0},
-    {"fwd d128", "dtype is missing: must be fp16 or bf16", 8},
+    {"fwd d128", "dtype is missing: must be fp16, bf16 or fp32", 8},
     {"fwd bf16", "head_dim is missing: such as d128", 8},
-    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 dN dvN gqa top-left bottom-right", 14},
+    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 fp32 dN dvN gqa ", 14},
     {"fwd bf16 d128 cusal(3)", "unknown word \"cusal\"", 14},
     {"fwd bf16 d128 gqa=1", "unknown word \"gqa\"", 14},
     {"fwd bf16 d128 top-left(1)", "unknown word \"top-left\"", 14},
@@ -147,6 +150,8 @@ static const struct {
     {"fwd fp16 d64 gqa gqa", "gqa is given twice", 17},
     {"fwd fp16 d64 packed gqa packed", "packed is given twice", 24},
     {"fwd fp16 d64 seqused_k seqused_k", "seqused_k is given twice", 23},
+    {"fwd fp16 d64 dropout causal dropout", "dropout is given twice", 28},
+    {"fwd fp16 d64 dropout(0.1)", "unknown word \"dropout\"", 13},
     {"fwd fp16 d64 packed=1", "unknown word \"packed\"", 13},
     {"fwd fp16 d64 deterministic", "deterministic is a word of bwd: fwd always is", 13},
     {"bwd fp16 d64 deterministic deterministic", "deterministic is given twice", 27},
@@ -254,7 +259,7 @@ static void set_op(fk_problem *p) {
     p->op = 2;
 }
 static void set_dtype(fk_problem *p) {
-    p->dtype = 2;
+    p->dtype = 3;
 }
 static void set_head_dim(fk_problem *p) {
     p->head_dim = -8;
@@ -318,6 +323,9 @@ static void set_grad(fk_problem *p) {
 static void set_packed(fk_problem *p) {
     p->packed = 2;
 }
+static void set_dropout(fk_problem *p) {
+    p->dropout = 2;
+}
 static void set_seqused_k(fk_problem *p) {
     p->seqused_k = -1;
 }
@@ -362,7 +370,7 @@ static void test_bad_fields_are_named(void **state) {
     } cases[] = {
         {set_size, FK_BAD_ARGUMENT, "fk_problem.struct_size is 12: must be"},
         {set_op, FK_BAD_PROBLEM, "op is 2: must be 0 (forward) or 1 (backward)"},
-        {set_dtype, FK_BAD_PROBLEM, "dtype is 2: must be 0 (fp16) or 1 (bf16)"},
+        {set_dtype, FK_BAD_PROBLEM, "dtype is 3: must be 0 (fp16), 1 (bf16) or 2 (fp32)"},
         {set_head_dim, FK_BAD_PROBLEM, "head_dim is -8: must be a multiple of 8 from 8 to 256"},
         {set_head_dim_v, FK_BAD_PROBLEM, "head_dim_v is 300: must be a multiple of 8 from 8 to 256"},
         {set_gqa, FK_BAD_PROBLEM, "gqa is 2: must be 0 or 1"},
@@ -380,6 +388,7 @@ static void test_bad_fields_are_named(void **state) {
         {set_deterministic, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd"},
         {set_grad, FK_BAD_PROBLEM, "grad is 1: must be 0 for fwd"},
         {set_packed, FK_BAD_PROBLEM, "packed is 2: must be 0 or 1"},
+        {set_dropout, FK_BAD_PROBLEM, "dropout is 2: must be 0 or 1"},
         {set_seqused_k, FK_BAD_PROBLEM, "seqused_k is -1: must be 0 or 1"},
         {set_grad_of_none, FK_BAD_PROBLEM, "grad names array 1: must be one of the 0 arrays, of floats"},
         {set_array_type, FK_BAD_PROBLEM, "type of array w is 2: must be 0 (float) or 1 (int)"},

@@ -34,7 +34,7 @@ static double read_array(void *user, const char *array, const int64_t *index, in
 }
 
 static fk_expr_env env_of(world *w) {
-    return (fk_expr_env){w->name, w->value, NUM_FIXED + (size_t)w->terms->score.num_params, read_array, w};
+    return (fk_expr_env){w->name, w->value, NUM_FIXED + (size_t)w->terms->score.num_params, read_array, w, false};
 }
 
 static void world_init(world *w, const fk_problem_terms *terms, uint64_t *seed) {
@@ -242,13 +242,14 @@ static void test_names_are_of_one_kind(void **state) {
 
 static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
                               "$(array.name) $(array.declared) $(array.type) $(array.rank) $(tostring(array.sorted))"
-                              " $(tostring(array.clamp[1]))\n"
+                              " $(tostring(array.clamp[1])) $(tostring(array.grad))\n"
                               "@ end\n"
                               "@ for _, list in ipairs({ score.terms, score.sinks }) do\n"
                               "@   for _, term in ipairs(list) do\n"
                               "$(term.value) | $(term.ds or '1')\n"
                               "@     for _, read in ipairs(term.reads) do\n"
-                              "d/d $(read.array)($(table.concat(read.index, ', '))): $(read.derivative)\n"
+                              "d/d $(read.array)($(table.concat(read.index, ', '))): $(read.derivative)"
+                              " $(read.slot) $(tostring(read.uses_q[1])) $(tostring(read.once))\n"
                               "@     end\n"
                               "@   end\n"
                               "@ end\n"
@@ -260,7 +261,7 @@ static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
                               "$(field.type) $(field.name)\n"
                               "@   end\n"
                               "@ end\n"
-                              "$(tostring(score.reads)) $(tostring(mask.reads)) $(tostring(score.uses.h))"
+                              "$(tostring(score.reads_along.q)) $(tostring(score.grads)) $(tostring(score.derivatives_use_s)) $(tostring(mask.reads)) $(tostring(score.uses.h))"
                               " $(tostring(score.uses.b)) $(tostring(score.sink_uses.h))\n";
 
 static void test_templates_see_scores(void **state) {
@@ -281,18 +282,18 @@ static void test_templates_see_scores(void **state) {
     if (status == FK_OK) status = fk_source_create(&p, &device, &plan, dir.path, true, &source, &err);
     if (status != FK_OK) fail_msg("%s", err.text);
     assert_string_equal(source.text,
-                        "slope float[h] float 1 false false\n"
-                        "sink float[h] float 1 false false\n"
-                        "length int[b] int 1 false false\n"
+                        "slope float[h] float 1 false false true\n"
+                        "sink float[h] float 1 false false true\n"
+                        "length int[b] int 1 false false false\n"
                         "s - slope_at(p, h) * abs(q + diag - k) | 1\n"
-                        "d/d slope(h): -float(abs(q + diag - k))\n"
-                        "softcap2_cap * tanhf(s / softcap2_cap) | softcap2_cap * ((1.0f - tanhf(s / softcap2_cap) * "
-                        "tanhf(s / softcap2_cap)) * (1.0f / softcap2_cap))\n"
+                        "d/d slope(h): -float(abs(q + diag - k)) 0 false false\n"
+                        "softcap2_cap * tanhf(s * (1.0f / softcap2_cap)) | softcap2_cap * ((1.0f - tanhf(s * (1.0f / "
+                        "softcap2_cap)) * tanhf(s * (1.0f / softcap2_cap))) * (1.0f / softcap2_cap))\n"
                         "sink_at(p, h) | 1\n"
-                        "d/d sink(h): 1.0f\n"
+                        "d/d sink(h): 1.0f 1 false false\n"
                         "float softcap2_cap\n"
-                        "int mask_value[16]\nint score_value[16]\nArray array[3]\n"
-                        "true true true false true\n");
+                        "int mask_value[16]\nint score_value[16]\nArray array[8]\nArrayGrad array_grad[8]\n"
+                        "false true true true true false true\n");
     assert_int_equal(source.num_score_params, 1);
     assert_true(source.score_param[0].value == 30);
     assert_int_equal(source.arrays.count, 3);

@@ -45,6 +45,10 @@ static void deterministic(void **state) {
     (void)state;
     run(&(sample){"bwd bf16 d64 causal deterministic", NULL, 2, 8, 8, 1500, 1500, FK_BSHD, 0});
     run(&(sample){"bwd fp16 d128 gqa deterministic", NULL, 1, 8, 2, 700, 1100, FK_BHSD, 0});
+    run(&(sample){"bwd bf16 d256 causal deterministic", NULL, 1, 2, 2, 300, 500, FK_BSHD, 0});
+    run(&(sample){"bwd fp16 d96 dv40 window(100,30) deterministic", NULL, 1, 4, 4, 700, 700, FK_BSHD, 0});
+    run(&(sample){"bwd fp16 d64 causal deterministic", "t4", 1, 4, 4, 500, 500, FK_BSHD, 0});
+    run(&(sample){"bwd bf16 d128 causal deterministic", "rtx3090", 1, 4, 4, 500, 500, FK_BSHD, 0});
 }
 
 /* 76,800 heads: more than the y and z of a grid hold. */

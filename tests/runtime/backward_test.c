@@ -7,7 +7,7 @@ static uint64_t run(const sample *s) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     fk_kernel_info info;
-    uint64_t hash;
+    uint64_t hash = 0;
     options.device = "emu", options.plan_for = s->plan_for, options.cache_mode = FK_CACHE_OFF;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
     assert_true(backward_run(context, s, &info, &hash));

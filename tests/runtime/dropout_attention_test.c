@@ -1,146 +1,44 @@
 /* Dropout in the attention kernels, on the emulator: the keep mask is that of its definition for every plan, layout,
  * pass and number of splits, both as fk_keep_mask tells it and as the results show it; p = 0 is no dropout; and what is
  * refused. Errors against float64: tests/random_problems.c. */
-#include "backward_sample.h"
+#include "dropout_sample.h"
 
-static fk_context *open_context(const char *plan_for) {
-    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
-    fk_context *context;
-    options.device = "emu", options.plan_for = plan_for, options.cache_mode = FK_CACHE_OFF;
-    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
-    return context;
-}
-
-static fk_kernel *create(fk_context *context, const fk_problem *p) {
-    fk_kernel *kernel;
-    if (fk_kernel_create(context, p, &kernel)) fail_msg("%s", fk_last_error());
-    return kernel;
-}
-
-/* Two batch entries, three heads; as many queries and keys as there are columns, or fewer. */
-enum { BATCH = 2, HEADS = 3, QUERIES = 61, KEYS = 75, DIM = 80 };
-
-static void set_dropout(backward_tensors *t, double p) {
-    t->args.dropout_p = t->host.dropout_p = p;
-    t->args.dropout_seed = t->host.dropout_seed = 0x123456789abcdef0;
-    t->args.dropout_offset = t->host.dropout_offset = 7;
-}
-
-static void upload(fk_context *context, backward_tensors *t, int i) {
-    sample_copy(context, t->device[i], (char *)t->data[i], t->rows[i], t->dim[i] * 2, t->stride[i] * 2, true);
-}
-
-static uint16_t *row_of(const backward_tensors *t, int i, const int64_t stride[3], int64_t b, int64_t s, int64_t h) {
-    return t->data[i] + b * stride[0] + s * stride[1] + h * stride[2];
-}
-
-/* q = k = 0, so that all weights of a row are equal; v and dout are unit vectors, so that o and dv are the weights that
- * are left, with their columns the keys and the queries. */
-static void fill_unit(fk_context *context, backward_tensors *t) {
-    for (int i = BWD_Q; i <= BWD_DOUT; i++)
-        memset(t->data[i], 0, t->rows[i] * t->dim[i] * 2);
-    const uint16_t one = t->p.dtype == FK_BF16 ? fk_bf16_from_float(1) : fk_fp16_from_float(1);
-    for (int64_t b = 0; b < BATCH; b++)
-        for (int64_t h = 0; h < HEADS; h++) {
-            for (int64_t k = 0; k < KEYS; k++)
-                row_of(t, BWD_V, t->host.v_stride, b, k, h)[k] = one;
-            for (int64_t q = 0; q < QUERIES; q++)
-                row_of(t, BWD_DOUT, t->host.dout_stride, b, q, h)[q] = one;
-        }
-    for (int i = BWD_Q; i <= BWD_DOUT; i++)
-        upload(context, t, i);
-}
-
-/* Element (q, k) of o and of dv is not 0 exactly where the mask keeps it. */
-static void assert_shown(const backward_tensors *t, const uint8_t *mask, bool backward) {
-    for (int64_t b = 0; b < BATCH; b++)
-        for (int64_t h = 0; h < HEADS; h++)
-            for (int64_t q = 0; q < QUERIES; q++)
-                for (int64_t k = 0; k < KEYS; k++) {
-                    const int keep = mask[((b * HEADS + h) * QUERIES + q) * KEYS + k];
-                    assert_int_equal(row_of(t, BWD_O, t->host.o_stride, b, q, h)[k] != 0, keep);
-                    if (backward) assert_int_equal(row_of(t, BWD_DV, t->host.dv_stride, b, k, h)[q] != 0, keep);
-                }
-}
-
-static void assert_told(const fk_kernel *kernel, const backward_tensors *t, const uint8_t *mask) {
-    enum { COUNT = BATCH * HEADS * QUERIES * KEYS };
-    static uint8_t told[COUNT];
-    memset(told, 7, sizeof told);
-    if (fk_keep_mask(kernel, &t->args, told, NULL)) fail_msg("%s", fk_last_error());
-    assert_memory_equal(told, mask, sizeof told);
-}
-
-static void execute(const fk_kernel *kernel, backward_tensors *t) {
-    free(t->workspace);
-    t->workspace_bytes = fk_kernel_workspace(kernel, &t->args);
-    t->workspace = aligned_alloc(256, t->workspace_bytes + 256);
-    if (fk_execute(kernel, &t->args, t->workspace, t->workspace_bytes, NULL)) fail_msg("%s", fk_last_error());
-}
-
-/* The mask of both passes of a problem, whose spelling is that of the backward pass. */
-static void check_mask(const char *spelling, const char *plan_for, fk_layout layout, double p, uint8_t *first_mask) {
-    static uint8_t mask[BATCH * HEADS * QUERIES * KEYS];
-    const sample s = {spelling, plan_for, BATCH, HEADS, HEADS, QUERIES, KEYS, layout, 0};
-    fk_context *context = open_context(plan_for);
-    backward_tensors t;
-    assert_true(backward_make(context, &s, &t));
-    set_dropout(&t, p);
-    t.args.dlse = NULL;
-    fill_unit(context, &t);
-    assert_int_equal(fk_reference_keep_mask(&t.p, &t.host, mask), FK_OK);
-    fk_kernel *backward = create(context, &t.p);
-    for (int split = 0; split < 2; split++) {
-        fk_problem forward = t.p;
-        forward.op = FK_FORWARD, forward.deterministic = 0, forward.split = split;
-        t.args.num_splits = 2 * split;
-        fk_kernel *kernel = create(context, &forward);
-        execute(kernel, &t);
-        backward_fetch(context, &t, BWD_O);
-        assert_shown(&t, mask, false);
-        assert_told(kernel, &t, mask);
-        fk_kernel_destroy(kernel);
-    }
-    execute(backward, &t);
-    backward_fetch(context, &t, BWD_DV);
-    assert_shown(&t, mask, true);
-    assert_told(backward, &t, mask);
-    if (first_mask[0] == 7) memcpy(first_mask, mask, sizeof mask);
-    assert_memory_equal(first_mask, mask, sizeof mask); /* the same for all callers */
-    fk_kernel_destroy(backward);
-    free(t.workspace);
-    t.workspace = NULL;
-    backward_free(context, &t);
-    fk_context_destroy(context);
-}
+enum { BATCH = 2, HEADS = 3 };
 
 static void one_mask_for_all(void **state) {
     (void)state;
-    uint8_t *mask = malloc(BATCH * HEADS * QUERIES * KEYS);
-    assert_non_null(mask);
-    mask[0] = 7;
-    check_mask("bwd fp16 d80 dropout", "a100", FK_BSHD, 0.3, mask);
-    check_mask("bwd bf16 d80 dropout deterministic", "h200", FK_BHSD, 0.3, mask);
-    check_mask("bwd fp16 d16 dv80 dropout", "t4", FK_BSHD, 0.3, mask);
-    check_mask("bwd fp16 d256 dv80 dropout", "rtx3090", FK_BHSD, 0.3, mask);
-    mask[0] = 7;
-    check_mask("bwd bf16 d80 dropout", "a100", FK_BSHD, 0.9, mask); /* to keep is the rarer outcome */
-    free(mask);
+    static const struct {
+        const char *spelling, *plan_for;
+        fk_layout layout;
+    } cases[] = {{"bwd fp16 d80 dropout", "a100", FK_BSHD},
+                 {"bwd bf16 d80 dropout deterministic", "h200", FK_BHSD},
+                 {"bwd fp16 d16 dv80 dropout", "t4", FK_BSHD},
+                 {"bwd fp16 d256 dv80 dropout", "rtx3090", FK_BHSD}};
+    const size_t count = BATCH * HEADS * 61 * 75;
+    uint8_t *first = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const sample s = {cases[i].spelling, cases[i].plan_for, BATCH, HEADS, HEADS, 61, 75, cases[i].layout, 0};
+        uint8_t *mask = dropout_check_mask("emu", &s, 0.3);
+        if (first) assert_memory_equal(mask, first, count);
+        free(first);
+        first = mask;
+    }
+    free(first);
+    const sample s = {"bwd bf16 d80 dropout", "a100", BATCH, HEADS, HEADS, 61, 75, FK_BSHD, 0};
+    free(dropout_check_mask("emu", &s, 0.9)); /* to keep is the rarer outcome */
 }
 
 /* Both passes over normal inputs; results stay in t->data. */
 static void run_both(fk_context *context, backward_tensors *t) {
     fk_problem forward = t->p;
     forward.op = FK_FORWARD, forward.deterministic = 0;
-    fk_kernel *kernel = create(context, &forward), *backward = create(context, &t->p);
-    execute(kernel, t);
-    execute(backward, t);
+    fk_kernel *kernel = dropout_kernel(context, &forward), *backward = dropout_kernel(context, &t->p);
+    dropout_execute(context, kernel, t);
+    dropout_execute(context, backward, t);
     for (int i = BWD_O; i < BWD_TENSORS; i++)
         backward_fetch(context, t, i);
     fk_kernel_destroy(kernel);
     fk_kernel_destroy(backward);
-    free(t->workspace);
-    t->workspace = NULL;
 }
 
 static void assert_same_results(const backward_tensors *a, const backward_tensors *b) {
@@ -149,32 +47,37 @@ static void assert_same_results(const backward_tensors *a, const backward_tensor
     assert_memory_equal(a->lse, b->lse, a->rows[BWD_Q] * sizeof(float));
 }
 
+/* 16 queries and 16 keys are one step of every sum, so that plans, which know what dropout costs, may differ. */
 static void nothing_dropped_is_no_dropout(void **state) {
     (void)state;
-    sample s = {"bwd bf16 d64 causal dropout deterministic", NULL, BATCH, HEADS, HEADS, 150, 190, FK_BSHD, 0};
-    fk_context *context = open_context("a100");
-    backward_tensors with, without;
-    assert_true(backward_make(context, &s, &with));
-    s.spelling = "bwd bf16 d64 causal deterministic";
-    assert_true(backward_make(context, &s, &without));
-    set_dropout(&with, 0);
-    run_both(context, &with);
-    run_both(context, &without);
-    assert_same_results(&with, &without);
-    backward_free(context, &with);
-    backward_free(context, &without);
-    fk_context_destroy(context);
+    static const char *const plans[] = {"a100", "t4"};
+    sample s = {.batch = BATCH, .num_heads_q = HEADS, .num_heads_kv = HEADS, .seqlen_q = 16, .seqlen_k = 16};
+    for (size_t i = 0; i < 2; i++) {
+        fk_context *context = dropout_context("emu", plans[i]);
+        backward_tensors with, without;
+        s.spelling = "bwd fp16 d64 causal dropout deterministic";
+        assert_true(backward_make(context, &s, &with));
+        s.spelling = "bwd fp16 d64 causal deterministic";
+        assert_true(backward_make(context, &s, &without));
+        dropout_set(&with, 0);
+        run_both(context, &with);
+        run_both(context, &without);
+        assert_same_results(&with, &without);
+        backward_free(context, &with);
+        backward_free(context, &without);
+        fk_context_destroy(context);
+    }
 }
 
 /* What a replay of a captured graph does: the same arguments, other numbers in memory. */
 static void seed_and_offset_in_memory(void **state) {
     (void)state;
     const sample s = {"bwd fp16 d64 dropout deterministic", NULL, BATCH, HEADS, HEADS, 70, 90, FK_BHSD, 0};
-    fk_context *context = open_context("a100");
+    fk_context *context = dropout_context("emu", "a100");
     backward_tensors by_value, in_memory;
     assert_true(backward_make(context, &s, &by_value));
     assert_true(backward_make(context, &s, &in_memory));
-    set_dropout(&by_value, 0.5);
+    dropout_set(&by_value, 0.5);
     in_memory.args.dropout_p = 0.5;
     uint64_t memory[2] = {by_value.args.dropout_seed, by_value.args.dropout_offset};
     in_memory.args.dropout_state = memory;
@@ -200,12 +103,12 @@ static void refusals(void **state) {
     (void)state;
     static uint8_t mask[1];
     const sample s = {"bwd fp16 d64 dropout", NULL, 1, 1, 1, 40, 50, FK_BSHD, 0};
-    fk_context *context = open_context("a100");
+    fk_context *context = dropout_context("emu", "a100");
     backward_tensors t;
     assert_true(backward_make(context, &s, &t));
     fk_problem forward = t.p, plain = t.p;
     forward.op = plain.op = FK_FORWARD, plain.dropout = 0;
-    fk_kernel *kernel = create(context, &forward), *without = create(context, &plain);
+    fk_kernel *kernel = dropout_kernel(context, &forward), *without = dropout_kernel(context, &plain);
     fk_args a = t.args;
     a.dropout_p = 1;
     assert_refused(fk_execute(kernel, &a, NULL, 0, NULL), "dropout p is 1", "[0, 1)");

@@ -128,7 +128,8 @@ static void compare_dq(fixture *f, const char *spelling) {
         const double below = loss(f);
         f->q[i] = kept;
         const double want = (above - below) / (2 * (double)step), have = dq[((b * HQ + h) * SQ + s) * D + c];
-        if (!(fabs(have - want) <= 2e-3 * (1 + fabs(want)))) fail_msg("%s: dq[%d] is %.9g, not %.9g", spelling, i, have, want);
+        if (!(fabs(have - want) <= 2e-3 * (1 + fabs(want))))
+            fail_msg("%s: dq[%d] is %.9g, not %.9g", spelling, i, have, want);
     }
 }
 

@@ -22,7 +22,8 @@ static void test_sums(void **state) {
     fk_error err = {FK_OK, ""};
     const char *body = "float *f = (float *)p.out; red_add_f32(f + threadIdx.x % 2, 1.0f);"
                        "const float v[4] = {(float)threadIdx.x, 0.5f, 0, 0}; red_add_f32x4(f + 8, v);"
-                       "red_release_add_u32(p.out + 4, blockIdx.x);";
+                       "red_release_add_u32(p.out + 4, blockIdx.x);"
+                       "red_add_u64((u64 *)p.out + 8, 0x80000001ull << (threadIdx.x % 2));";
     for (uint64_t seed = 0; seed < 3; ++seed) {
         const fk_emu_options options = {.seed = seed};
         if (launch(body, 50, "4", &options, &err) != FK_OK) fail_msg("%s", err.text);
@@ -31,6 +32,9 @@ static void test_sums(void **state) {
         assert_true(sums[0] == 64 * 50 && sums[1] == 64 * 50);
         assert_true(sums[8] == 127 * 64 * 50 && sums[9] == 64 * 50 && sums[10] == 0);
         assert_int_equal(out[4], 49 * 25 * 128);
+        uint64_t words; /* carries reach the upper half */
+        memcpy(&words, out + 16, sizeof words);
+        assert_true(words == 64 * 50 * (0x80000001u + 0x100000002u));
     }
 }
 
@@ -65,6 +69,7 @@ static void test_alignment(void **state) {
         {"ld_shared_f32x2(smem_base() + 4);", "ld_shared_f32x2: shared address smem_base() + 4 is not 8-byte aligned"},
         {"const float v[4] = {}; red_add_f32x4((float *)p.out + 2, v);", "red_add_f32x4: global address"},
         {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
+        {"red_add_u64((u64 *)(p.out + 1), 0);", "red_add_u64: global address"},
         {"ld_acquire_u32((u32 *)((char *)p.out + 1));", "ld_acquire_u32: global address"},
         {"st_release_u32((u32 *)((char *)p.out + 1), 0);", "st_release_u32: global address"},
         {"red_release_add_u32((u32 *)((char *)p.out + 1), 0);", "red_release_add_u32: global address"}};

@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "runtime/emulator/half.h"
 
+#include <fenv.h>
 #include <math.h>
 
 static uint32_t next_random(uint32_t *state) {
@@ -146,6 +147,54 @@ static void test_mma(void **state) {
     check_mma("mma_m16n8k8_fp16(c, a[0], a[1], b0)", 8, fk_fp16_from_float);
 }
 
+/* tf32: the low 13 bits of operands are ignored, and the sum is truncated to float. */
+static void test_mma_tf32(void **state) {
+    (void)state;
+    uint32_t *in = device_words(32 * 10), *out = device_words(32 * 4), random = 7;
+    float a[16][8], b[8][8], c[16][8];
+    float *const all[] = {a[0], b[0], c[0]};
+    const int count[] = {128, 64, 128};
+    for (int i = 0; i < 3; ++i)
+        for (int j = 0; j < count[i]; ++j) {
+            random = random * 1664525u + 1013904223u;
+            all[i][j] = (float)(int32_t)(random & 0xffffff00u) * 0x1p-28f; /* all 24 bits */
+        }
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        const uint32_t g = lane / 4, t = lane % 4;
+        const float words[10] = {a[g][t],     a[g + 8][t],     a[g][t + 4],         a[g + 8][t + 4],        b[t][g],
+                                 b[t + 4][g], c[g][2 * t], c[g][2 * t + 1], c[g + 8][2 * t], c[g + 8][2 * t + 1]};
+        memcpy(in + 10 * lane, words, sizeof words);
+    }
+    const params p = {out, in, 0};
+    run("const u32 *in = p.in + 10 * threadIdx.x; float c[4]; u32 a[4];"
+        "for (int i = 0; i < 4; ++i) { a[i] = in[i]; c[i] = __uint_as_float(in[6 + i]); }"
+        "mma_m16n8k8_tf32(c, a, in[4], in[5]);"
+        "for (int i = 0; i < 4; ++i) p.out[4 * threadIdx.x + i] = __float_as_uint(c[i]);",
+        &p, 32, 0);
+    const int nearest = fegetround();
+    for (uint32_t lane = 0; lane < 32; ++lane)
+        for (uint32_t i = 0; i < 4; ++i) {
+            const uint32_t m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
+            double sum = (double)c[m][n];
+            for (uint32_t k = 0; k < 8; ++k) {
+                uint32_t x, y;
+                float fx, fy;
+                memcpy(&x, &a[m][k], 4), memcpy(&y, &b[k][n], 4);
+                x = x >> 13 << 13, y = y >> 13 << 13;
+                memcpy(&fx, &x, 4), memcpy(&fy, &y, 4);
+                sum += (double)fx * (double)fy;
+            }
+            float got;
+            memcpy(&got, &out[4 * lane + i], 4);
+            fesetround(FE_TOWARDZERO);
+            volatile const float expected = (float)sum;
+            fesetround(nearest);
+            assert_true(got == expected);
+        }
+    fk_emu_free(in);
+    fk_emu_free(out);
+}
+
 /* Every 16-bit value times one, through the tensor core's own conversion: lane l's value comes back in row l / 4. */
 static void check_mma_values(const char *mma, const char *one, float (*widen)(uint16_t)) {
     enum { COUNT = 65536 };
@@ -253,6 +302,7 @@ static void test_builtins(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shuffles_and_votes), cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_mma_tf32),
         cmocka_unit_test(test_mma_values),         cmocka_unit_test(test_memory),   cmocka_unit_test(test_builtins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Runs `flashkiln run` on sequences of different lengths, on the emulator: numbers against the definition, and every
+list of lengths that it must refuse.
+
+Usage: cli_sequences_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import math
+import random
+import struct
+
+import cli_case
+from cli_case import BAD_INPUT, USAGE, Case, npy, read_npy
+from cli_run_test import attention
+
+HEADS, KV_HEADS, DIM = 4, 2, 8
+CU_Q, CU_K, USED = [0, 5, 5, 8], [2, 9, 12, 16], [7, 2, 3]  # the first two keys belong to nobody
+ROWS_Q, ROWS_K = 9, 16
+
+
+class Sequences(Case):
+    def tensors(self):
+        """Q, K and V as lists, NaN where no sequence looks, and the options that name their files."""
+        rng = random.Random(1)
+        used = [cu + i for cu, n in zip(CU_K, USED) for i in range(n)]
+        exists = (range(CU_Q[-1]), used, used)
+        out, options = [], []
+        for name, rows, heads, there in zip("qkv", (ROWS_Q, ROWS_K, ROWS_K), (HEADS, KV_HEADS, KV_HEADS), exists):
+            x = [rng.randrange(-256, 257) / 128 for _ in range(rows * heads * DIM)]
+            x = [value if i // (heads * DIM) in there else math.nan for i, value in enumerate(x)]
+            data = b"".join(struct.pack("<e", value) for value in x)
+            options += [f"--{name}", self.path(f"{name}.npy", npy("<f2", (rows, heads, DIM), data))]
+            out.append(x)
+        return out, options
+
+    def expected(self, q, k, v):
+        """o [row, head, dim] and lse [head, row] of the rows that exist."""
+        o, lse = {}, {}
+        for b in range(3):
+            seqlen_q, seqlen_k = CU_Q[b + 1] - CU_Q[b], USED[b]
+            part_q = q[CU_Q[b] * HEADS * DIM:CU_Q[b + 1] * HEADS * DIM]
+            part_k, part_v = (x[CU_K[b] * KV_HEADS * DIM:(CU_K[b] + seqlen_k) * KV_HEADS * DIM] for x in (k, v))
+            diag = seqlen_k - seqlen_q
+            sizes = (1, HEADS, KV_HEADS, seqlen_q, seqlen_k, DIM)
+            one_o, one_lse = attention(part_q, part_k, part_v, sizes, lambda i, j: j <= i + diag)
+            for i, value in enumerate(one_o):
+                o[CU_Q[b] * HEADS * DIM + i] = value
+            for i, value in enumerate(one_lse):
+                lse[i // seqlen_q * ROWS_Q + CU_Q[b] + i % seqlen_q] = value
+        return o, lse
+
+    def test_values_by_the_definition(self):
+        (q, k, v), options = self.tensors()
+        files = [self.path(f"{name}.npy", npy("<i4", (len(x),), struct.pack(f"<{len(x)}i", *x)))
+                 for name, x in (("cu_q", CU_Q), ("used", USED))]
+        text = self.good("run", "fwd fp16 d8 gqa packed seqused_k causal", *options, "--cu-seqlens-q", files[0],
+                         "--cu-seqlens-k", ",".join(map(str, CU_K)), "--seqused-k", files[1], "-o", "o.npy", "--lse",
+                         "lse.npy", "--device", "emu", "--check")
+        self.assertIn("9 queries and 16 keys in all", text)
+        o, lse = self.expected(q, k, v)
+        for name, want, shape, tolerance in (("o", o, (ROWS_Q, HEADS, DIM), 2e-3), ("lse", lse, (HEADS, ROWS_Q), 1e-5)):
+            _, got_shape, got = read_npy(self.path(f"{name}.npy"))
+            self.assertEqual(got_shape, shape)
+            for i, value in enumerate(got):
+                if i not in want:
+                    self.assertTrue(math.isnan(value), (name, i, value))  # belongs to no sequence
+                elif value != want[i]:
+                    self.assertLess(abs(value - want[i]), tolerance, (name, i))
+
+    def test_drawn(self):
+        for spelling in ("fwd fp16 d32 packed causal", "bwd fp16 d32 gqa packed seqused_k", "bwd fp16 d32 seqused_k"):
+            self.assertIn("good", self.good("run", spelling, "--random", "5,2,2,70,90,3", "--layout", "bhsd", "--check",
+                                            "--device", "emu", "--repeat", "1"))
+
+    def test_refused(self):
+        _, files = self.tensors()
+        good = ["--cu-seqlens-q", "0,5,5,8", "--cu-seqlens-k", "2,9,12,16"]
+        run = lambda code, parts, spelling, *more: self.bad(code, parts, "run", spelling, *files, "--device", "emu",
+                                                            *more)
+        packed = "fwd fp16 d8 gqa packed"
+        run(USAGE, ["--cu-seqlens-q is missing"], packed)
+        run(USAGE, ["--cu-seqlens-q belongs to problems with the word packed"], "fwd fp16 d8 gqa", *good)
+        run(USAGE, ["--seqused-k belongs to problems with the word seqused_k"], packed, *good, "--seqused-k", "1,2,3")
+        run(USAGE, ["--cu-seqlens-k", "number 2 of \"2,x\""], packed, *good[:2], "--cu-seqlens-k", "2,x")
+        run(USAGE, ["--cu-seqlens-k", "\"2;9\" is not A,B,C"], packed, *good[:2], "--cu-seqlens-k", "2;9")
+        run(BAD_INPUT, ["--cu-seqlens-k", "number 3 is 8", "9"], packed, *good[:2], "--cu-seqlens-k", "2,9,8,16")
+        run(BAD_INPUT, ["--cu-seqlens-k has 3 numbers", "4"], packed, *good[:2], "--cu-seqlens-k", "2,9,16")
+        run(BAD_INPUT, ["--seqused-k has 2 numbers", "3"], packed + " seqused_k", *good, "--seqused-k", "2,9")
+        run(BAD_INPUT, ["k.npy", "16 rows", "end at row 17"], packed, *good[:2], "--cu-seqlens-k", "2,9,12,17")
+        run(BAD_INPUT, ["q.npy", "<f2", "--cu-seqlens-q needs <i4"], packed, "--cu-seqlens-q",
+            self.path("bad/q.npy", npy("<f2", (4,), bytes(8))), *good[2:])
+        run(BAD_INPUT, ["q.npy", "3 axes", "4"], "fwd fp16 d8 gqa seqused_k", "--seqused-k", "1,2,3")
+
+
+if __name__ == "__main__":
+    cli_case.main()

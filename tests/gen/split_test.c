@@ -1,0 +1,55 @@
+/* How many splits are chosen, and which plans problems with `split` get. */
+#include "test.h"
+
+#include "gen/plan.h"
+
+static const fk_plan_info plan = {.block_m = 64, .block_n = 64, .warps = 4, .stages = 2, .ctas_per_sm = 2};
+
+static int choose(int64_t num_ctas, int64_t k_tiles) {
+    fk_problem p = FK_PROBLEM_INIT;
+    p.head_dim = p.head_dim_v = 128, p.split = 1;
+    return fk_split_choose(&p, &plan, 100, num_ctas, 1, k_tiles);
+}
+
+static void fills_the_gpu(void **state) {
+    (void)state;
+    assert_int_equal(choose(200, 1000), 1); /* 100 SMs hold 200 CTAs */
+    assert_int_equal(choose(100000, 1000), 1);
+    assert_int_equal(choose(100, 1000), 2);
+    assert_int_equal(choose(20, 1000), 10);
+    assert_int_equal(choose(1, 100000), FK_MAX_SPLITS);
+    assert_int_equal(choose(1, 1), 1); /* one tile cannot be shared */
+    assert_int_equal(choose(1, 3), 1); /* and a few are not worth a second kernel */
+    for (int64_t k_tiles = 1; k_tiles < 300; k_tiles++)
+        assert_in_range(choose(7, k_tiles), 1, k_tiles);
+}
+
+static fk_plan_info best(const char *spelling, const char *gpu, fk_shape shape) {
+    fk_problem p;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    fk_plan_info *plans;
+    size_t count;
+    options.shape = shape;
+    if (fk_problem_parse(spelling, &p) || fk_plan_list(&p, gpu, &options, &plans, &count))
+        fail_msg("%s: %s", spelling, fk_last_error());
+    const fk_plan_info first = plans[0];
+    fk_free(plans);
+    return first;
+}
+
+static void small_tiles_for_few_queries(void **state) {
+    (void)state;
+    static const char *const gpus[] = {"t4", "a100", "rtx3090", "h200"};
+    const fk_shape nominal = {0, 0, 0, 0, 0}, longer = {1, 32, 32, 4096, 4096};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        assert_true(best("fwd fp16 d128 split", gpus[i], nominal).block_m <= 64);
+        assert_true(best("fwd fp16 d64 split paged", gpus[i], nominal).block_m <= 64);
+        assert_true(best("fwd fp16 d64 split", gpus[i], longer).block_m >= 64);
+        assert_true(best("fwd fp16 d64", gpus[i], nominal).block_m >= 64);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fills_the_gpu), cmocka_unit_test(small_tiles_for_few_queries)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

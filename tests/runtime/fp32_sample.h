@@ -1,0 +1,171 @@
+/* One fp32 problem, run on any device and compared with the references: O and lse, and for bwd dQ, dK and dV of them.
+ */
+#ifndef FK_TESTS_FP32_SAMPLE_H
+#define FK_TESTS_FP32_SAMPLE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "flashkiln.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fp32_sample {
+    const char *spelling, *plan_for; /* null: the device itself */
+    int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
+    int64_t padding; /* floats behind each row of all heads: a multiple of 4 */
+} fp32_sample;
+
+enum { FP32_Q, FP32_K, FP32_V, FP32_O, FP32_DOUT, FP32_DQ, FP32_DK, FP32_DV, FP32_TENSORS };
+
+typedef struct fp32_tensor {
+    int64_t seqlen, heads, dim, stride[3], count; /* stride: batch, seqlen, head */
+    float *host;
+    void *device;
+    double *exact, *eager;
+} fp32_tensor;
+
+typedef struct fp32_trial {
+    const fp32_sample *s;
+    fk_context *context;
+    fp32_tensor t[FP32_TENSORS];
+    fk_args args, host_args;
+} fp32_trial;
+
+#define FP32_MUST(call)                                                                                                \
+    do {                                                                                                               \
+        if ((call) != FK_OK) fail_msg("%s: %s", t->s->spelling, fk_last_error());                                      \
+    } while (0)
+
+static inline void fp32_point(fk_args *a, void *const data[FP32_TENSORS]) {
+    a->q = data[FP32_Q], a->k = data[FP32_K], a->v = data[FP32_V], a->o = data[FP32_O];
+    a->dout = data[FP32_DOUT], a->dq = data[FP32_DQ], a->dk = data[FP32_DK], a->dv = data[FP32_DV];
+}
+
+static inline void fp32_fill(fp32_tensor *x, uint32_t seed) {
+    for (int64_t i = 0; i < x->count; i++) {
+        float sum = 0;
+        for (int j = 0; j < 4; j++) { /* four uniforms of 24 bits: nearly normal, and no tf32 */
+            seed = seed * 1664525u + 1013904223u;
+            sum += (float)(seed >> 8) / 16777216.0f - 0.5f;
+        }
+        x->host[i] = sum * 1.7320508f;
+    }
+}
+
+static inline void fp32_make(fp32_trial *t, const fk_problem *p) {
+    const fp32_sample *s = t->s;
+    fk_args a = FK_ARGS_INIT;
+    a.batch = s->batch, a.num_heads_q = s->num_heads_q, a.num_heads_kv = s->num_heads_kv;
+    a.seqlen_q = s->seqlen_q, a.seqlen_k = s->seqlen_k;
+    int64_t *const strides[FP32_TENSORS] = {a.q_stride,    a.k_stride,  a.v_stride,  a.o_stride,
+                                            a.dout_stride, a.dq_stride, a.dk_stride, a.dv_stride};
+    void *host[FP32_TENSORS], *device[FP32_TENSORS];
+    for (int i = 0; i < FP32_TENSORS; i++) {
+        fp32_tensor *x = &t->t[i];
+        const bool keys = i == FP32_K || i == FP32_V || i == FP32_DK || i == FP32_DV;
+        const bool values = i == FP32_V || i == FP32_O || i == FP32_DOUT || i == FP32_DV;
+        x->seqlen = keys ? s->seqlen_k : s->seqlen_q;
+        x->heads = keys ? s->num_heads_kv : s->num_heads_q;
+        x->dim = values ? p->head_dim_v : p->head_dim;
+        x->stride[2] = x->dim;
+        x->stride[1] = x->heads * x->dim + s->padding;
+        x->stride[0] = x->seqlen * x->stride[1];
+        x->count = s->batch * x->stride[0];
+        memcpy(strides[i], x->stride, sizeof x->stride);
+        x->host = malloc((size_t)x->count * sizeof(float));
+        x->exact = malloc((size_t)x->count * sizeof(double));
+        x->eager = malloc((size_t)x->count * sizeof(double));
+        assert_true(x->host && x->exact && x->eager);
+        fp32_fill(x, (uint32_t)i + 1);
+        FP32_MUST(fk_device_malloc(t->context, (size_t)x->count * sizeof(float), &x->device));
+        FP32_MUST(fk_copy_to_device(t->context, x->device, x->host, (size_t)x->count * sizeof(float)));
+        host[i] = x->host;
+        device[i] = x->device;
+    }
+    t->args = t->host_args = a;
+    fp32_point(&t->args, device);
+    fp32_point(&t->host_args, host);
+    void *lse;
+    FP32_MUST(fk_device_malloc(t->context, (size_t)(a.batch * a.num_heads_q * a.seqlen_q) * sizeof(float), &lse));
+    t->args.lse = lse;
+}
+
+static inline void fp32_execute(fp32_trial *t, const fk_problem *p) {
+    fk_kernel *kernel;
+    void *workspace = NULL;
+    FP32_MUST(fk_kernel_create(t->context, p, &kernel));
+    const size_t bytes = fk_kernel_workspace(kernel, &t->args);
+    if (bytes) FP32_MUST(fk_device_malloc(t->context, bytes, &workspace));
+    FP32_MUST(fk_execute(kernel, &t->args, workspace, bytes, NULL));
+    FP32_MUST(fk_synchronize(t->context, NULL));
+    fk_device_free(t->context, workspace);
+    fk_kernel_destroy(kernel);
+}
+
+/* The largest error of a result, of float64's largest value; eager's likewise. */
+static inline void fp32_check(fp32_trial *t, int which, const char *name) {
+    const fp32_tensor *x = &t->t[which];
+    double ours = 0, theirs = 0, largest = 0, ours_square = 0, theirs_square = 0, square = 0;
+    int64_t n = 0;
+    FP32_MUST(fk_copy_from_device(t->context, x->host, x->device, (size_t)x->count * sizeof(float)));
+    for (int64_t b = 0; b < t->s->batch; b++)
+        for (int64_t h = 0; h < x->heads; h++)
+            for (int64_t row = 0; row < x->seqlen; row++)
+                for (int64_t d = 0; d < x->dim; d++, n++) {
+                    const double got = (double)x->host[b * x->stride[0] + row * x->stride[1] + h * x->stride[2] + d];
+                    const double off = fabs(got - x->exact[n]), eager_off = fabs(x->eager[n] - x->exact[n]);
+                    if (!isfinite(got)) fail_msg("%s: %s[%lld] is %g", t->s->spelling, name, (long long)n, got);
+                    ours = fmax(ours, off), theirs = fmax(theirs, eager_off);
+                    largest = fmax(largest, fabs(x->exact[n]));
+                    ours_square += off * off, theirs_square += eager_off * eager_off;
+                    square += x->exact[n] * x->exact[n];
+                }
+    print_message("%s for %s: %s: largest error %.2e (eager %.2e), norm %.2e (%.2e)\n", t->s->spelling,
+                  t->s->plan_for ? t->s->plan_for : "this GPU", name, ours / largest, theirs / largest,
+                  sqrt(ours_square / square), sqrt(theirs_square / square));
+    /* One unit in the last place; two for gradients, since P comes from lse, which float32 rounds, and eager keeps P. */
+    const double floor = which == FP32_O ? 0x1p-23 : 0x1p-22;
+    assert_true(ours <= 2 * fmax(theirs, floor * largest));
+    assert_true(ours_square <= 4 * theirs_square);
+    assert_true(sqrt(ours_square / square) < 1e-6);
+}
+
+static inline void fp32_run(fk_context *context, const fp32_sample *s) {
+    fp32_trial trial = {.s = s, .context = context}, *t = &trial;
+    fk_problem p, forward;
+    FP32_MUST(fk_problem_parse(s->spelling, &p));
+    FP32_MUST(fk_problem_canonical(&p, &p));
+    forward = p;
+    forward.op = FK_FORWARD, forward.deterministic = 0;
+    fp32_make(t, &p);
+    fp32_execute(t, &forward);
+    fp32_tensor *x = t->t;
+    FP32_MUST(fk_reference(&forward, &t->host_args, FK_REFERENCE_F64, x[FP32_O].exact, NULL));
+    FP32_MUST(fk_reference(&forward, &t->host_args, FK_REFERENCE_EAGER, x[FP32_O].eager, NULL));
+    fp32_check(t, FP32_O, "o");
+    if (p.op == FK_BACKWARD) {
+        static const char *const names[] = {"dq", "dk", "dv"};
+        fp32_execute(t, &p);
+        FP32_MUST(fk_reference_backward(&p, &t->host_args, FK_REFERENCE_F64, x[FP32_DQ].exact, x[FP32_DK].exact,
+                                        x[FP32_DV].exact));
+        FP32_MUST(fk_reference_backward(&p, &t->host_args, FK_REFERENCE_EAGER, x[FP32_DQ].eager, x[FP32_DK].eager,
+                                        x[FP32_DV].eager));
+        for (int i = 0; i < 3; i++)
+            fp32_check(t, FP32_DQ + i, names[i]);
+    }
+    for (int i = 0; i < FP32_TENSORS; i++) {
+        free(x[i].host), free(x[i].exact), free(x[i].eager);
+        fk_device_free(context, x[i].device);
+    }
+    fk_device_free(context, t->args.lse);
+}
+
+#endif

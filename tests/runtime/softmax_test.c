@@ -1,0 +1,136 @@
+/* Scores that grow after the first tiles: a reference of the softmax that was fixed too early must be noticed, and the
+ * tile computed again. Keys are walked from the last to the first, so the first keys come last. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "flashkiln.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 16, NQ = 70, NK = 900 };
+
+static fk_context *context;
+
+/* Round to nearest would change nothing here: all values are short. */
+static uint16_t bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static float from_bf16(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint16_t fp16(float x) {
+    _Float16 h = (_Float16)x;
+    uint16_t bits;
+    memcpy(&bits, &h, sizeof bits);
+    return bits;
+}
+
+static float from_fp16(uint16_t x) {
+    _Float16 h;
+    memcpy(&h, &x, sizeof h);
+    return (float)h;
+}
+
+typedef struct trial {
+    const char *spelling;
+    int first, last; /* these keys score `spike` nats, the others about 0 */
+    float spike, v;  /* v: size of V's elements */
+} trial;
+
+static uint16_t *tensor(int rows) {
+    void *memory;
+    assert_int_equal(fk_device_malloc(context, (size_t)rows * D * 2, &memory), FK_OK);
+    return memory;
+}
+
+static void run(const trial *t) {
+    fk_problem p = FK_PROBLEM_INIT;
+    fk_kernel *kernel;
+    assert_int_equal(fk_problem_parse(t->spelling, &p), FK_OK);
+    uint16_t (*encode)(float) = p.dtype == FK_BF16 ? bf16 : fp16;
+    float (*decode)(uint16_t) = p.dtype == FK_BF16 ? from_bf16 : from_fp16;
+    uint16_t *q = tensor(NQ), *k = tensor(NK), *v = tensor(NK), *o = tensor(NQ);
+    for (int i = 0; i < NQ * D; ++i)
+        q[i] = encode(i % D == 0 ? 4.0f : (float)(i * 7 % 5 - 2) / 4); /* scale 1/4: s = k[0] + small */
+    for (int i = 0; i < NK * D; ++i) {
+        const int row = i / D;
+        k[i] = encode(i % D ? (float)(i * 11 % 7 - 3) / 8 : row >= t->first && row <= t->last ? t->spike : 0.0f);
+        v[i] = encode(t->v * (float)(i * 13 % 9 - 4) / 4);
+    }
+    fk_args a = FK_ARGS_INIT;
+    a.batch = a.num_heads_q = a.num_heads_kv = 1, a.seqlen_q = NQ, a.seqlen_k = NK;
+    a.q = q, a.k = k, a.v = v, a.o = o;
+    assert_int_equal(fk_args_layout(&p, FK_BSHD, &a), FK_OK);
+    static double exact[NQ * D], eager[NQ * D];
+    assert_int_equal(fk_reference(&p, &a, FK_REFERENCE_F64, exact, NULL), FK_OK);
+    assert_int_equal(fk_reference(&p, &a, FK_REFERENCE_EAGER, eager, NULL), FK_OK);
+    if (fk_kernel_create(context, &p, &kernel)) fail_msg("%s", fk_last_error());
+    if (fk_execute(kernel, &a, NULL, 0, NULL)) fail_msg("%s", fk_last_error());
+    double ours = 0, theirs = 0, largest = 0;
+    for (int i = 0; i < NQ * D; ++i) {
+        const double value = (double)decode(o[i]);
+        if (!isfinite(value)) fail_msg("%s, spike %g: o[%d] is %g", t->spelling, (double)t->spike, i, value);
+        ours = fmax(ours, fabs(value - exact[i]));
+        theirs = fmax(theirs, fabs(eager[i] - exact[i]));
+        largest = fmax(largest, fabs(exact[i]));
+    }
+    if (!(ours <= 2 * fmax(theirs, largest * 0x1p-9)))
+        fail_msg("%s, spike %g: error %g, eager's %g", t->spelling, (double)t->spike, ours, theirs);
+    fk_kernel_destroy(kernel);
+    void *const memory[] = {q, k, v, o};
+    for (size_t i = 0; i < 4; ++i)
+        fk_device_free(context, memory[i]);
+}
+
+static void test_late_maxima(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"fwd bf16 d16", "fwd fp16 d16", "fwd bf16 d16 causal",
+                                            "fwd fp16 d16 window(600,5)"};
+    static const float spikes[] = {-30, 8, 14, 40, 50, 100, 240};
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; ++i)
+        for (size_t j = 0; j < sizeof spikes / sizeof *spikes; ++j) {
+            run(&(trial){spellings[i], 0, 2, spikes[j], 1});     /* in the last tile */
+            run(&(trial){spellings[i], 400, 650, spikes[j], 1}); /* in the midst */
+        }
+}
+
+/* The first tiles weigh nothing beside the others, or V is so large that only the sum of products overflows. */
+static void test_all_keys_but_the_first(void **state) {
+    (void)state;
+    run(&(trial){"fwd bf16 d16", 0, 700, 240, 1});
+    run(&(trial){"fwd fp16 d16", 0, 700, 240, 1});
+    run(&(trial){"fwd bf16 d16", 0, 2, 40, 1e30f});
+}
+
+static int open_context(void **state) {
+    (void)state;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    options.device = "emu", options.cache_mode = FK_CACHE_OFF;
+    return fk_context_create(&options, &context) != FK_OK;
+}
+
+static int close_context(void **state) {
+    (void)state;
+    fk_context_destroy(context);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_maxima),
+                                       cmocka_unit_test(test_all_keys_but_the_first)};
+    return cmocka_run_group_tests(tests, open_context, close_context);
+}
