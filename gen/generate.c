@@ -22,19 +22,21 @@ typedef struct render_call {
     char *text; /* out: malloc'ed */
 } render_call;
 
-/* Lines at the head of the text. Integers only: their text depends on no locale. The traffic of a mask with run-time
- * values depends on them, and the text must not. */
+/* Lines about a kernel. Integers only: their text depends on no locale. `tensors`: what is staged, and what stays. */
+static int summarise_tiles(const fk_plan_info *plan, const char *tensors, char *out, size_t size) {
+    return snprintf(out, size,
+                    "tiles: block_m (B_r) %d x block_n (B_c) %d, %d warps, %d %s of %s in %s\n"
+                    "an SM holds %d %s of %d threads, about %d registers each, %d bytes of shared memory\n",
+                    plan->block_m, plan->block_n, plan->warps, plan->stages, plan->stages == 1 ? "stage" : "stages",
+                    tensors, plan->q_in_regs ? "registers" : "shared memory", plan->ctas_per_sm,
+                    plan->ctas_per_sm == 1 ? "CTA" : "CTAs", plan->warps * 32, plan->registers, plan->smem_bytes);
+}
+
+/* Lines at the head of the text. The traffic of a mask with run-time values depends on them, and the text must not. */
 static void summarise(const fk_planner *planner, const fk_plan_info *plan, char *out, size_t size) {
     const fk_shape *shape = &planner->shape;
     const bool backward = planner->p->op == FK_BACKWARD;
-    const int used =
-        snprintf(out, size,
-                 "tiles: block_m (B_r) %d x block_n (B_c) %d, %d warps, %d %s of %s in %s\n"
-                 "an SM holds %d %s of %d threads, about %d registers each, %d bytes of shared memory\n",
-                 plan->block_m, plan->block_n, plan->warps, plan->stages, plan->stages == 1 ? "stage" : "stages",
-                 backward ? "Q and dO, K and V" : "K and V, Q", plan->q_in_regs ? "registers" : "shared memory",
-                 plan->ctas_per_sm, plan->ctas_per_sm == 1 ? "CTA" : "CTAs", plan->warps * 32, plan->registers,
-                 plan->smem_bytes);
+    const int used = summarise_tiles(plan, backward ? "Q and dO, K and V" : "K and V, Q", out, size);
     if (planner->terms.mask.num_params || used < 0 || (size_t)used >= size) return;
     snprintf(out + used, size - (size_t)used,
              "modelled at batch %lld, %lld heads, seqlen_q %lld, seqlen_k %lld: %lld KiB of HBM traffic, bound by %s\n",
@@ -46,7 +48,9 @@ static void summarise(const fk_planner *planner, const fk_plan_info *plan, char 
 static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     const fk_tile tile = fk_plan_dq_tile(planner);
     fk_smem_layout layout;
-    fk_bind_push_plan(L, &tile, "");
+    char summary[512];
+    summarise_tiles(&planner->dq, "K and V, Q and dO", summary, sizeof summary);
+    fk_bind_push_plan(L, &tile, summary);
     lua_setfield(L, env, "dq_plan");
     fk_planner_push_arch(L);
     fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), &layout);

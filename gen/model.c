@@ -27,8 +27,8 @@ static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
 static const double CTA_CLOCKS = 2500.0;
 /* Bytes of Q and O that an SM moves in a clock while that start and epilogue last. */
 static const double EDGE_RATE = 32.0;
-/* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted to
- * d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
+/* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted
+ * to d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
 static const double ALONE = 0.15;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
@@ -44,8 +44,8 @@ static int staged_chunks(int block_n, int columns, int threads) {
     return (block_n + rows_at_a_time - 1) / rows_at_a_time;
 }
 
-/* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings that
- * just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
+/* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
+ * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
@@ -59,8 +59,10 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     const int stats = rows / 8 * 2;                                       /* m and l of the thread's rows */
     const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
     const int declared = acc_o + acc_s + q + operand + stats + fixed;
-    if (!arch->async_copy) /* staged tiles with their addresses; operands made ahead of their use */
-        return declared + 7 * staged_chunks(tile->block_n, widest, threads) + (whole_panels ? 46 : 54);
+    if (!arch->async_copy) { /* staged tiles with their addresses; operands made ahead of their use */
+        const int all = declared + 7 * staged_chunks(tile->block_n, widest, threads) + (whole_panels ? 46 : 54);
+        return rows * tile->block_n == 16 * 16 && all > 255 ? 255 : all; /* the smallest there is: a few may spill */
+    }
     int ahead = 6;
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;

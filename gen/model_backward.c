@@ -51,8 +51,8 @@ int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, con
     return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed;
 }
 
-fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
-                                const fk_plan_info *plan, double partial_share) {
+fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                                const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const double pairs = (double)plan->block_m * plan->block_n;
     const int cols = layout->col_warps, rows = plan->warps / cols;
     const bool adds = !plan->dq_kernel; /* to dQ's sum */

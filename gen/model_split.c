@@ -25,12 +25,13 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
     const int most = k_tiles < FK_MAX_SPLITS ? (int)k_tiles : FK_MAX_SPLITS;
     double shortest = (double)((num_ctas + slots - 1) / slots) * ((double)k_tiles + CTA_VISITS);
     int best = 1;
-    for (int splits = 2; splits <= most && num_ctas < slots; splits++) {
-        const int64_t waves = (num_ctas * splits + slots - 1) / slots, walk = (k_tiles + splits - 1) / splits;
+    for (int64_t waves = 1; waves <= 4 && num_ctas < slots; waves++) {
+        const int64_t fitting = waves * slots / num_ctas < most ? waves * slots / num_ctas : most;
+        const int64_t walk = (k_tiles + fitting - 1) / fitting; /* of the longest share */
         const double time = (double)waves * ((double)walk + CTA_VISITS + o_visits) + COMBINE_VISITS;
         if (time < shortest) {
             shortest = time;
-            best = splits;
+            best = (int)((k_tiles + walk - 1) / walk); /* no more than have something to do */
         }
     }
     return best;

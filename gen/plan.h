@@ -42,8 +42,8 @@ typedef struct fk_mma_kind {
     double bytes;  /* of an element */
 } fk_mma_kind;
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);
-/** Instructions (lanes) of products of `flops` that read `bytes`, of them `columns` ones by column: mma and loads; for fp32
- * also splitting what is read, and adding what is done. */
+/** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads; for
+ * fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
 
 /** Adds what the kernel of dq takes to the plan of the main kernel. */
@@ -73,8 +73,8 @@ double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *s
 /* ---- model_backward.c: the same for the backward pass ---- */
 
 int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
-fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
-                                const fk_plan_info *plan, double partial_share);
+fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                                const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
 /** Bytes of the main kernel, and of those around it. */
 void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
                            const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,

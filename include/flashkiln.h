@@ -165,6 +165,7 @@ typedef struct fk_problem {
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
  *      fwd bf16 d128 gqa causal split paged
  *      bwd bf16 d128 causal dropout deterministic
+ *      bwd bf16 d128 bias causal grad=bias
  *      fwd bf16 d128 softcap(50) alibi causal
  *      fwd bf16 d64 array=slope:float[h] score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]"
  *  Words may come in any order after the op; they are canonicalised. Masks and scores are the built-in ones and the

@@ -308,21 +308,25 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
 
 /* ---- the parameter block ------------------------------------------------------------------------------ */
 
-fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
+#define STRIDES(tensor)                                                                                                \
+    .tensor##_batch_stride = a->tensor##_stride[0], .tensor##_row_stride = a->tensor##_stride[1],                      \
+    .tensor##_head_stride = a->tensor##_stride[2]
+
+fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                              fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
-    fk_split_parts splits = {0};
-    fk_status status = fk_splits_check(p, a, err);
-    if (!status) status = fk_args_check(p, &kernel->arrays, a, true, p->split ? workspace : NULL, err);
-    if (!status && !fk_splits_lay_out(kernel, a, &splits))
-        status = fk_fail(err, FK_BAD_ARGUMENT, "the workspace of %d splits of %lld rows may have 2^60 bytes",
-                         splits.num_splits, (long long)splits.rows);
-    if (!status && splits.bytes) status = fk_workspace_check(workspace, splits.bytes, err);
+    fk_split_parts splits;
+    fk_status status = fk_args_check(p, &kernel->arrays, args, true, p->split ? workspace : NULL, err);
+    if (!status) status = fk_splits_check(p, args, err);
+    if (status) return status;
+    fk_args chosen = *args; /* with the number of splits */
+    const fk_args *a = &chosen;
+    chosen.num_splits = fk_num_splits(kernel, args);
+    status = fk_splits_prepare(kernel, a, workspace, &splits, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (status) return status;
 
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv, row_heads = fk_row_heads(p, &kernel->info.plan, a->seqlen_q, ratio);
     const double scale = fk_args_scale(p, a);
     const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
     const int64_t group_heads = p->packed ? fk_packed_group(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
@@ -338,18 +342,10 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk
         .dropout_state = dropout.state,
         .dropout_seed = dropout.seed,
         .dropout_offset = dropout.offset,
-        .q_batch_stride = a->q_stride[0],
-        .q_row_stride = a->q_stride[1],
-        .q_head_stride = a->q_stride[2],
-        .k_batch_stride = a->k_stride[0],
-        .k_row_stride = a->k_stride[1],
-        .k_head_stride = a->k_stride[2],
-        .v_batch_stride = a->v_stride[0],
-        .v_row_stride = a->v_stride[1],
-        .v_head_stride = a->v_stride[2],
-        .o_batch_stride = a->o_stride[0],
-        .o_row_stride = a->o_stride[1],
-        .o_head_stride = a->o_stride[2],
+        STRIDES(q),
+        STRIDES(k),
+        STRIDES(v),
+        STRIDES(o),
         .num_heads_q = (int32_t)a->num_heads_q,
         .heads_per_kv = (int32_t)(a->num_heads_q / a->num_heads_kv),
         .seqlen_q = (int32_t)a->seqlen_q,
@@ -360,27 +356,13 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *a, const fk
         .group_heads = (int32_t)group_heads,
         .group_inverse = fk_inverse(group_heads),
         .heads_inverse = fk_inverse(a->num_heads_q),
-        .partial_rows = splits.rows,
-        .row_heads = (int32_t)row_heads,
-        .row_heads_inverse = fk_inverse(row_heads),
-        .own_heads = (int32_t)(a->num_heads_q / row_heads),
-        .own_heads_inverse = fk_inverse(a->num_heads_q / row_heads),
-        .num_splits = splits.num_splits,
-        .splits_inverse = fk_inverse(splits.num_splits),
-        .page_table = p->paged ? a->page_table : NULL,
-        .page_table_stride = a->page_table_stride,
-        .page_size = (int32_t)a->page_size,
-        .page_inverse = p->paged ? fk_inverse(a->page_size) : 0,
         .scale_log2 = (float)(scale * 1.4426950408889634),
         .scale = (float)scale,
         .dropout_rare = dropout.rare,
         .dropout_invert = dropout.invert,
         .dropout_scale = dropout.scale,
     };
-    if (splits.bytes) {
-        out->o_partial = workspace->data;
-        out->lse_partial = (float *)(void *)((char *)workspace->data + splits.lse);
-    }
+    fk_splits_fill(kernel, a, &splits, workspace, out);
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);

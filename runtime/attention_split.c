@@ -1,8 +1,8 @@
 /* Forward launches whose keys are shared among splits, or lie in pages: what their arguments must satisfy, how many
  * splits there are, and the workspace through which their results come together.
  *
- * Workspace: | O of each split | lse of each split |, float32, each part from a multiple of FK_PART_ALIGNMENT bytes; none
- * where the main kernel writes the result itself. */
+ * Workspace: | O of each split | lse of each split |, float32, each part from a multiple of FK_PART_ALIGNMENT bytes;
+ * none where the main kernel writes the result itself. */
 #include "object.h"
 
 #define MAX_WORKSPACE ((int64_t)1 << 60)
@@ -74,8 +74,7 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 
 bool fk_combines(const fk_kernel *kernel, const fk_args *a) {
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
-    return fk_num_splits(kernel, a) > 1 ||
-           fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio) > 1;
+    return fk_num_splits(kernel, a) > 1 || fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio) > 1;
 }
 
 /* ---- workspace ---------------------------------------------------------------------------------------- */
@@ -90,6 +89,37 @@ bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *a, fk_split_parts
     out->lse = (size_t)((o_floats + unit - 1) / unit) * FK_PART_ALIGNMENT;
     out->bytes = out->lse + (size_t)((lse_floats + unit - 1) / unit) * FK_PART_ALIGNMENT;
     return true;
+}
+
+fk_status fk_splits_prepare(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
+                            fk_split_parts *out, fk_error *err) {
+    if (!fk_splits_lay_out(kernel, a, out))
+        return fk_fail(err, FK_BAD_ARGUMENT, "%d splits of %lld rows of lse: the workspace may have 2^60 bytes",
+                       out->num_splits, (long long)out->rows);
+    return out->bytes ? fk_workspace_check(workspace, out->bytes, err) : FK_OK;
+}
+
+void fk_splits_fill(const fk_kernel *kernel, const fk_args *a, const fk_split_parts *parts,
+                    const fk_workspace *workspace, fk_forward_params *out) {
+    const fk_problem *p = &kernel->problem;
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
+    const int64_t row_heads = fk_row_heads(p, &kernel->info.plan, a->seqlen_q, ratio);
+    out->row_heads = (int32_t)row_heads;
+    out->row_heads_inverse = fk_inverse(row_heads);
+    out->own_heads = (int32_t)(a->num_heads_q / row_heads);
+    out->own_heads_inverse = fk_inverse(a->num_heads_q / row_heads);
+    out->num_splits = parts->num_splits;
+    out->splits_inverse = fk_inverse(parts->num_splits);
+    out->partial_rows = parts->rows;
+    if (parts->bytes) {
+        out->o_partial = workspace->data;
+        out->lse_partial = (float *)(void *)((char *)workspace->data + parts->lse);
+    }
+    if (!p->paged) return;
+    out->page_table = a->page_table;
+    out->page_table_stride = a->page_table_stride;
+    out->page_size = (int32_t)a->page_size;
+    out->page_inverse = fk_inverse(a->page_size);
 }
 
 fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_error *err) {

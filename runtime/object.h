@@ -232,6 +232,12 @@ typedef struct fk_split_parts {
 } fk_split_parts;
 /** False: more than 2^60 bytes. Sizes have been checked. */
 bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *args, fk_split_parts *out);
+/** The same, with the workspace checked. */
+fk_status fk_splits_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
+                            fk_split_parts *out, fk_error *err);
+/** Fills what splits, joined heads and pages have in the parameter block. */
+void fk_splits_fill(const fk_kernel *kernel, const fk_args *args, const fk_split_parts *parts,
+                    const fk_workspace *workspace, fk_forward_params *out);
 
 /* ---- declared arrays (arrays.c) ----------------------------------------------------------------------- */
 

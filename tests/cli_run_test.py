@@ -245,6 +245,18 @@ class Running(Case):
                     self.assertEqual(a[((n * seqlen + s) * heads + h) * dim:][:dim],
                                      b[((n * heads + h) * seqlen + s) * dim:][:dim])
 
+    def test_pages_and_splits(self):
+        """Neither shows in the result, wherever the pages lie."""
+        words = ["--random", "2,4,2,3,90,6", "--device", "emu", "--check", "--out-dtype", "f32"]
+        self.good("run", "fwd fp16 d16 gqa causal", *words, "-o", "plain.npy")
+        self.good("run", "fwd fp16 d16 gqa causal paged", *words, "-o", "paged.npy", "--page-size", "7")
+        self.good("run", "fwd fp16 d16 gqa causal split paged", *words, "-o", "split.npy", "--num-splits", "4")
+        plain, paged, split = (read_npy(self.path(f"{name}.npy"))[2] for name in ("plain", "paged", "split"))
+        self.assertEqual(plain, paged)
+        self.close(plain, split, 2e-3)
+        self.bad(USAGE, ["--page-size", "0"], "run", "fwd fp16 d16 paged", *words, "--page-size", "0")
+        self.bad(BAD_INPUT, ["num_splits is 2", "split"], "run", "fwd fp16 d16 gqa", *words, "--num-splits", "2")
+
     def test_declared_arrays(self):
         tensors = self.draw(4)
         files = self.files(tensors, "<f2", lambda x: struct.pack("<e", x))
@@ -307,6 +319,9 @@ class Running(Case):
         self.assertNotEqual(list(read_npy(self.path("m.npy"))[2]), masks[0])
         for option in (["--dropout-p", "1"], ["--dropout-seed", "-1"]):
             self.bad(USAGE, option[:1], "run", *words, *dropped, *option)
+        wrong = self.templates("piece/dropout.cu", lambda text: text.replace("a_i = 0xbb67b0cbu", "a_i = 0xbb67b0cdu"))
+        self.bad(CHECK_FAILED, ["of the keep mask is"], "run", *words, *dropped, "--keep-mask", "w.npy",
+                 "--template-dir", wrong)
         self.bad(USAGE, ["--keep-mask belongs to dropout"], "run", "fwd fp16 d16", *dropped[:4], "--keep-mask", "m.npy")
 
     def test_arrays_that_are_drawn_or_missing(self):

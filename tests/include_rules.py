@@ -2,7 +2,8 @@
 """Keeps the tree's shape: who includes whom (docs/design.md section 1), where asm may be, how long files are.
 
 Usage: include_rules.py ROOT. Prints one line for each breach, file:line: rule; exit status 1 if there is any.
-Files over 450 lines and functions over 60 are listed as warnings; over 500 lines is a breach.
+Files over 450 lines and functions over 60 are listed as warnings; over 500 lines is a breach. The public header is one
+file for the sake of those who include it, and may have 650.
 """
 import os
 import re
@@ -21,6 +22,7 @@ LUA_HEADERS = r"lua\.h|lauxlib\.h|lualib\.h|luaconf\.h"  # gen alone knows Lua
 CUDA_HEADERS = r"cuda.*\.h|nvrtc\.h|mma\.h"  # none: the runtime declares what it loads
 MACHINE_PATH = re.compile("/(?:" + "|".join(["work", "root", "home"]) + r")/\w")
 LONG_FILE, LONGEST_FILE, LONG_FUNCTION = 450, 500, 60
+LONGEST = {"include/flashkiln.h": 650}
 CODE = (".c", ".h", ".hpp", ".cu", ".lua", ".py")
 TEXT = CODE + (".md", ".txt", ".cmake", ".json", ".yml", ".toml", "")
 SKIP = re.compile(r"^(build.*|\..*|__pycache__|shared)$")  # hidden folders but for .ci
@@ -104,8 +106,9 @@ def check_tree(root):
             if complaint:
                 breaches.append(f"{path}:{number}: {complaint}")
         if path.endswith(CODE) and len(lines) > LONG_FILE:
-            kind = breaches if len(lines) > LONGEST_FILE else warnings
-            kind.append(f"{path}:1: {len(lines)} lines, the limit is {LONGEST_FILE}")
+            limit = LONGEST.get(path, LONGEST_FILE)
+            kind = breaches if len(lines) > limit else warnings
+            kind.append(f"{path}:1: {len(lines)} lines, the limit is {limit}")
         if path.endswith((".c", ".h")):
             warnings += [f"{path}:{n}: function of {length} lines, {LONG_FUNCTION} is the aim"
                          for n, length in long_functions(lines)]

@@ -9,16 +9,35 @@ static bool is_asked(const grads *g, size_t i) {
     return g->bits >> i & 1;
 }
 
+/* Does a score term read it, by its expression or its file? */
+static bool is_read(const fk_problem *p, const char *name) {
+    for (int i = 0; i < p->num_scores; i++) {
+        fk_array_decl decl[FK_MAX_ARRAYS];
+        fk_problem alone = *p;
+        char element[40];
+        size_t count = 0;
+        snprintf(element, sizeof element, "%.31s[", name);
+        if (strstr(p->score[i].expr, element)) return true;
+        if (p->score[i].expr[0]) continue;
+        alone.score[0] = p->score[i];
+        alone.num_scores = 1;
+        alone.num_masks = alone.num_arrays = 0;
+        if (fk_problem_arrays(&alone, decl, &count)) continue;
+        for (size_t j = 0; j < count; j++)
+            if (strcmp(decl[j].name, name) == 0) return true;
+    }
+    return false;
+}
+
 void draw_grads(rng *kernel, char *spelling) {
-    fk_problem p, with;
+    fk_problem p;
     fk_array_decl decl[FK_MAX_ARRAYS];
     size_t count = 0;
     if (fk_problem_parse(spelling, &p) || fk_problem_arrays(&p, decl, &count)) return;
     for (size_t i = 0; i < count; i++) {
         const size_t used = strlen(spelling);
-        if (decl[i].type != FK_FLOAT32 || !rng_chance(kernel, 70)) continue;
-        snprintf(spelling + used, FK_MAX_SPELLING - used, " grad=%s", decl[i].name);
-        if (fk_problem_parse(spelling, &with) && strstr(fk_last_error(), "no score term reads it")) spelling[used] = 0;
+        if (decl[i].type == FK_FLOAT32 && is_read(&p, decl[i].name) && rng_chance(kernel, 70))
+            snprintf(spelling + used, FK_MAX_SPELLING - used, " grad=%s", decl[i].name);
     }
 }
 

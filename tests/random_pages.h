@@ -4,8 +4,8 @@
 
 #include "random_draw.h"
 
-/** Draws pages for the sequences of `out`, whose lengths are drawn: the paging of args, out->table and out->page_rows. Pages
- *  are in no order, some belong to two sequences, some to none. */
+/** Draws pages for the sequences of `out`, whose lengths are drawn: the paging of args, out->table and out->page_rows.
+ * Pages are in no order, some belong to two sequences, some to none. */
 void draw_pages(rng *r, drawn *out);
 /** From the first to the last entry of the page table. */
 int64_t table_entries(const drawn *d);

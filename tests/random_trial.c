@@ -337,8 +337,9 @@ static double cancelled(const trial *t, int tensor) {
     return unit / kept * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);
 }
 
-/* What float32 scores of |s| about |lse| leave of P, relatively: more of that is seen where few keys share a row's weight, and
- * more than eager's where a few happen to round well. The backward pass takes P from lse, which is rounded; eager keeps P. */
+/* What float32 scores of |s| about |lse| leave of P, relatively: more of that is seen where few keys share a row's
+ * weight, and more than eager's where a few happen to round well. The backward pass takes P from lse, which is rounded;
+ * eager keeps P. */
 static double score_rounding(const trial *t) {
     const drawn *d = t->d;
     double largest = 0;

@@ -61,7 +61,8 @@ static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
 static check_part compare(const result *r, int32_t dtype, int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 0, square = 0;
-    /* Half the spacing just below a power of two; of fp32 four times that, which tf32 x3 may cost where eager is exact. */
+    /* Half the spacing just below a power of two; of fp32 four times that, which three products of tf32 may cost where
+     * eager is exact. */
     const double unit = dtype == FK_FP32 ? 0x1p-23 : dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;
     size_t i = 0;
     for (int64_t b = 0; b < r->batch; b++)

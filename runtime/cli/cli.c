@@ -213,6 +213,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each\n", indent,
            ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm);
+    if (plan->dq_kernel)
+        printf("%sdq comes from a kernel of its own, with tiles of its own; the model's times are of both\n", indent);
 }
 
 static bool same_tiles(const fk_plan_info *a, const fk_plan_info *b) {

@@ -64,7 +64,8 @@ static cli_exit cut(tensors *t, tensor which, const fk_problem *p, int64_t dim, 
         for (int64_t row = 0; row < rows; row++)
             for (int64_t h = 0; h < heads; h++) {
                 const int64_t page = from->table[b * a->page_table_stride + row / size];
-                const int64_t source = (p->packed ? first * stride[1] : b * stride[0]) + row * stride[1] + h * stride[2];
+                const int64_t source =
+                    (p->packed ? first * stride[1] : b * stride[0]) + row * stride[1] + h * stride[2];
                 const int64_t target = page * to[0] + row % size * to[1] + h * to[2];
                 memcpy(out + element * (size_t)target, in + element * (size_t)source, element * (size_t)dim);
             }

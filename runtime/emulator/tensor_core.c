@@ -14,9 +14,9 @@
  *                a1: row group + 8, the same column                 a3: row group + 8, column + 4
  *   B (8 x 8)    b0: column group,  row (k) quad                    b1: row + 4
  *
- * What the hardware does with sums is not documented. It truncates (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor
- * cores"), which a kernel for float32 accuracy must cope with; so here products and sum are exact in double, and then
- * truncated to float. */
+ * What the hardware does with sums is not documented. It truncates (Fasi et al. 2021, "Numerical behavior of NVIDIA
+ * tensor cores"), which a kernel for float32 accuracy must cope with; so here products and sum are exact in double, and
+ * then truncated to float. */
 #include "engine.h"
 #include "half.h"
 

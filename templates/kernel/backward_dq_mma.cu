@@ -1,5 +1,9 @@
 // ---- dQ in a kernel of its own: a CTA owns a tile of queries and walks over tiles of keys, as in the forward pass. S, P and dP are
 // computed once more, and nothing is added in global memory: dQ has the same bits in every run. ----
+//
+@ for _, line in ipairs(plan.summary) do
+//   $(line)
+@ end
 namespace dq_tiles {
 constexpr int block_m = $(plan.block_m), block_n = $(plan.block_n), threads = $(plan.threads);
 

@@ -59,14 +59,16 @@ struct ArraySums {
 };
 
 @ end
-@ local function scalars()
+@ -- Brings what terms read into scope; with `text`, what it reads.
+@ local function scalars(text)
+@   local function is_read(name) return not text or text:find("%f[%w_]" .. name .. "%f[^%w_]") end
 @   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if score.uses[name] then
+@     if score.uses[name] and is_read(name) then
     const int $(name) = at.$(name);
 @     end
 @   end
 @   for i, param in ipairs(score.params) do
-@     if param.in_terms then
+@     if param.in_terms and is_read(param.name) then
     const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
 @     end
 @   end
@@ -211,7 +213,7 @@ __device__ __forceinline__ void flush(ArraySums &sums, const Params &p, const Wh
     add_gradient($(read.grad), sums.at_$(read.id), sums.sum_$(read.id));
 @     else
     {
-@       scalars()
+@       scalars(read.place)
         float sum = sums.sum_$(read.id);
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);

@@ -81,6 +81,8 @@ static fk_problem random_problem(uint64_t *seed) {
     p.packed = (int32_t)random_below(seed, 2);
     p.seqused_k = (int32_t)random_below(seed, 2);
     p.dropout = (int32_t)random_below(seed, 2);
+    p.split = p.op == FK_FORWARD && random_below(seed, 2);
+    p.paged = p.op == FK_FORWARD && random_below(seed, 2);
     p.align = (int32_t)random_below(seed, 2);
     p.num_masks = (int32_t)random_below(seed, FK_MAX_MASKS + 1);
     for (int i = 0; i < p.num_masks; ++i) {

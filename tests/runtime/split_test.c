@@ -239,9 +239,8 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(splits), cmocka_unit_test(no_workspace),
-                                       cmocka_unit_test(split_refusals),
-                                       cmocka_unit_test(pages), cmocka_unit_test(page_refusals),
-                                       cmocka_unit_test(words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(splits),         cmocka_unit_test(no_workspace),
+                                       cmocka_unit_test(split_refusals), cmocka_unit_test(pages),
+                                       cmocka_unit_test(page_refusals),  cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -5,8 +5,9 @@
 #include "runtime/object.h"
 
 /* With 300 rows the last query tile sees masked and full key tiles, one of which reaches past the end; and their number
- * is odd, so that the output overlays the stage that was read last. */
-enum { SEQLEN = 300 };
+ * is odd, so that the output overlays the stage that was read last. Where there are full tiles, the vote about the
+ * softmax's range is one more barrier: with 60 rows there are none. */
+enum { SEQLEN = 300, FEW = 60 };
 
 /* A kernel of each kind of main loop, whatever the planner prefers. With one stage the output overlays Q, and K only
  * where head_dim_v is larger: then every barrier counts. */
@@ -19,7 +20,7 @@ typedef struct variant {
 static variant variants[] = {
     {"fwd fp16 d32 causal", "a100", 2, 1, 4, 2},          /* cp.async, double-buffered, Q in registers */
     {"fwd bf16 d64 dv128 causal", "rtx3090", 1, 0, 5, 1}, /* cp.async, K and V in turn */
-    {"fwd fp16 d32 dv64 causal", "t4", 1, 0, 5, 0},       /* copies through registers */
+    {"fwd fp16 d32 dv128 causal", "t4", 1, 0, 5, 0},      /* copies through registers */
 };
 
 static fk_source source;
@@ -85,20 +86,28 @@ static bool has_one(const char *text, const char *words) {
     return false;
 }
 
-/* Launches `text` under a few schedules. Each must end with a message that has one of `words`; well, if null. */
-static void expect(const char *edit, const char *text, const char *words) {
-    fk_emu_image *image = load_entry(text, source.kernel[0].entry);
+static fk_status launch(const fk_emu_image *image, int64_t seqlen, uint64_t seed, fk_error *err) {
+    const fk_kernel_launch *main_kernel = &source.kernel[0];
+    fk_args some = args;
     fk_forward_params p;
     fk_grid grids[FK_MAX_KERNELS];
-    fk_error err = {FK_OK, ""};
-    if (fk_forward_prepare(&kernel, &args, NULL, &p, grids, &err)) fail_msg("%s", err.text);
+    fk_emu_options o = strict;
+    o.seed = seed;
+    some.seqlen_q = some.seqlen_k = seqlen;
+    if (fk_forward_prepare(&kernel, &some, NULL, &p, grids, err)) fail_msg("%s", err->text);
+    return fk_emu_launch_grid(image, main_kernel->entry, &p, fk_param_bytes(&kernel),
+                              (fk_emu_grid){grids[0].x, grids[0].y, grids[0].z}, (uint32_t)main_kernel->threads,
+                              (size_t)source.plan.smem_bytes, &o, NULL, err);
+}
+
+/* Launches `text` under a few schedules. Each must end with a message that has one of `words`, for many rows or for
+ * few; well, if null. */
+static void expect(const char *edit, const char *text, const char *words) {
+    fk_emu_image *image = load_entry(text, source.kernel[0].entry);
     for (uint64_t seed = 0; seed < 3; seed++) {
-        fk_emu_options o = strict;
-        o.seed = seed;
-        err = (fk_error){FK_OK, ""};
-        const fk_status status =
-            fk_emu_launch_grid(image, source.kernel[0].entry, &p, fk_param_bytes(&kernel), (fk_emu_grid){grids[0].x, grids[0].y, grids[0].z},
-                               (uint32_t)source.kernel[0].threads, (size_t)source.plan.smem_bytes, &o, NULL, &err);
+        fk_error err = {FK_OK, ""};
+        fk_status status = launch(image, SEQLEN, seed, &err);
+        if (!status) status = launch(image, FEW, seed, &err);
         if (status != (words ? FK_LAUNCH_FAILED : FK_OK) || (words && !has_one(err.text, words)))
             fail_msg("%s, sm_%d, %s, seed %d: status %d, not '%s': %s", source.spelling, source.plan.sm, edit,
                      (int)seed, status, words ? words : "no error", err.text);
