@@ -9,15 +9,15 @@
 
 /* Dropout's: docs/dropout.md. d of 256 values of a byte are dropped. */
 #define FK_DROPOUT_WIDE_PARAMS(X)                                                                                      \
-    X(uint8_t *, u8 *, keep_mask)                 /* of fk_keep_mask alone: [batch, num_heads_q, seqlen_q, seqlen_k] */ \
+    X(uint8_t *, u8 *, keep_mask) /* of fk_keep_mask alone: [batch, num_heads_q, seqlen_q, seqlen_k] */                \
     X(const uint64_t *, const u64 *, dropout_state) /* {seed, offset}; null: the two that follow */                    \
     X(uint64_t, u64, dropout_seed)                                                                                     \
     X(uint64_t, u64, dropout_offset)
 #define FK_DROPOUT_PARAMS(X)                                                                                           \
-    X(uint32_t, u32, dropout_rare)        /* min(d, 256 - d) in each byte */                                           \
-    X(uint32_t, u32, dropout_invert)      /* all ones if d <= 128: to drop is the rarer outcome */                     \
-    X(float, float, dropout_scale)        /* 256 / (256 - d) */                                                        \
-    X(float, float, dropout_keep)         /* its inverse */                                                            \
+    X(uint32_t, u32, dropout_rare)   /* min(d, 256 - d) in each byte */                                                \
+    X(uint32_t, u32, dropout_invert) /* all ones if d <= 128: to drop is the rarer outcome */                          \
+    X(float, float, dropout_scale)   /* 256 / (256 - d) */                                                             \
+    X(float, float, dropout_keep)    /* its inverse */                                                                 \
     X(float, float, dropout_scale_log2)
 
 #define FK_FORWARD_PARAMS(X)                                                                                           \
@@ -26,9 +26,9 @@
     X(const void *, const Element *, v)                                                                                \
     X(void *, Element *, o)                                                                                            \
     X(float *, float *, lse)                                                                                           \
-    X(const int32_t *, const int *, page_table) /* paged */                                                            \
-    X(float *, float *, o_partial)   /* workspace [num_splits, partial_rows, head_dim_v]: split */                     \
-    X(float *, float *, lse_partial) /* workspace [num_splits, partial_rows] */                                        \
+    X(const int32_t *, const int *, page_table)   /* paged */                                                          \
+    X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
+    X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
@@ -53,12 +53,12 @@
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)        /* packed: rows of q; lse is [num_heads_q, total_q] */                             \
-    X(int32_t, int, group_heads)    /* packed: heads that share L2 */                                                  \
-    X(uint32_t, u32, group_inverse) /* floor(2^32 / group_heads), at most 2^32 - 1 */                                  \
-    X(int32_t, int, row_heads) /* query heads of a kv head that share a tile's rows; 1: none do */                     \
+    X(int32_t, int, total_q)            /* packed: rows of q; lse is [num_heads_q, total_q] */                         \
+    X(int32_t, int, group_heads)        /* packed: heads that share L2 */                                              \
+    X(uint32_t, u32, group_inverse)     /* floor(2^32 / group_heads), at most 2^32 - 1 */                              \
+    X(int32_t, int, row_heads)          /* query heads of a kv head that share a tile's rows; 1: none do */            \
     X(uint32_t, u32, row_heads_inverse) /* floor(2^32 / row_heads), at most 2^32 - 1 */                                \
-    X(int32_t, int, own_heads)           /* num_heads_q / row_heads */                                                 \
+    X(int32_t, int, own_heads)          /* num_heads_q / row_heads */                                                  \
     X(uint32_t, u32, own_heads_inverse)                                                                                \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
@@ -83,7 +83,8 @@
     X(const float *, const float *, dlse) /* gradient of lse, the same shape; may be null */                           \
     X(float *, float *, delta)            /* workspace [batch * num_heads_q, q_padded]: rowsum(dO * O) - dlse */       \
     X(float *, float *, lse_log2)         /* workspace, the same shape: lse * log2(e); +inf for a row without keys */  \
-    X(float *, float *, dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */ \
+    X(float *, float *,                                                                                                \
+      dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \

@@ -130,7 +130,11 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
     out->tf32 = has_tiles(L, fp32_tiles);
     const bool fp32 = p->dtype == FK_FP32 && out->tf32;
-    out->num_tiles = read_tiles(L, path, fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles", out->tile, FK_MAX_TILES);
+    out->num_tiles = read_tiles(L, path,
+                                fp32       ? fp32_tiles
+                                : backward ? "backward_tiles"
+                                           : "tiles",
+                                out->tile, FK_MAX_TILES);
     if (p->split && !fp32)
         out->num_tiles += read_tiles(L, path, "split_tiles", out->tile + out->num_tiles, FK_MAX_TILES - out->num_tiles);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
@@ -138,7 +142,8 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
     }
     const char *dq_tiles = fp32 ? "fp32_dq_tiles" : "dq_tiles";
-    if (backward && has_tiles(L, dq_tiles)) out->num_dq_tiles = read_tiles(L, path, dq_tiles, out->dq_tile, FK_MAX_TILES);
+    if (backward && has_tiles(L, dq_tiles))
+        out->num_dq_tiles = read_tiles(L, path, dq_tiles, out->dq_tile, FK_MAX_TILES);
     fk_lua_seal(L, "arch", NULL);
 }
 
@@ -308,7 +313,8 @@ void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms) {
     snprintf(values, sizeof values, "score_value[%d]", FK_MAX_SCORE_SLOTS);
     add_param(L, &count, "int", values);
     if (!terms->arrays.count) return;
-    const int most = terms->score.grad ? FK_MAX_ARRAYS : terms->arrays.count; /* all of it, if something stands behind */
+    const int most =
+        terms->score.grad ? FK_MAX_ARRAYS : terms->arrays.count; /* all of it, if something stands behind */
     snprintf(values, sizeof values, "array[%d]", most);
     add_param(L, &count, "Array", values);
     if (!terms->score.grad) return;

@@ -3,8 +3,8 @@
 #ifndef FK_GEN_BIND_H
 #define FK_GEN_BIND_H
 
-#include "problem.h"
 #include "lua_host.h"
+#include "problem.h"
 #include "term.h"
 
 #include <stdbool.h>
@@ -24,11 +24,12 @@ typedef struct fk_arch {
     char name[16], family[16];
     int mma_k;
     bool async_copy, bf16, vector_add;
-    bool tf32; /* it has tiles for fp32 */
+    bool tf32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;
 } fk_arch;
-/** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of the problem's op and dtype. */
+/** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of the problem's op and
+ * dtype. */
 void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out);
 
 /** gen/layout.lua's answer; what C needs of it. */
@@ -53,7 +54,8 @@ void fk_mask_texts_free(fk_mask_texts *texts);
 
 /** The same of scores (bind_score.c). */
 typedef struct fk_score_texts {
-    char *text[FK_MAX_SCORES * (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
+    char
+        *text[FK_MAX_SCORES * (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
     int count;
 } fk_score_texts;
 fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *out, fk_error *err);

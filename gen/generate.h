@@ -21,9 +21,10 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
 
 /** Query heads whose rows a tile of this plan holds: all of a kv head's if their queries leave room, else 1. */
 int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv);
-/** The number of splits with the shortest time, in visits of key tiles: waves of CTAs, times what one walks over and what
- * it costs besides, with its rows of O in float32, and the combine kernel. `num_ctas`: with one split; `rows` of O
- * in all their tiles of a head; `k_tiles`: that one of them walks over then. Masks of a launch and lengths on the device are not looked at. */
+/** The number of splits with the shortest time, in visits of key tiles: waves of CTAs, times what one walks over and
+ * what it costs besides, with its rows of O in float32, and the combine kernel. `num_ctas`: with one split; `rows` of O
+ * in all their tiles of a head; `k_tiles`: that one of them walks over then. Masks of a launch and lengths on the
+ * device are not looked at. */
 int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t rows,
                     int64_t k_tiles);
 

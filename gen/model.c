@@ -82,8 +82,8 @@ double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, d
     return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 3 * bytes / 4.0 + 4 * 32.0 * steps;
 }
 
-static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch, const fk_smem_layout *layout,
-                                   const fk_plan_info *plan, double partial_share) {
+static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                                   const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
     const fk_mma_kind mma = fk_model_mma(p, arch);
@@ -93,7 +93,8 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
     const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
-    const double softmax_issue = scores * (SOFTMAX_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
+    const double softmax_issue =
+        scores * (SOFTMAX_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
@@ -171,7 +172,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
-    const double all = visits * split.share * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
+    const double all =
+        visits * split.share * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
     plan->tensor_us = all * cost.tensor;
     plan->exp_us = all * cost.exp;
     plan->issue_us = all * cost.issue;
@@ -183,8 +185,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
         fk_backward_hbm_bytes(p, device, layout, shape, plan, tiles, &bytes, &around_bytes);
     } else {
-        bytes = forward ? forward_hbm_bytes(p, device, shape, plan, tiles)
-                        : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
+        bytes =
+            forward ? forward_hbm_bytes(p, device, shape, plan, tiles) : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
     around_bytes += split.combine_bytes;
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;

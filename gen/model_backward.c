@@ -68,7 +68,8 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double add_lanes = add_bytes / (arch->vector_add ? 16.0 : 4.0);
     const double gemm_issue = (gemm_lanes + copy_lanes + add_lanes) / device->issue_rate;
-    const double pair_issue = pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
+    const double pair_issue =
+        pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = pairs / device->exp_rate,

@@ -18,6 +18,7 @@ int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seql
 
 int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t rows,
                     int64_t k_tiles) {
+    if (k_tiles < 1) return 1; /* a mask that leaves nothing to see */
     const int64_t slots = num_sms * plan->ctas_per_sm;
     const int64_t tile_rows = rows < plan->block_m ? rows : plan->block_m;
     const double tile_bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);

@@ -239,8 +239,8 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
 static void model_kernel(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
     enum { MAX_TILES = 1 << 15 };
     const fk_problem_mask *mask = &planner->terms.mask;
-    const int64_t num_walked = layout->walks_q ? planner->shape.seqlen_q / plan->block_m + 1
-                                               : planner->shape.seqlen_k / plan->block_n + 1;
+    const int64_t num_walked =
+        layout->walks_q ? planner->shape.seqlen_q / plan->block_m + 1 : planner->shape.seqlen_k / plan->block_n + 1;
     const int64_t rows = (layout->walks_q ? mask->split : mask->split_k).residual ? MAX_TILES / num_walked : MAX_TILES;
     fk_tile_totals tiles;
     fk_tiles_count(planner->p, mask, layout->walks_q, &planner->shape, plan->block_m, plan->block_n,

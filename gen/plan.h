@@ -17,11 +17,11 @@ typedef struct fk_tile_totals {
     double partial, full;                          /* of all CTAs */
     double min_visited, mean_visited, max_visited; /* tiles that one CTA walks over */
     double first_visited, last_visited;            /* by the CTAs of the first and the last own tile */
-    int64_t num_ctas, num_walked; /* own tiles, walked tiles */
+    int64_t num_ctas, num_walked;                  /* own tiles, walked tiles */
 } fk_tile_totals;
 
-/** Interval arithmetic over each tile. `walks_q` (backward): CTAs own tiles of keys and walk over tiles of queries; else
- *  the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
+/** Interval arithmetic over each tile. `walks_q` (backward): CTAs own tiles of keys and walk over tiles of queries;
+ * else the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
                     int block_n, int64_t max_ctas, fk_tile_totals *out);
 
@@ -42,8 +42,8 @@ typedef struct fk_mma_kind {
     double bytes;  /* of an element */
 } fk_mma_kind;
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);
-/** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads; for
- * fp32 also splitting what is read, and adding what is done. */
+/** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads;
+ * for fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
 
 /** Adds what the kernel of dq takes to the plan of the main kernel. */

@@ -79,8 +79,8 @@ typedef struct fk_problem_terms {
  *  of them, so its text must not tell them apart. */
 void fk_problem_write_generic(const fk_problem *p, const fk_problem_terms *terms, char out[FK_MAX_SPELLING]);
 
-/** Whether a tile's rows may be those of all query heads of a kv head: where there are few queries, fewer tiles read the
- * same keys then. Not with what counts rows by heads: packed sequences and dropout. */
+/** Whether a tile's rows may be those of all query heads of a kv head: where there are few queries, fewer tiles read
+ * the same keys then. Not with what counts rows by heads: packed sequences and dropout. */
 static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
 }

@@ -42,8 +42,7 @@ void fk_term_names(fk_term_kind kind, char *out, size_t size) {
         const char *name = file->path + length;
         used += (size_t)snprintf(out + used, size - used, " %.*s", (int)strcspn(name, "."), name);
     }
-    if (dir && used < size)
-        snprintf(out + used, size - used, ", and the files of %s/%s", dir, fk_term_kind_name(kind));
+    if (dir && used < size) snprintf(out + used, size - used, ", and the files of %s/%s", dir, fk_term_kind_name(kind));
 }
 
 typedef struct load_call {
@@ -98,8 +97,11 @@ fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text,
     const bool is_sink = file && file->is_sink;
     fk_expr_symbol symbols[MAX_SYMBOLS];
     const size_t count = list_symbols(kind, file, arrays, symbols);
-    const fk_status status = fk_expr_parse_as(
-        pool, text, symbols, count, kind == FK_TERM_MASK ? &keep : is_sink ? &sink : &score, out, err);
+    const fk_status status = fk_expr_parse_as(pool, text, symbols, count,
+                                              kind == FK_TERM_MASK ? &keep
+                                              : is_sink            ? &sink
+                                                                   : &score,
+                                              out, err);
     if (status != FK_OK) return status;
     if (is_sink && (fk_expr_uses(*out, "q") || fk_expr_uses(*out, "k")))
         return fk_fail(err, FK_BAD_PROBLEM, "sink reads q or k: a sink is one column for all of them\n    %s", text);

@@ -227,8 +227,9 @@ static fk_status check_arrays(const fk_array_list *arrays, const fk_args *a, ran
 
 static fk_status check_array_grads(const fk_problem *p, const fk_array_list *arrays, const fk_args *a, ranges *touched,
                                    fk_error *err) {
-    static const char *const names[FK_MAX_ARRAYS] = {"array_grad[0]", "array_grad[1]", "array_grad[2]", "array_grad[3]",
-                                                     "array_grad[4]", "array_grad[5]", "array_grad[6]", "array_grad[7]"};
+    static const char *const names[FK_MAX_ARRAYS] = {"array_grad[0]", "array_grad[1]", "array_grad[2]",
+                                                     "array_grad[3]", "array_grad[4]", "array_grad[5]",
+                                                     "array_grad[6]", "array_grad[7]"};
     fk_status status = FK_OK;
     for (int i = 0; i < arrays->count && !status; i++) {
         if (!(p->grad >> i & 1)) continue;
@@ -299,7 +300,8 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
             return fk_refuse(FK_BAD_ARGUMENT,
                              "seqlen x heads x dim is %lld x %lld x %lld; a tensor may span 2^60 elements",
                              (long long)seqlen, (long long)heads, (long long)dim);
-        stride[0] = p.packed && !(p.paged && (stride == args->k_stride || stride == args->v_stride)) ? 0 : seqlen * heads * dim;
+        stride[0] =
+            p.packed && !(p.paged && (stride == args->k_stride || stride == args->v_stride)) ? 0 : seqlen * heads * dim;
         stride[1] = layout == FK_BSHD ? heads * dim : dim;
         stride[2] = layout == FK_BSHD ? dim : seqlen * dim;
     }

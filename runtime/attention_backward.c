@@ -1,8 +1,8 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | exact sums of arrays' gradients |, each part from a multiple of 256
- * bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if
- * the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | exact sums of arrays' gradients |, each part from a multiple of
+ * 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are
+ * there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -33,10 +33,10 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     out->bytes = 0;
     if (out->q_padded > INT32_MAX) return false;
     const int64_t rows = heads * out->q_padded; /* heads <= 2^30, rows of a head < 2^31 */
-    bool fits = add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
-                add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
-                add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float),
-                         &out->dq_acc);
+    bool fits =
+        add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
+        add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
+        add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;
@@ -131,8 +131,8 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     if (!fits && part.q_padded > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "total_q is %lld and batch is %lld, which makes %lld rows in whole tiles of %d; the limit is %d",
-                       (long long)a->total_q, (long long)a->batch, (long long)part.q_padded,
-                       kernel->info.plan.block_m, INT32_MAX);
+                       (long long)a->total_q, (long long)a->batch, (long long)part.q_padded, kernel->info.plan.block_m,
+                       INT32_MAX);
     if (!fits)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "

@@ -48,8 +48,8 @@ static fk_status launch_emulator(const fk_kernel *kernel, const fk_launch_block 
         const fk_kernel_launch *k = &kernel->launch[i];
         const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z};
         if (!grid.x) continue;
-        status = fk_emu_launch_grid(kernel->image, k->entry, &l->params, fk_param_bytes(kernel), grid, (uint32_t)k->threads,
-                                    (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
+        status = fk_emu_launch_grid(kernel->image, k->entry, &l->params, fk_param_bytes(kernel), grid,
+                                    (uint32_t)k->threads, (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
     }
     return status;
 }

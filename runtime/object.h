@@ -103,8 +103,8 @@ struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
     fk_kernel_info info;
-    fk_kernel_launch launch[FK_MAX_KERNELS]; /* in order */
-    int num_launches, d_pad, dq_block_m; /* of fk_source */
+    fk_kernel_launch launch[FK_MAX_KERNELS];  /* in order */
+    int num_launches, d_pad, dq_block_m;      /* of fk_source */
     void *library, *function[FK_MAX_KERNELS]; /* CUlibrary; CUfunctions in the primary context */
     fk_emu_image *image;                      /* the emulator's */
     int64_t l2_bytes;                         /* of the device that runs */
@@ -156,7 +156,8 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
 fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                               fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err);
 
-/* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left out.
+/* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
+ * out.
  */
 typedef struct fk_launch_block {
     union {

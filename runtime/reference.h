@@ -68,8 +68,8 @@ fk_walk_row fk_walker_softmax(fk_walker *walker, int64_t q);
 /** The weight x of key n in row q, or its gradient, after dropout: 0, or x scaled, and rounded if eager. */
 double fk_walker_drop(const fk_walker *walker, int64_t q, int64_t n, double x);
 
-/** Adds what the pair of the row at hand and key n, whose dS is ds before the score terms, gives to gradients of arrays;
- * null ones are left out. */
+/** Adds what the pair of the row at hand and key n, whose dS is ds before the score terms, gives to gradients of
+ * arrays; null ones are left out. */
 void fk_walker_add_pair(fk_walker *walker, int64_t n, double ds, double *const grad[FK_MAX_ARRAYS]);
 /** The same of the sinks of a row that has a sum. */
 void fk_walker_add_sinks(fk_walker *walker, const fk_walk_row *row, double delta, double *const grad[FK_MAX_ARRAYS]);

@@ -3,8 +3,8 @@
  *     delta = sum(P * dP) - dlse      dS = P * (dP - delta) * (derivative of the score terms)
  *     dV += P^T dO      dQ = scale dS K      dK += scale dS^T Q
  *
- * With dropout, dP and the P of dV are what it leaves of them. sum(P * dP) is rowsum(dO * O), of the o that is given, if
- * one is: that is rounded, and a kernel has no other. EAGER rounds P, dP, dS and the three results to the problem's
+ * With dropout, dP and the P of dV are what it leaves of them. sum(P * dP) is rowsum(dO * O), of the o that is given,
+ * if one is: that is rounded, and a kernel has no other. EAGER rounds P, dP, dS and the three results to the problem's
  * dtype, and sums in float32. A thread takes a kv head with all query heads that read it, so that no two threads add to
  * one sum. */
 #include "reference.h"

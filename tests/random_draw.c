@@ -1,8 +1,8 @@
 #include "random_draw.h"
 
 #include "random_dropout.h"
-#include "random_pages.h"
 #include "random_grads.h"
+#include "random_pages.h"
 #include "random_sequences.h"
 #include "random_terms.h"
 

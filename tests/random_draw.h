@@ -41,10 +41,10 @@ typedef struct drawn {
     fk_dtype dtype;
     fk_args args;               /* sizes, softmax_scale and strides; no pointers but to the lengths below */
     layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
-    uint64_t state[2]; /* seed and offset of dropout; args may point to it */
+    uint64_t state[2];          /* seed and offset of dropout; args may point to it */
     bool backward, deterministic, dropout, packed, seqused_k, split, paged;
     int32_t cu_q[MAX_SEQUENCES + 1], cu_k[MAX_SEQUENCES + 1], used_k[MAX_SEQUENCES]; /* args points to them */
-    int32_t table[MAX_TABLE];     /* and to this */
+    int32_t table[MAX_TABLE];                                                        /* and to this */
     int32_t page_rows[MAX_TABLE]; /* of each page, how many rows some sequence uses */
     bool wants_lse, wants_dlse;
     double scale_qk, scale_v, offset_q, offset_k; /* of the normal inputs */

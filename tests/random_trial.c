@@ -2,8 +2,8 @@
 
 #include "random_dropout.h"
 #include "random_element.h"
-#include "random_pages.h"
 #include "random_grads.h"
+#include "random_pages.h"
 #include "random_sequences.h"
 #include "random_terms.h"
 
@@ -191,8 +191,8 @@ static bool upload_all(trial *t) {
     for (size_t i = 0; i < t->num_arrays; i++)
         if (!upload(t, &t->array_device[i], t->array_host[i], t->array_bytes[i])) return false;
     const size_t count = (size_t)d->args.batch, offsets = (count + 1) * sizeof(int32_t);
-    if (d->packed && (!upload(t, &t->device_lengths[0], d->cu_q, offsets) ||
-                      !upload(t, &t->device_lengths[1], d->cu_k, offsets)))
+    if (d->packed &&
+        (!upload(t, &t->device_lengths[0], d->cu_q, offsets) || !upload(t, &t->device_lengths[1], d->cu_k, offsets)))
         return false;
     if (d->seqused_k && !upload(t, &t->device_lengths[2], d->used_k, count * sizeof(int32_t))) return false;
     if (d->paged && !upload(t, &t->device_lengths[3], d->table, (size_t)table_entries(d) * sizeof(int32_t)))
@@ -277,8 +277,7 @@ static bool execute(trial *t, void *const *results) {
         return false;
     for (int i = 0; i < num_tensors(d); i++)
         if (is_result(d, i) &&
-            !call(t, "copy",
-                  fk_copy_from_device(t->context, results[i], t->device[i], tensor_bytes(d, i))))
+            !call(t, "copy", fk_copy_from_device(t->context, results[i], t->device[i], tensor_bytes(d, i))))
             return false;
     if (!call(t, "copy", grads_download(&t->grads, t->context, results == t->again))) return false;
     return call(t, "copy", fk_copy_from_device(t->context, t->lse, t->device_lse, lse_count(d) * sizeof(float)));
@@ -419,8 +418,8 @@ static bool check_mask(trial *t) {
     char *complaint = t->verdict->complaint;
     if (!t->d->dropout || t->d->seed % 4 != 1) return true;
     args.dropout_state = t->device_state;
-    const fk_status status = check_keep_mask(t->context, t->kernel, &t->problem, t->d, &args, complaint,
-                                             sizeof t->verdict->complaint);
+    const fk_status status =
+        check_keep_mask(t->context, t->kernel, &t->problem, t->d, &args, complaint, sizeof t->verdict->complaint);
     return status == FK_CHECK_FAILED ? false : call(t, "keep mask", status);
 }
 
@@ -433,7 +432,8 @@ static bool try_problem(trial *t) {
         if (is_result(d, i) && (!check_values(t, i) || !check_padding(t, i))) return false;
     if (!t->grads.bits) return true;
     const double lost = 0x1p-22 * largest_norm(t, DOUT) * largest_norm(t, V);
-    return grads_check(&t->grads, &d->args, lost, &t->verdict->ratio, t->verdict->complaint, sizeof t->verdict->complaint);
+    return grads_check(&t->grads, &d->args, lost, &t->verdict->ratio, t->verdict->complaint,
+                       sizeof t->verdict->complaint);
 }
 
 bool random_trial(fk_context *context, const drawn *d, verdict *out) {

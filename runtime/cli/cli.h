@@ -65,7 +65,7 @@ cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, cha
 const char *cli_bytes(double bytes, char out[CLI_QUANTITY]); /* 16 KB, 1.21 GB; K = 1024 */
 const char *cli_time_us(double us, char out[CLI_QUANTITY]);  /* 812 us, 1.21 ms */
 
-double cli_median(double *values, size_t count);             /* sorts them; count is at least 1 */
+double cli_median(double *values, size_t count); /* sorts them; count is at least 1 */
 
 /** Where the tiles lie in shared memory and what they add up to: the story of the block sizes. */
 void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan_info *plan, const fk_device_info *gpu);

@@ -6,9 +6,9 @@
 #include "cli.h"
 
 typedef enum npy_type {
-    NPY_FP16, /* <f2 */
-    NPY_BITS, /* <u2: bfloat16 bits */
-    NPY_FP32, /* <f4 */
+    NPY_FP16,  /* <f2 */
+    NPY_BITS,  /* <u2: bfloat16 bits */
+    NPY_FP32,  /* <f4 */
     NPY_INT32, /* <i4 */
     NPY_UINT8  /* |u1 */
 } npy_type;

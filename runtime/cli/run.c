@@ -1,7 +1,7 @@
 /* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. For the backward
  * pass dO in, too, and dQ, dK and dV out: the forward pass runs first, for O and lse. */
-#include "output.h"
 #include "run.h"
+#include "output.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -277,7 +277,11 @@ static cli_exit perform(run *r) {
 static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const layouts[] = {"bshd", "bhsd", NULL}, *const dtypes[] = {"fp16", "bf16", "fp32", NULL},
                              *const out_dtypes[] = {"same", "f32", NULL};
-    run r = {.device = "auto", .planning = CLI_PLANNING_INIT, .random = {5, 6, 0, {0}}, .dropout = DROPOUT_INIT, .dtype = -1,
+    run r = {.device = "auto",
+             .planning = CLI_PLANNING_INIT,
+             .random = {5, 6, 0, {0}},
+             .dropout = DROPOUT_INIT,
+             .dtype = -1,
              .page_size = 64};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
@@ -312,7 +316,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
         option_choice("--layout", "LAYOUT", &r.layout, layouts, "of all tensors: bshd (default) or bhsd"),
         option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16, bf16 or fp32, instead of the spelling's"),
         option_real("--softmax-scale", "X", &r.softmax_scale, 0, 3e38, "default, and 0: 1 / sqrt(head_dim)"),
-        option_real("--dropout-p", "P", &r.dropout.p, 0, 0.99999, "dropout: the share of weights dropped (default 0.1)"),
+        option_real("--dropout-p", "P", &r.dropout.p, 0, 0.99999,
+                    "dropout: the share of weights dropped (default 0.1)"),
         option_int("--dropout-seed", "N", &r.dropout.seed, 0, 9e18, "dropout: default 0; --dropout-offset likewise"),
         option_int("--dropout-offset", "N", &r.dropout.offset, 0, 9e18, "dropout"),
         option_text("--keep-mask", "M.npy", &r.dropout.keep_mask,

@@ -139,8 +139,9 @@ static cli_exit check_shape(const tensors *t, const fk_problem *p, const char *p
 static cli_exit check_totals(const char *const path[NUM_TENSORS], fk_args *args, int64_t rows_q, int64_t rows_k) {
     if (rows_q < args->total_q || rows_k < args->total_k) {
         const bool q = rows_q < args->total_q;
-        return cli_fail(CLI_BAD_INPUT, "%s: has %lld rows; the sequences end at row %lld", path[q ? TENSOR_Q : TENSOR_K],
-                        (long long)(q ? rows_q : rows_k), (long long)(q ? args->total_q : args->total_k));
+        return cli_fail(CLI_BAD_INPUT, "%s: has %lld rows; the sequences end at row %lld",
+                        path[q ? TENSOR_Q : TENSOR_K], (long long)(q ? rows_q : rows_k),
+                        (long long)(q ? args->total_q : args->total_k));
     }
     args->total_q = rows_q;
     args->total_k = rows_k;

@@ -28,7 +28,8 @@ typedef struct tensors {
 } tensors;
 
 /** Reads .npy files and checks them against the problem and each other; `path`: of Q, K, V and, for the backward pass,
- *  DOUT. `lengths`: what sequences_load has set; packed tensors have no batch axis. On failure the reason is on stderr and nothing is held. */
+ *  DOUT. `lengths`: what sequences_load has set; packed tensors have no batch axis. On failure the reason is on stderr
+ * and nothing is held. */
 cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *problem, int layout,
                       const fk_args *lengths, tensors *out);
 /** Draws from the standard normal distribution; shape: batch, heads_q, heads_kv, seqlen_q, seqlen_k[, seed]. The same

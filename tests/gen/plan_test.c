@@ -76,7 +76,8 @@ static void test_every_head_dim_has_a_plan_everywhere(void **state) {
     }
 }
 
-/* K, V, Q and dO of both widths must fit a block's shared memory with 16 keys and 32 queries: on 99 KB up to 496 columns. */
+/* K, V, Q and dO of both widths must fit a block's shared memory with 16 keys and 32 queries: on 99 KB up to 496
+ * columns. */
 static void test_every_head_dim_has_an_fp32_plan_from_sm_80_on(void **state) {
     (void)state;
     for (size_t i = 0; i < fk_device_table_size(); ++i) {
@@ -106,7 +107,8 @@ static void expect_reason(const fk_plan_info *plans, size_t count, const char *p
 
 /* sm_75's own table, with tiles that break each limit. */
 static const char arch_text[] =
-    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = {\n"
+    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = "
+    "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 512, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 96, warps = 4, stages = 1, q_in_regs = false, ctas = 2 },\n"
@@ -139,7 +141,8 @@ static void test_rejections_name_the_limit(void **state) {
     free(plans);
     /* 512 threads leave 128 registers each. */
     temp_dir_write(&dir, "arch/sm75.lua",
-                   "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = {\n"
+                   "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = "
+                   "false, tiles = {\n"
                    "{ block_m = 128, block_n = 32, warps = 8, stages = 1, q_in_regs = false, ctas = 2 } } }\n");
     const fk_problem p = problem_of("fwd fp16 d8 dv128");
     const fk_device_info t4 = device_of("t4");
@@ -188,7 +191,8 @@ static void test_unlisted_sms_take_the_nearest_lower_row(void **state) {
 
 static void test_arch_files_are_read_strictly(void **state) {
     (void)state;
-#define HEAD "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = { "
+#define HEAD                                                                                                           \
+    "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = { "
 #define TILE "block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 "
     static const struct {
         const char *file, *text, *message;
@@ -326,7 +330,8 @@ static void test_backward_model(void **state) {
 }
 
 static const char backward_arch_text[] =
-    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false, tiles = {}, backward_tiles = "
+    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false, tiles = "
+    "{}, backward_tiles = "
     "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = true, ctas = 1 },\n"
@@ -353,8 +358,9 @@ static void test_backward_rejections_name_the_limit(void **state) {
     expect_reason(plans, count, "block_m 16: must be a multiple of 16 queries for each of 4 columns of warps");
     expect_reason(plans, count, "registers: about ");
     free(plans);
-    temp_dir_write(&dir, "arch/sm80.lua",
-                   "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false }");
+    temp_dir_write(
+        &dir, "arch/sm80.lua",
+        "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false }");
     const fk_problem p = problem_of("bwd fp16 d64");
     const fk_device_info a100 = device_of("a100");
     fk_plan_info plan;
@@ -367,9 +373,10 @@ static void test_backward_rejections_name_the_limit(void **state) {
 /* A problem that needs a kernel of dq needs tiles for it, and a tile may ask for one where the problem does not. */
 static void test_kernels_of_dq(void **state) {
     (void)state;
-    static const char text[] = "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, "
-                               "vector_add = false, tiles = {}, backward_tiles = {\n"
-                               "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1%s }\n}%s }\n";
+    static const char text[] =
+        "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, "
+        "vector_add = false, tiles = {}, backward_tiles = {\n"
+        "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1%s }\n}%s }\n";
     static const char dq_tiles[] =
         ", dq_tiles = { { block_m = 64, block_n = %d, warps = 4, stages = 2, q_in_regs = false, ctas = 1 } }";
     const temp_dir dir = temp_dir_create();
@@ -402,7 +409,8 @@ static void test_kernels_of_dq(void **state) {
     temp_dir_write(&dir, "arch/sm80.lua", arch);
     assert_int_equal(enumerate("bwd fp16 d64", "a100", &options, &plans), 1);
     assert_int_equal(plans[0].dq_kernel, 1);
-    assert_true(plans[0].tensor_us > added.tensor_us * 1.39 && plans[0].tensor_us < added.tensor_us * 1.41); /* 7 of 5 */
+    assert_true(plans[0].tensor_us > added.tensor_us * 1.39 &&
+                plans[0].tensor_us < added.tensor_us * 1.41); /* 7 of 5 */
     assert_true(plans[0].l2_us < 1e-9 && added.l2_us > 0);
     free(plans);
     temp_dir_remove(&dir);

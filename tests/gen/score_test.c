@@ -261,7 +261,8 @@ static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
                               "$(field.type) $(field.name)\n"
                               "@   end\n"
                               "@ end\n"
-                              "$(tostring(score.reads_along.q)) $(tostring(score.grads)) $(tostring(score.derivatives_use_s)) $(tostring(mask.reads)) $(tostring(score.uses.h))"
+                              "$(tostring(score.reads_along.q)) $(tostring(score.grads)) "
+                              "$(tostring(score.derivatives_use_s)) $(tostring(mask.reads)) $(tostring(score.uses.h))"
                               " $(tostring(score.uses.b)) $(tostring(score.sink_uses.h))\n";
 
 static void test_templates_see_scores(void **state) {

@@ -18,6 +18,7 @@ static void fills_the_gpu(void **state) {
     assert_int_equal(choose(100, 1000), 2);
     assert_int_equal(choose(20, 1000), 10);
     assert_int_equal(choose(1, 100000), FK_MAX_SPLITS);
+    assert_int_equal(choose(1, 0), 1); /* nothing to see */
     assert_int_equal(choose(1, 1), 1); /* one tile cannot be shared */
     assert_int_equal(choose(1, 3), 1); /* and a few are not worth a second kernel */
     for (int64_t k_tiles = 1; k_tiles < 300; k_tiles++)

@@ -222,10 +222,8 @@ static void many_heads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),
-        cmocka_unit_test(accepted), cmocka_unit_test(accepted_deterministic),
-        cmocka_unit_test(workspaces),
-        cmocka_unit_test(many_heads),
+        cmocka_unit_test(refused),    cmocka_unit_test(accepted),   cmocka_unit_test(accepted_deterministic),
+        cmocka_unit_test(workspaces), cmocka_unit_test(many_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,7 +149,8 @@ static inline void backward_check(const sample *s, const backward_tensors *t) {
     }
 }
 
-/* More runs, each with the same bits: a hundred on a GPU; on the emulator one, as schedules there are chosen by seed. */
+/* More runs, each with the same bits: a hundred on a GPU; on the emulator one, as schedules there are chosen by seed.
+ */
 static inline void backward_check_bits(fk_context *context, const sample *s, backward_tensors *t,
                                        const fk_kernel *kernel) {
     uint16_t *kept[3];

@@ -131,7 +131,8 @@ static inline void fp32_check(fp32_trial *t, int which, const char *name) {
     print_message("%s for %s: %s: largest error %.2e (eager %.2e), norm %.2e (%.2e)\n", t->s->spelling,
                   t->s->plan_for ? t->s->plan_for : "this GPU", name, ours / largest, theirs / largest,
                   sqrt(ours_square / square), sqrt(theirs_square / square));
-    /* One unit in the last place; two for gradients, since P comes from lse, which float32 rounds, and eager keeps P. */
+    /* One unit in the last place; two for gradients, since P comes from lse, which float32 rounds, and eager keeps P.
+     */
     const double floor = which == FP32_O ? 0x1p-23 : 0x1p-22;
     assert_true(ours <= 2 * fmax(theirs, floor * largest));
     assert_true(ours_square <= 4 * theirs_square);

@@ -279,8 +279,8 @@ static void lengths_are_read_at_run_time(void **state) {
     fk_context_destroy(context);
 }
 
-/* Whole tiles of rows that belong to no sequence. Two key tiles at most add to an element of dq, so that bits do not depend
- * on their order. */
+/* Whole tiles of rows that belong to no sequence. Two key tiles at most add to an element of dq, so that bits do not
+ * depend on their order. */
 static void first_sequence_far_behind(void **state) {
     (void)state;
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;

@@ -86,8 +86,7 @@ static void test_bad_images(void **state) {
     fk_error err;
     assert_int_equal(fk_emu_load("not an image", 12, &image, &err), FK_CHECK_FAILED);
     assert_int_equal(fk_emu_load("", 0, &image, &err), FK_CHECK_FAILED);
-    assert_int_equal(fk_emu_compile(PROLOGUE KERNEL "{}", entries, 1, NULL, &bytes, &size, &ms, compiler, &err),
-                     FK_OK);
+    assert_int_equal(fk_emu_compile(PROLOGUE KERNEL "{}", entries, 1, NULL, &bytes, &size, &ms, compiler, &err), FK_OK);
     assert_true(ms > 0.0);
     assert_true(strstr(compiler, "GCC") || strstr(compiler, "lang"));
     assert_int_equal(fk_emu_load(bytes, size / 2, &image, &err), FK_CHECK_FAILED);

@@ -161,7 +161,7 @@ static void test_mma_tf32(void **state) {
         }
     for (uint32_t lane = 0; lane < 32; ++lane) {
         const uint32_t g = lane / 4, t = lane % 4;
-        const float words[10] = {a[g][t],     a[g + 8][t],     a[g][t + 4],         a[g + 8][t + 4],        b[t][g],
+        const float words[10] = {a[g][t],     a[g + 8][t], a[g][t + 4],     a[g + 8][t + 4], b[t][g],
                                  b[t + 4][g], c[g][2 * t], c[g][2 * t + 1], c[g + 8][2 * t], c[g + 8][2 * t + 1]};
         memcpy(in + 10 * lane, words, sizeof words);
     }
@@ -301,9 +301,9 @@ static void test_builtins(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shuffles_and_votes), cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_mma_tf32),
-        cmocka_unit_test(test_mma_values),         cmocka_unit_test(test_memory),   cmocka_unit_test(test_builtins),
+        cmocka_unit_test(test_shuffles_and_votes), cmocka_unit_test(test_ldmatrix),   cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_mma_tf32),           cmocka_unit_test(test_mma_values), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_builtins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
