@@ -151,7 +151,7 @@ static void test_backward_has_three_kernels(void **state) {
     assert_int_equal(source.kernel[source.main_kernel].smem_bytes, source.plan.smem_bytes);
     assert_int_equal(source.d_pad, 128);
     for (int i = 0; i < 3; ++i) {
-        char declaration[64];
+        char declaration[96];
         snprintf(declaration, sizeof declaration, "%s(const __grid_constant__ Params p)", source.kernel[i].entry);
         assert_message(source.text, declaration);
         assert_int_equal(source.kernel[i].grid, grids[i]);
@@ -170,7 +170,7 @@ static void test_deterministic_backward_adds_nothing(void **state) {
     assert_int_equal(source.kernel[2].grid, FK_GRID_DQ_TILES);
     assert_true(source.dq_block_m > 0 && source.dq_block_m % 16 == 0);
     assert_int_equal(source.plan.dq_kernel, 1);
-    char declaration[64];
+    char declaration[96];
     snprintf(declaration, sizeof declaration, "constexpr int block_m = %d, ", source.dq_block_m);
     assert_message(source.text, declaration);
     assert_message(source.text, "fk_backward_dq_tiles(const __grid_constant__ Params p)");
