@@ -79,7 +79,8 @@ CHANGE(workspace_null, w->data = NULL)
 CHANGE(workspace_misaligned, (w->data = workspace + 128, w->bytes -= 128))
 CHANGE(workspace_small, w->bytes = 397311)
 CHANGE(workspace_is_k, (w->data = k, w->bytes = sizeof k))
-CHANGE(many_keys, (a->batch = 1, a->seqlen_k = 65535 * 128 + 1, a->dq = (void *)((uintptr_t)1 << 60),
+CHANGE(many_keys, (a->batch = 1, a->seqlen_k = 65535 * 128 + 1, a->k = (void *)((uintptr_t)1 << 58),
+                   a->v = (void *)((uintptr_t)1 << 59), a->dq = (void *)((uintptr_t)1 << 60),
                    a->dk = (void *)((uintptr_t)1 << 61), a->dv = (void *)((uintptr_t)1 << 62)))
 
 static const refusal refusals[] = {
