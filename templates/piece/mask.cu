@@ -104,9 +104,13 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
 @ local index = problem.joins_heads and "row_query(p, row)" or "row"
+@ if mask.uses[own] or mask.uses.h or walk == "q" then
+            const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
+@ end
+@ if mask.uses[own] then
             const int $(own) = $(mask.reads_along[own] and "min(" .. index .. ", at.seqlen_" .. own .. " - 1)" or index);
+@ end
 @ if problem.joins_heads and mask.uses.h then
             const int h = row_head(p, at, row);
 @ end
