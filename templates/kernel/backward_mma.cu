@@ -1,24 +1,7 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(layout.p), smem_lse = $(layout.lse), smem_delta = $(layout.delta);
 
-// ---- primitives: everything that is PTX; the emulator brings bodies of its own ----
-#ifndef FK_EMULATOR
-@ include("primitive/shared_memory.cu")
-
-@ include("primitive/global_memory.cu")
-
-@ if arch.async_copy then
-@   include("primitive/async_copy.cu")
-
-@ end
-@ include("primitive/tensor_core.cu")
-
-@ include("primitive/convert.cu")
-@ if problem.dropout then
-
-@   include("primitive/byte_permute.cu")
-@ end
-#endif
+@ include("piece/primitives.cu")
 
 // ---- pieces ----
 @ include("piece/params.cu")
