@@ -66,7 +66,7 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     int ahead = 6;
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
-    if (tile->ctas * threads > 256 && arch->sm < 90) ahead += 8; /* sm_80's ptxas packs fewer than 255 less tightly */
+    if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */
     return declared + ahead;
 }
 

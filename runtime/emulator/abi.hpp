@@ -55,9 +55,6 @@ typedef struct fk_emu_table {
     void (*red_add_f32)(float *p, float value);
     void (*red_add_f32x4)(float *p, const float *value);
     void (*red_add_u64)(unsigned long long *p, unsigned long long value);
-    unsigned int (*ld_acquire_u32)(const unsigned int *p);
-    void (*st_release_u32)(unsigned int *p, unsigned int value);
-    void (*red_release_add_u32)(unsigned int *p, unsigned int value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);

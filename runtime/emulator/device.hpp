@@ -253,16 +253,6 @@ inline void red_add_f32x4(float *p, const float (&v)[4]) {
 inline void red_add_u64(unsigned long long *p, unsigned long long v) {
     fk_emu_engine->red_add_u64(p, v);
 }
-/* Words by which blocks wait for each other. A load lets the other threads run, so that a loop around it ends. */
-inline unsigned int ld_acquire_u32(const unsigned int *p) {
-    return fk_emu_engine->ld_acquire_u32(p);
-}
-inline void st_release_u32(unsigned int *p, unsigned int v) {
-    fk_emu_engine->st_release_u32(p, v);
-}
-inline void red_release_add_u32(unsigned int *p, unsigned int v) {
-    fk_emu_engine->red_release_add_u32(p, v);
-}
 
 inline void ldmatrix_x4(unsigned int (&r)[4], unsigned int addr) {
     fk_emu_engine->ldmatrix(FK_EMU_LDMATRIX_X4, r, addr);

@@ -17,8 +17,6 @@ typedef struct fk_emu_options {
     bool poison;      /**< shared memory starts as 0xff bytes (NaN) in each block, not as zeros */
     bool check_races; /**< report unordered accesses to shared memory, and reads of copies in flight */
     bool sanitize;    /**< fk_emu_compile: with -fsanitize=address,undefined; needs a library built with ASan */
-    bool in_order;    /**< blocks start in the order of the grid, whatever the seed: for kernels in which a block waits
-                           for earlier ones, which only that order lets end */
 } fk_emu_options;
 
 /** Sums over all blocks of a launch. */

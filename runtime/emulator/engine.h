@@ -12,7 +12,6 @@
 #include "fiber.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 
 #define FK_WARP_LANES 32u
 #define FK_MAX_THREADS 1024u
@@ -36,14 +35,6 @@ typedef struct fk_access {
     uint32_t addr;
     uint32_t bytes;
 } fk_access;
-
-/* What a lane's ld_acquire_u32 has read last, how often in a row, and since when (seconds) it gets that value. */
-typedef struct fk_wait {
-    const unsigned int *word;
-    unsigned int value;
-    uint32_t loads;
-    int64_t since;
-} fk_wait;
 
 typedef struct fk_warp fk_warp;
 typedef struct fk_block fk_block;
@@ -70,7 +61,6 @@ typedef struct fk_lane {
     fk_copy *copies; /* in order of issue */
     size_t num_copies, max_copies;
     uint32_t group; /* number of the cp.async group being filled */
-    fk_wait wait;
 
     fk_access *accesses;
     size_t num_accesses, max_accesses;
@@ -117,9 +107,6 @@ struct fk_block {
     uint32_t smem_bytes;
     uint32_t tick, synced;
 
-    const atomic_bool *stop; /* set when another block of the launch has faulted */
-    bool alone;              /* no other block runs meanwhile */
-
     bool counting;
     fk_emu_stats stats;
     fk_error *fault; /* set while a block runs; its status is FK_OK until the block faults */
@@ -134,8 +121,6 @@ void fk_block_free(fk_block *block);
 fk_status fk_block_run(fk_block *block, uint32_t index, fk_error *err);
 /** Suspends the running lane until it is READY again. */
 void fk_block_yield(fk_block *block);
-/** Lets the next other lane that can run have its turn, whatever the seed. */
-void fk_block_pass(fk_block *block);
 /** Ends the block from inside a lane; the message gets "block 3 thread 5: " in front. */
 _Noreturn void fk_block_fault(fk_block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Ends the block with block->fault as it stands. */
@@ -179,13 +164,10 @@ void fk_banks_count(fk_block *block, const uint32_t *addrs, uint32_t active, uin
 void fk_banks_note(fk_lane *lane, uint32_t addr, uint32_t bytes);
 void fk_banks_flush(fk_warp *warp);
 
-/* atomics.c: words of global memory by which blocks add and wait. */
+/* atomics.c: words of global memory that blocks add to. */
 void fk_red_add_f32(float *p, float value);
 void fk_red_add_f32x4(float *p, const float *value);
 void fk_red_add_u64(unsigned long long *p, unsigned long long value);
-unsigned int fk_ld_acquire_u32(const unsigned int *p);
-void fk_st_release_u32(unsigned int *p, unsigned int value);
-void fk_red_release_add_u32(unsigned int *p, unsigned int value);
 
 /* async_copy.c, tensor_core.c, warp.c, engine.c: what kernels call */
 void fk_cp_async_16(unsigned int dst, const void *src, int valid);

@@ -18,7 +18,6 @@ typedef struct launch {
     uint64_t stride, offset; /* the i-th block taken is (i * stride + offset) % blocks */
     atomic_uint_fast64_t next;
     atomic_bool stop;
-    bool alone; /* one OS thread runs all blocks */
 } launch;
 
 typedef struct worker {
@@ -39,11 +38,11 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-static void order_blocks(launch *l, const fk_emu_options *options) {
-    const uint64_t n = l->blocks, seed = options->seed;
+static void order_blocks(launch *l, uint64_t seed) {
+    const uint64_t n = l->blocks;
     l->stride = 1;
     l->offset = 0;
-    if (!seed || options->in_order) return;
+    if (!seed) return;
     l->offset = seed * 0x9e3779b97f4a7c15ull % n;
     l->stride = seed * 0xd1342543de82ef95ull % n;
     while (greatest_common_divisor(l->stride, n) != 1)
@@ -54,8 +53,6 @@ static void *work(void *arg) {
     worker *w = arg;
     launch *l = w->launch;
     fk_block block = *l->prototype;
-    block.stop = &l->stop;
-    block.alone = l->alone;
     fk_fault_stack signal_stack = {0};
     w->fault_at = UINT64_MAX;
     w->err.status = fk_block_init(&block, &w->err);
@@ -94,14 +91,13 @@ static void add_stats(fk_emu_stats *sum, const fk_emu_stats *s) {
 static fk_status run_grid(const fk_block *prototype, fk_emu_stats *stats, fk_error *err) {
     launch l = {.prototype = prototype};
     l.blocks = (uint64_t)prototype->grid.x * prototype->grid.y * prototype->grid.z;
-    order_blocks(&l, &prototype->options);
+    order_blocks(&l, prototype->options.seed);
     const uint32_t n = count_workers(l.blocks);
     worker *workers = calloc(n, sizeof *workers);
     if (!workers) return fk_fail(err, FK_NO_MEMORY, "emulator: no memory for %u OS threads", n);
     fk_faults_catch();
     for (uint32_t i = 0; i < n; ++i)
         workers[i].launch = &l;
-    l.alone = n == 1;
     for (uint32_t i = 1; i < n; ++i) /* fewer OS threads than asked for only cost time */
         workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
     work(&workers[0]);

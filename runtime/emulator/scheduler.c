@@ -109,17 +109,6 @@ void fk_block_yield(fk_block *block) {
     fk_fiber_switch(&from->fiber, &to->fiber);
 }
 
-void fk_block_pass(fk_block *block) {
-    fk_lane *from = block->current;
-    for (uint32_t i = 1; i < block->threads; ++i) {
-        fk_lane *to = &block->lanes[(from->thread + i) % block->threads];
-        if (to->state != FK_LANE_READY) continue;
-        block->current = to;
-        fk_fiber_switch(&from->fiber, &to->fiber);
-        return;
-    }
-}
-
 void fk_block_abort(fk_block *block) {
     fk_fiber_leave(&block->current->fiber, &block->scheduler);
 }
@@ -195,7 +184,6 @@ static void prepare_lane(fk_block *block, fk_lane *lane) {
     lane->num_copies = 0;
     lane->num_accesses = 0;
     lane->group = 0;
-    lane->wait = (fk_wait){0};
     const size_t colour = lane->thread * 7u % 64u * 64u;
     fk_fiber_init(&lane->fiber, block->stacks + lane->thread * stack_stride() + page_size(), STACK_BYTES, colour,
                   start_lane, lane);

@@ -36,6 +36,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @   include("piece/score_backward.cu")
 
 @ end
+@ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function kv_step(masked)
         const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
@@ -45,7 +46,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
         __syncthreads(); // tile n is there, and every warp is done with the other stage
 @   if plan.stages == 2 then
         stage = stage_bytes - stage;
-        if (next >= tiles.begin) issue(next);
+        if ($(more)) issue(next);
 @   end
         float s[m_atoms][s_atoms][4], dp[m_atoms][s_atoms][4];
         fill(s, 0.0f);
@@ -80,7 +81,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @   end
 @   if plan.stages == 1 then
         __syncthreads(); // every warp is done with the tile
-        if (next >= tiles.begin) issue(next);
+        if ($(more)) issue(next);
 @   end
 @ end
 __device__ __forceinline__ void run(const Params &p) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void run(const Params &p) {
     const TileRange tiles = tile_range(p, at);
 @ if mask.residual then
     TileScan scan;
-    int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+    int n = find_tile(scan, tiles.end, tiles, p, at), next;
 @ else
     int n = tiles.end - 1, next;
 @ end
@@ -129,10 +130,18 @@ __device__ __forceinline__ void run(const Params &p) {
     Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), n * block_n);
 @ end
 @ if mask.residual then
-    for (; n >= tiles.begin; n = next) {
-        const bool whole = scan.full >> (n % 32) & 1;
-        next = find_tile(scan, n - 1, tiles, p, at);
+    while (n >= 0) {
+        for (; n >= 0; n = next) {
+            const bool whole = is_full(scan, n);
+            next = next_tile(scan, n);
 @   kv_step("!whole")
+        }
+        n = find_tile(scan, scan.first, tiles, p, at);
+        if (n < 0) break;
+        issue(n);
+@   if problem.dropout then
+        dropout.move(0, (n + 1) * block_n);
+@   end
     }
 @ else
     for (; n >= tiles.full_end; n = next) {

@@ -62,15 +62,17 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 
 @ include("piece/store.cu")
 
-@ local drop = problem.dropout and ", dropout" or "" -- a further argument
+@ -- Dropout: score_gradients takes it from P and dP alike. Where the way back needs the scores, dP loses it before, P on its way.
+@ local drop = problem.dropout and fused and ", dropout" or "" -- a further argument
 @ local function score_gradients()
 @   if not fused then
-            score_gradients(dp, s);
+            score_gradients(dp, s$(problem.dropout and ", delta, dropout" or ""));
 @   end
 @   if back and not fused then
             score_backward(dp, n, p, at$(sums));
 @   end
 @ end
+@ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over query tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function q_step(masked)
             const u32 tile_q = smem + smem_q + stage, tile_dout = smem + smem_dout + stage;
@@ -81,7 +83,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
             __syncthreads(); // tile n is there, and every warp is done with dS and the other stage
 @   if plan.stages == 2 then
             stage = stage_bytes - stage;
-            if (next >= tiles.begin) issue(next);
+            if ($(more)) issue(next);
 @   end
             float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
             fill(s, 0.0f);
@@ -97,17 +99,22 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if not fused then
             probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
+@   if problem.dropout and not fused then
+            fill(dp, 0.0f);
+@   else
             fill_minus_delta(dp, delta);
+@   end
             gemm_nt<block_n, block_m, dv_pad>(dp, smem + smem_v, warp_row(), tile_dout, warp_col()); // dP^T = V dO^T
-@   if problem.dropout then
+@   if problem.dropout and fused then
             drop_gradients(dp, delta, dropout);
 @   end
 @   if fused then
             score_backward(s, dp, lse, n, p, at$(sums));
 @   end
 @   if layout.col_warps == 1 then
+@     if problem.dropout then score_gradients() end
             gemm_pn(dv, s, tile_dout$(drop)); // dV += P^T dO
-@     score_gradients()
+@     if not problem.dropout then score_gradients() end
 @     if not plan.dq_kernel then
             share(dp, smem + smem_ds);
             __syncthreads();           // dS is there
@@ -130,7 +137,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   end
 @   if plan.stages == 1 then
             __syncthreads(); // every warp is done with the tile
-            if (next >= tiles.begin) issue(next);
+            if ($(more)) issue(next);
 @   end
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
@@ -158,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
         const TileRange tiles = tile_range(p, at);
 @ if mask.residual then
         TileScan scan;
-        int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+        int n = -1, next;
 @ else
         int n = tiles.end - 1, next;
 @ end
@@ -184,14 +191,20 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), n * block_m + warp_col());
 @ end
         __syncthreads(); // every warp is done with the head before
-        if (n >= tiles.begin) issue(n);
 @ if mask.residual then
-        for (; n >= tiles.begin; n = next) {
-            const bool whole = scan.full >> (n % 32) & 1;
-            next = find_tile(scan, n - 1, tiles, p, at);
+        for (int end = tiles.end; (n = find_tile(scan, end, tiles, p, at)) >= 0; end = scan.first) {
+            issue(n);
+@   if problem.dropout then
+            dropout.move(0, (n + 1) * block_m);
+@   end
+            for (; n >= 0; n = next) {
+                const bool whole = is_full(scan, n);
+                next = next_tile(scan, n);
 @   q_step("!whole")
+            }
         }
 @ else
+        if (n >= tiles.begin) issue(n);
         for (; n >= tiles.full_end; n = next) {
             next = n - 1;
 @   q_step("yes")

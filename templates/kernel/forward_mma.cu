@@ -62,7 +62,8 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ -- S = Q K^T for the warp's rows and the tile of keys.
 @ local qk_gemm = "gemm_nt<block_m, block_n, d_pad>(s, smem + smem_q, warp_row(), tile_k)"
 @ if plan.q_in_regs then qk_gemm = "gemm_nt<d_pad>(s, q, tile_k)" end
-@ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
+@ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
+@ -- One step of the loop over key tiles; masked is "yes", "no", or "maybe": decided at run time by whole and settled.
 @ local function kv_step(masked)
 @   if plan.stages == 1 then
         copy_k.land(tile_k);
@@ -78,7 +79,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         __syncthreads(); // V(n) is there, and every warp is done with K(n)
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
-        if (next >= tiles.begin) copy_k.template issue<true>(tile_k, block_n);
+        if ($(more)) copy_k.template issue<true>(tile_k, block_n);
 @   else
         const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
         stage = stage_bytes - stage;
@@ -88,7 +89,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         $(qk_gemm);
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
-        if (next >= tiles.begin) {
+        if ($(more)) {
             copy_k.template issue<true>(smem + smem_k + stage, block_n);
             copy_v.template issue<true>(smem + smem_v + stage, block_n);
         }
@@ -96,17 +97,18 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   if #score.terms > 0 then
         score_tile(s, n, p, at);
 @   end
+@   local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
 @   if masked == "yes" then
         mask_tile(s, n, p, at);
-@   elseif masked ~= "no" then
-        if ($(masked)) mask_tile(s, n, p, at);
+        raise_maximum(s, m_i, l_i, o, $(scale));
+@   elseif masked == "maybe" then
+        if (!(whole && settled)) {
+            if (!whole) mask_tile(s, n, p, at);
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            settled = settled || whole;
+        }
 @   end
-@   local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
-@   if masked == "no" then
         exponentiate(s, m_i, l_i, $(scale));
-@   else
-        softmax_step(s, m_i, l_i, o, $(scale));
-@   end
 @   if problem.dropout then
         gemm_pn(o, s, tile_v, dropout);
         dropout.move(0, (next - n) * block_n);
@@ -119,16 +121,14 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     const Where at = this_tile(p);
     if (at.b < 0) return;
 @ local tiles = problem.split and "split_range(tile_range(p, at), p, at)" or "tile_range(p, at)"
-@ if mask.residual then
-    const TileRange tiles = $(tiles);
-@ else
     TileRange tiles = $(tiles);
+@ if not mask.residual then
     // One tile at least is not taken for full, since it gives the reference of the softmax.
     if (tiles.begin < tiles.end && tiles.full_begin == tiles.begin && tiles.full_end == tiles.end) --tiles.full_end;
 @ end
 @ if mask.residual then
     TileScan scan;
-    int n = find_tile(scan, tiles.end - 1, tiles, p, at), next;
+    int n = find_tile(scan, tiles.end, tiles, p, at), next;
 @ elseif #mask.lower > 0 then
     // The full tiles come last: the first is a masked one, if there is any.
     int n = tiles.full_end < tiles.end || tiles.full_begin == tiles.begin ? tiles.end - 1 : tiles.full_begin - 1, next;
@@ -184,10 +184,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, d_pad>(q[m][j], smem + smem_q, warp_row(), m, j);
 @ end
 
-    float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4] = {};
-    float m_i[m_atoms][2], l_i[m_atoms][2] = {};
-#pragma unroll
-    for (int m = 0; m < m_atoms; ++m) m_i[m][0] = m_i[m][1] = NEG_INF;
+    float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+    reset(o, m_i, l_i);
 
 @ if problem.dropout then
     Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), n * block_n);
@@ -195,13 +193,16 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     // From the last tile to the first, so that the masked ones come early.
 @ if mask.residual then
-    for (; n >= tiles.begin; n = next) {
-        const bool whole = scan.full >> (n % 32) & 1;
-        next = find_tile(scan, n - 1, tiles, p, at);
-@   kv_step("!whole")
-    }
-@ else
+    bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ end
     for (;;) {
+@ if mask.residual then
+        for (; n >= 0; n = next) {
+            const bool whole = is_full(scan, n);
+            next = next_tile(scan, n);
+@   kv_step("maybe")
+        }
+@ else
 @   if #mask.lower > 0 then
         // The masked tiles of both ends, then the full ones between them, so that the masked step is there once.
         for (; n >= tiles.full_end || (n < tiles.full_begin && n >= tiles.begin); n = next) {
@@ -223,27 +224,37 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @     kv_step("no")
         }
 @   end
+@ end
+@ if mask.residual then
+        int rest = scan.first; // tiles that are not scanned yet
+        if (rest <= tiles.begin) {
+            if (!settled || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
+            // Once more, with the running maximum throughout.
+            tiles.full_begin = tiles.full_end = tiles.begin;
+            settled = false;
+            rest = tiles.end;
+            reset(o, m_i, l_i);
+        }
+        const int last = find_tile(scan, rest, tiles, p, at);
+        if (last < 0) continue;
+@ else
         if (tiles.full_begin == tiles.full_end || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
         // Once more, with the running maximum throughout.
         tiles.full_begin = tiles.full_end = tiles.begin;
-        copy_k.move((tiles.end - 1 - n) * block_n);
-        copy_v.move((tiles.end - 1 - n) * block_n);
-@   if problem.dropout then
-        dropout.move(0, (tiles.end - 1 - n) * block_n);
-@   end
-        n = tiles.end - 1;
-        copy_k.template issue<false>(smem + smem_k$(plan.stages == 2 and " + stage" or ""), at.seqlen_k - n * block_n);
-@   if plan.stages == 2 then
-        copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
-@   end
-        fill(o, 0.0f);
-#pragma unroll
-        for (int m = 0; m < m_atoms; ++m) {
-            m_i[m][0] = m_i[m][1] = NEG_INF;
-            l_i[m][0] = l_i[m][1] = 0.0f;
-        }
-    }
+        reset(o, m_i, l_i);
+        const int last = tiles.end - 1;
 @ end
+        copy_k.move((last - n) * block_n);
+        copy_v.move((last - n) * block_n);
+@ if problem.dropout then
+        dropout.move(0, (last - n) * block_n);
+@ end
+        n = last;
+        copy_k.template issue<false>(smem + smem_k$(plan.stages == 2 and " + stage" or ""), at.seqlen_k - n * block_n);
+@ if plan.stages == 2 then
+        copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
+@ end
+    }
 @ if problem.split then
     if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
         store_partial(o, m_i, l_i, p, at);

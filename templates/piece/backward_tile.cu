@@ -27,6 +27,28 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u
     }
 }
 
+@ local fused = score.derivatives_use_s -- then P is not there until the way back
+@ if problem.dropout and not fused then
+// dS^T = P~^T * dP^T - P^T * delta, in place of dP^T, where P~ is P without what is dropped and takes its place.
+__device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4], float (&p)[m_atoms][q_atoms][4], u32 delta,
+                                                const Dropout<true> &dropout) {
+#pragma unroll
+    for (int n = 0; n < q_atoms; ++n) {
+        const float2 d = ld_shared_f32x2(delta + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m) {
+            u32 w[2];
+            dropout.signs(w, m, n / 2);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float p_delta = p[m][n][e] * (e % 2 ? d.y : d.x);
+                p[m][n][e] = dropout.select(w, n % 2, e, p[m][n][e], 0.0f);
+                dp[m][n][e] = fmaf(p[m][n][e], dp[m][n][e], -p_delta);
+            }
+        }
+    }
+}
+@ else
 // dP^T starts from -delta, so that dS = P * (dP - delta) is one product.
 __device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4], u32 delta) {
 #pragma unroll
@@ -39,7 +61,7 @@ __device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4
     }
 }
 
-@ if problem.dropout then
+@   if problem.dropout then
 // dP^T - delta -> (dP^T where the element is kept, else 0) - delta.
 __device__ __forceinline__ void drop_gradients(float (&dp)[m_atoms][q_atoms][4], u32 delta, const Dropout<true> &dropout) {
 #pragma unroll
@@ -54,8 +76,7 @@ __device__ __forceinline__ void drop_gradients(float (&dp)[m_atoms][q_atoms][4],
         }
     }
 }
-
-@ end
+@   else
 // dS^T = P^T * dP^T, in place of dP^T.
 __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4], const float (&p)[m_atoms][q_atoms][4]) {
 #pragma unroll
@@ -65,6 +86,8 @@ __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4]
 #pragma unroll
             for (int e = 0; e < 4; ++e) dp[m][n][e] *= p[m][n][e];
 }
+@   end
+@ end
 @ if layout.col_warps > 1 or not plan.dq_kernel then
 
 // The warp's part of P^T or dS^T to a tile in shared memory, [key][query].

@@ -66,84 +66,114 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 }
 
 @ if mask.residual then
-// What the bounds leave over is classified 32 tiles at a time, one tile a lane: bit i of active: tile 32 * word + i may
-// hold a key that some row sees; of full: every row sees all of it.
+// What the bounds leave over is classified 1024 tiles at a time: a lane holds a word for 32 of them. Bit i of active: tile
+// first + 32 * lane + i may hold a pair that is seen; of full: all its pairs are.
 struct TileScan {
-    int word = -1;
+    int first = 0; // a multiple of 1024
     u32 active = 0, full = 0;
 };
 
-__device__ __forceinline__ void scan_tiles(TileScan &scan, int word, const TileRange &tiles, const Params &p, const Where &at) {
-    const int n = 32 * word + threadIdx.x % 32;
+// What the residual says of the pairs of tiles first to last.
+__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
     const Interval $(own)_iv = $(own_iv);
-    const Interval $(walk)_iv = {i64(n) * $(walk_block), min(i64(n) * $(walk_block) + $(walk_block), i64(at.seqlen_$(walk))) - 1};
+    const Interval $(walk)_iv = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
 @   scalars("_iv")
-    const Interval keep = $(mask.residual);
-    scan.word = word;
-    scan.active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && keep.hi != 0);
-    scan.full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && keep.lo == 1);
+    return $(mask.residual);
 }
 
-// The next tile to visit at or below n; tiles.begin - 1 when there is none.
-__device__ __forceinline__ int find_tile(TileScan &scan, int n, const TileRange &tiles, const Params &p, const Where &at) {
-    while (n >= tiles.begin) {
-        if (n / 32 != scan.word) scan_tiles(scan, n / 32, tiles, p, at);
-        const u32 below = scan.active & (full_warp >> (31 - n % 32));
-        if (below) return n / 32 * 32 + 31 - __clz(below);
-        n = n / 32 * 32 - 1;
+// A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
+// tile each, about the words of which that left something open.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
+    const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
+    const Interval word_keep = residual_of(begin, end - 1, p, at);
+    const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && word_keep.lo == 1;
+    scan.first = first;
+    scan.active = scan.full = whole ? full_warp : 0;
+    for (u32 open = __ballot_sync(full_warp, begin < end && !whole && word_keep.hi != 0); open; open &= open - 1) {
+        const int word = __ffs(open) - 1, n = first + 32 * word + lane;
+        const Interval keep = residual_of(n, n, p, at);
+        const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && keep.hi != 0);
+        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && keep.lo == 1);
+        if (lane == word) scan.active = active, scan.full = full;
     }
-    return tiles.begin - 1;
+}
+
+// The highest tile whose bit is set in some lane's word; -1 when there is none.
+__device__ __forceinline__ int highest_tile(u32 bits, int first) {
+    const u32 words = __ballot_sync(full_warp, bits != 0);
+    const int word = 31 - __clz(words);
+    return words ? first + 32 * word + 31 - __clz(__shfl_sync(full_warp, bits, word)) : -1;
+}
+
+// The next tile to visit below tile n, of those scanned; -1 when there is none.
+__device__ __forceinline__ int next_tile(const TileScan &scan, int n) {
+    const int below = n % 1024 - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n
+    return highest_tile(below <= 0 ? 0 : scan.active & full_warp >> max(32 - below, 0), n / 1024 * 1024);
+}
+
+// Whether tile n, of those scanned, needs no mask.
+__device__ __forceinline__ bool is_full(const TileScan &scan, int n) {
+    return __shfl_sync(full_warp, scan.full, n / 32 % 32) >> (n % 32) & 1;
+}
+
+// Scans from tile end - 1 down until there is a tile to visit; -1 when there is none.
+__device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRange &tiles, const Params &p, const Where &at) {
+    int n = -1;
+    for (; n < 0 && end > tiles.begin; end = scan.first) {
+        scan_tiles(scan, (end - 1) / 1024 * 1024, tiles, p, at);
+        n = highest_tile(scan.active, scan.first);
+    }
+    return n;
 }
 
 @ end
-// Sets the scores of unseen pairs of tile n to -inf.
+@ local reads_row = mask.uses[own] or mask.uses.h or walk == "q"
+@ local index = problem.joins_heads and "row_query(p, row)" or "row"
+@ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
+// Sets the scores of unseen pairs of tile n to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
+// and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32;
+@ if reads_row then
+    const int first = opaque(at.$(own)_first) + warp_row() + lane / 4;
+@ end
 @ scalars("")
 #pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
+    for (int i = 0; i < s_atoms * 2; ++i) {
+        const int $(walk) = n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-@ local index = problem.joins_heads and "row_query(p, row)" or "row"
-@ if mask.uses[own] or mask.uses.h or walk == "q" then
-            const int row = opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4;
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+@ if reads_row then
+                const int row = first + 16 * m + 8 * r;
 @ end
 @ if mask.uses[own] then
-            const int $(own) = $(mask.reads_along[own] and "min(" .. index .. ", at.seqlen_" .. own .. " - 1)" or index);
+                const int $(own) = $(inside(own, index));
 @ end
 @ if problem.joins_heads and mask.uses.h then
-            const int h = row_head(p, at, row);
+                const int h = row_head(p, at, row);
 @ end
 @ if walk == "k" then
-            int k_max = at.seqlen_k - 1;
+                int k_max = at.seqlen_k - 1;
 @ else
-            int q_max = row < at.seqlen_k ? 0x7fffffff : -1;
+                int q_max = row < at.seqlen_k ? 0x7fffffff : -1;
 @ end
 @ for _, bound in ipairs(mask.upper_at) do
-            $(walk)_max = min($(walk)_max, $(bound));
+                $(walk)_max = min($(walk)_max, $(bound));
 @ end
-@ if #mask.lower_at > 0 then
-            int $(walk)_min = 0;
-@   for _, bound in ipairs(mask.lower_at) do
-            $(walk)_min = max($(walk)_min, $(bound));
-@   end
-@ end
-@ if mask.residual and mask.reads then
-            const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
-@ end
-#pragma unroll
-            for (int i = 0; i < s_atoms * 2; ++i) {
-                const int $(walk) = n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
                 bool keep = $(walk) <= $(walk)_max;
-@ if #mask.lower_at > 0 then
-                keep = keep && $(walk) >= $(walk)_min;
+@ for _, bound in ipairs(mask.lower_at) do
+                keep = keep && $(walk) >= $(bound);
 @ end
 @ if mask.residual and mask.reads then
-                keep = keep & residual_keep($(mask.reads_along[walk] and "min(" .. walk .. ", at.seqlen_" .. walk .. " - 1)" or walk)); // no branch, so that reads are made once
+                const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
+                keep = keep & residual_keep($(inside(walk, walk))); // no branch, so that reads are made once
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end
                 if (!keep) s[m][i / 2][2 * r + i % 2] = NEG_INF;
             }
-        }
+    }
 }

@@ -14,7 +14,17 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(full_warp, x, 2);
 }
 
-// p = 2^(scale_log2 (s - m)) for the m at hand.
+// No key seen yet. Each array's second index is the row half: 0 for g, 1 for g + 8.
+__device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m_i)[m_atoms][2], float (&l_i)[m_atoms][2]) {
+    fill(o, 0.0f);
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m) {
+        m_i[m][0] = m_i[m][1] = NEG_INF;
+        l_i[m][0] = l_i[m][1] = 0.0f;
+    }
+}
+
+// p = 2^(scale_log2 (s - m)) for the m at hand; l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_i)[m_atoms][2],
                                              float (&l_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
@@ -32,9 +42,9 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
         }
 }
 
-// s becomes p; l_i is the lane's own share of the row sum. Each array's second index is the row half: 0 for g, 1 for g + 8.
-__device__ __forceinline__ void softmax_step(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
-                                             float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+// Takes the tile's scores into m, to which o and l then refer.
+__device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
     float m_new[m_atoms][2];
     bool grows = false;
 #pragma unroll
@@ -63,12 +73,10 @@ __device__ __forceinline__ void softmax_step(float (&s)[m_atoms][s_atoms][4], fl
                 }
             }
     }
-    exponentiate(s, m_i, l_i, scale_log2);
 }
-@ if not mask.residual then
 
-// Full tiles come last and keep the m of those before: no maximum, no exchange between lanes, no rescaling. Whether that was
-// right shows at the end: a row sum or an output that left its range, or a row to which the tiles before gave no m.
+// Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
+// at the end: a row sum or an output that left its range, or a row to which the tiles before gave no m.
 __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                            const float (&l_i)[m_atoms][2], int num_rows) {
     bool left = false;
@@ -85,4 +93,3 @@ __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4]
         }
     return left;
 }
-@ end
