@@ -210,7 +210,7 @@ def arguments(description, dims="64,128", sizes="512,1024,2048,4096,8192,16384",
 
 def run(parser, body):
     """Calls body(torch, library, context, args) on a GPU and returns its exit code; 77 where there is none."""
-    import flashkiln
+    from library import Library
     args = parser.parse_args()
     if args.quick:
         args.dims, args.sizes, args.rounds, args.launches = args.dims[-1:], [1024, 4096], 4, 3
@@ -227,7 +227,7 @@ def run(parser, body):
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.zeros(1, device="cuda")  # makes the primary context current
     os.makedirs(args.out, exist_ok=True)
-    library = flashkiln.Library(args.lib)
+    library = Library(args.lib)
     try:
         return body(torch, library, library.context("cuda:0", args.plan_for, args.cache_dir), args)
     except Fault as e:

@@ -40,8 +40,8 @@ def check_scripts():
 
 
 def check_structs(path):
-    import flashkiln
-    library = flashkiln.Library(path)
+    from library import Library
+    library = Library(path)
     problem = library.problem("bwd bf16 d64 alibi causal grad=slope")
     assert problem.head_dim == 64 and library.arrays(problem) == ["slope"]
     plans = library.plans(problem, "a100")

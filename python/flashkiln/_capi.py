@@ -1,9 +1,18 @@
 """include/flashkiln.h by ctypes: structs and enumerators are read from the header itself, so that they match the library
 that was built with it. The library checks struct_size besides: a struct of another version is refused, not misread."""
+from __future__ import annotations
+
 import ctypes
+import functools
 import os
 import re
 from ctypes import byref, c_char_p, c_size_t, c_void_p
+
+from . import _nvrtc
+from .errors import BY_STATUS, FlashKilnError, IoError
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(PACKAGE))  # the source tree, where the package is used from one
 
 SCALARS = {"char": ctypes.c_char, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double,
            "size_t": c_size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
@@ -49,23 +58,29 @@ class Header:
 
 
 class Library:
-    """The C interface: lib("fk_name", arguments...) raises RuntimeError where fk_name fails."""
+    """The C interface: lib("fk_name", arguments...) raises the exception of its status where fk_name fails."""
 
-    def __init__(self, path, header=None):
-        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        self.header = Header(header or os.path.join(root, "include", "flashkiln.h"))
+    def __init__(self, path=None, header=None):
+        self.header = Header(header or find_header())
         self.values = self.header.values
-        self.lib = ctypes.CDLL(path)
+        self.path = path or find_library()
+        self.lib = ctypes.CDLL(self.path)
         self.lib.fk_last_error.restype = c_char_p
         self.lib.fk_status_name.restype = c_char_p
         self.lib.fk_kernel_workspace.restype = c_size_t
+        self.lib.fk_kernel_workspace.argtypes = [c_void_p, c_void_p]
+        self.lib.fk_execute.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p]
         self.lib.fk_free.argtypes = [c_void_p]
 
     def __call__(self, name, *args):
         status = getattr(self.lib, name)(*args)
         if status:
-            reason = self.lib.fk_last_error().decode()
-            raise RuntimeError(f"{name}: {self.lib.fk_status_name(status).decode()}: {reason}")
+            self.fail(name, status)
+
+    def fail(self, name, status):
+        """Raises the calling thread's last error."""
+        kind = BY_STATUS.get(self.lib.fk_status_name(status).decode(), FlashKilnError)
+        raise kind(f"{name}: {self.lib.fk_last_error().decode()}")
 
     def make(self, name, **fields):
         """A struct of the header; struct_size, where it has one, and that of what it holds are set."""
@@ -85,12 +100,22 @@ class Library:
         self("fk_problem_parse", spelling.encode(), byref(out))
         return out
 
-    def arrays(self, problem):
-        """Names of a problem's arrays, in the order of fk_args.array."""
+    def spell(self, problem):
+        """The canonical spelling."""
+        out = ctypes.create_string_buffer(self.values["FK_MAX_SPELLING"])
+        self("fk_problem_spell", byref(problem), out, c_size_t(len(out)))
+        return out.value.decode()
+
+    def array_decls(self, problem):
+        """fk_array_decl of each array of a problem, in the order of fk_args.array."""
         out = (self.header.types["fk_array_decl"] * self.values["FK_MAX_ARRAYS"])()
         count = c_size_t()
         self("fk_problem_arrays", byref(problem), out, byref(count))
-        return [out[i].name.decode() for i in range(count.value)]
+        return list(out[:count.value])
+
+    def arrays(self, problem):
+        """Names of a problem's arrays, in the order of fk_args.array."""
+        return [decl.name.decode() for decl in self.array_decls(problem)]
 
     def context(self, device, plan_for=None, cache_dir=None, template_dir=None):
         options = self.make("fk_context_options", device=device.encode(), plan_for=plan_for and plan_for.encode(),
@@ -125,8 +150,7 @@ class Library:
             options.shape = shape
         self("fk_plan_list", byref(problem), gpu.encode(), byref(options), byref(out), byref(count))
         kind = self.header.types["fk_plan_info"]
-        plans = [kind.from_buffer_copy((ctypes.c_char * ctypes.sizeof(kind)).from_address(out.value + i * ctypes.sizeof(kind)))
-                 for i in range(count.value)]
+        plans = [kind.from_buffer_copy(entry) for entry in (kind * count.value).from_address(out.value)]
         self.lib.fk_free(out)
         return plans
 
@@ -139,3 +163,31 @@ class Library:
         self("fk_build", byref(problem), gpu.encode(), byref(options), byref(image), byref(info), byref(chosen))
         self.lib.fk_free(image)
         return info, chosen
+
+
+def find_library():
+    """$FLASHKILN_LIBRARY, else the library beside the package, else that of the source tree's build folder."""
+    given = os.environ.get("FLASHKILN_LIBRARY")
+    places = [given] if given else [os.path.join(folder, "libflashkiln.so")
+                                    for folder in (PACKAGE, os.path.join(TREE, "build"))]
+    return existing(places, "libflashkiln.so: build the source tree, or set FLASHKILN_LIBRARY")
+
+
+def find_header():
+    """The header beside the package, else that of the source tree."""
+    return existing([os.path.join(folder, "flashkiln.h") for folder in (PACKAGE, os.path.join(TREE, "include"))],
+                    "flashkiln.h: install the package anew")
+
+
+def existing(places, what):
+    for path in places:
+        if os.path.exists(path):
+            return path
+    raise IoError(f"{what}; looked for {', '.join(places)}")
+
+
+@functools.lru_cache(maxsize=None)
+def library():
+    """The library that this process uses, and with it the NVRTC of this environment."""
+    _nvrtc.use()
+    return Library()

@@ -1,0 +1,288 @@
+"""What is asked, from Python's keyword arguments to a problem's spelling, and shapes to the fields of fk_args. Pure:
+neither torch nor NumPy, so that every front says the same."""
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import NamedTuple, Optional
+
+from ._capi import library
+from .errors import BadArgument, BadProblem
+
+LAYOUTS = {"bshd": (0, 1, 2), "bhsd": (0, 2, 1), "packed": (None, 0, 1)}  # axes of batch, seqlen, head
+UNBOUNDED = 1 << 29  # of a window: beyond any sequence, and q + diag + this still fits 32 bits
+NAMED_TERM = re.compile(r"\s*(?!(?:true|false|s|q|k|b|h)\s*$)[A-Za-z_]\w*\s*(\([-+.,\s\deE]*\))?\s*$")
+
+
+# ---- masks and scores ------------------------------------------------------------------------------------------------
+
+class Terms:
+    """The words of a problem but for op, dtype and head dims, with the arrays that they read.
+
+    `words` says it all: Terms.of(words) is the same for the same words. `arrays`: fk_array_decl of each array in the
+    order of fk_args.array, `names` likewise. `calls` is for fronts: what they have prepared."""
+
+    def __init__(self, words):
+        self.words = words
+        self.arrays = library().array_decls(library().problem("fwd fp16 d64 " + words))
+        self.names = tuple(decl.name.decode() for decl in self.arrays)
+        self.floats = tuple(decl.type == library().values["FK_FLOAT32"] for decl in self.arrays)
+        flags = set(words.split()) & {"packed", "seqused_k", "paged"}
+        self.bare = not self.arrays and not flags  # reads nothing but q, k and v
+        self.calls = {}
+
+    @staticmethod
+    @functools.lru_cache(maxsize=4096)
+    def of(words):
+        return Terms(words)
+
+    def spelling(self, op, dtype, shapes, *more):
+        """The problem's spelling for tensors of these shapes; `more` are words besides."""
+        dims = f"d{shapes.dim}" + (f" dv{shapes.dim_v}" if shapes.dim_v != shapes.dim else "")
+        gqa = ["gqa"] if shapes.heads_q != shapes.heads_kv else []
+        return " ".join(filter(None, [op, dtype, dims, *gqa, self.words, *more]))
+
+
+def in_order(names, given):
+    """The values of {name: array} in the order of `names`, which masks and scores read."""
+    for name in given:
+        if name not in names:
+            raise BadProblem(f"arrays: no mask or score reads '{name}'; they read: {listed(names)}")
+    for name in names:
+        if name not in given:
+            raise BadProblem(f"arrays: '{name}' is missing; given: {listed(given)}")
+    return [given[name] for name in names]
+
+
+def listed(names):
+    return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+# Arrays that arguments of their own bring, and the terms that read them, in the order in which they are applied.
+BUILT_IN = {"slope": "alibi", "batch_slope": 'score="s - batch_slope[b][h] * abs(q + diag - k)"', "bias": "bias",
+            "sink": "sink"}
+
+
+@functools.lru_cache(maxsize=4096)
+def terms(causal=False, window=None, mask=None, score=None, softcap=None, align="bottom-right", brought=(), arrays=(),
+          dropout=False, packed=False, seqused_k=False, paged=False):
+    """Terms of attention's arguments. mask, score: a string or a tuple of them. arrays: (key, is_float, rank) of each of
+    the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: names in BUILT_IN of those of other arguments.
+    Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
+    names = [*brought, *(key.partition(":")[0].strip() for key, _, _ in arrays)]
+    if len(set(names)) != len(names):
+        raise BadProblem(f"arrays: a name is given twice: {listed(names)}; alibi_slopes is 'slope' or 'batch_slope', bias "
+                         "and sink are 'bias' and 'sink'")
+    masks, scores = several("mask", mask), several("score", score)
+    words = [window_words(causal, window)]
+    words += [f"softcap({float(softcap)!r})"] if softcap else []
+    words += [term for name, term in BUILT_IN.items() if name in brought]
+    words += [text if NAMED_TERM.match(text) else f'score="{text}"' for text in scores]
+    words += [text if NAMED_TERM.match(text) else f'keep="{text}"' for text in masks]
+    expressions = [text for text in masks + scores if not NAMED_TERM.match(text)]
+    words += [declaration(key, is_float, rank, expressions) for key, is_float, rank in arrays]
+    words += ["array=batch_slope:float[b][h]"] if "batch_slope" in brought else []
+    if align not in ("bottom-right", "top-left"):
+        raise BadProblem(f'align is {align!r}; it must be "bottom-right" or "top-left"')
+    words += ["top-left"] if align == "top-left" else []
+    flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "paged": paged}
+    words += [word for word, on in flags.items() if on]
+    return Terms.of(" ".join(filter(None, words)))
+
+
+def read(what, value, arrays, shape=None):
+    """A mask or score that is no string, as (a tuple of strings, arrays with those that it brings): a function of
+    symbols, a block mask, or a list of these and of strings. shape: batch, query heads, queries and keys, if they are
+    the same for every batch entry."""
+    from .block_mask import reader
+    texts, arrays = [], dict(arrays or {})
+    for part in value if isinstance(value, (list, tuple)) else [value]:
+        if not isinstance(part, str):
+            part, brought = reader(what, part, arrays, shape) or (part, {})
+            arrays.update(brought)
+        texts += several(what, part)
+    return tuple(texts), arrays
+
+
+def several(what, value):
+    """A string or several, as a tuple of strings."""
+    texts = () if value is None else value if isinstance(value, tuple) else (value,)
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadProblem(f"{what} is {text!r}; it must be an expression, the name of a {what}, or a list of these")
+    return texts
+
+
+def window_words(causal, window):
+    """The words of causal and window: an int w is (w, 0) with causal and (w, w) without; -1 is unbounded."""
+    left, right = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
+    if causal:
+        right = 0
+    if left < -1 or right < -1:
+        raise BadProblem(f"window is {window}; sides must be at least 0, or -1 for unbounded")
+    if left < 0 and right < 0:
+        return ""
+    if left < 0 and right == 0:
+        return "causal"
+    return f"window({UNBOUNDED if left < 0 else left},{UNBOUNDED if right < 0 else right})"
+
+
+def declaration(key, is_float, rank, expressions):
+    """`array=NAME:TYPE[...]` of an array that expressions read, "" of one that a named term declares. Dimensions follow
+    from plain indices: slope[h] runs over heads; any other index makes a dimension of a size given at run time."""
+    if ":" in key:
+        return "array=" + key.replace(" ", "")
+    found = [indices for text in expressions for indices in reads(text, key)]
+    if not found:
+        return ""
+    if any(len(indices) != rank for indices in found):
+        raise BadProblem(f"arrays: '{key}' has {rank} dimensions, and is read as {key}"
+                         + "".join(f"[{index}]" for index in next(i for i in found if len(i) != rank)))
+    dims = []
+    for axis in zip(*found):
+        plain = axis[0] in ("b", "h", "q", "k") and len(set(axis)) == 1
+        dims.append(f"[{axis[0] if plain else ''}]")
+    return f"array={key}:{'float' if is_float else 'int'}{''.join(dims)}"
+
+
+def reads(text, name):
+    """The indices of each read of an array: [["b", "q + 1"]] of name[b][q + 1]."""
+    out = []
+    for match in re.finditer(rf"\b{re.escape(name)}\s*(?=\[)", text):
+        indices, at = [], match.end()
+        while at < len(text) and text[at] == "[":
+            end = closing(text, at)
+            indices.append(text[at + 1:end].strip())
+            at = end + 1
+            while text[at:at + 1] == " ":
+                at += 1
+        out.append(indices)
+    return out
+
+
+def closing(text, at):
+    """Where the bracket that opens at `at` is closed."""
+    depth = 0
+    for end in range(at, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[end], 0)
+        if not depth:
+            return end
+    raise BadProblem(f"expression, column {at + 1}: '[' is not closed\n    {text}\n    {' ' * at}^")
+
+
+# ---- shapes ----------------------------------------------------------------------------------------------------------
+
+class Shapes(NamedTuple):
+    """Sizes of one launch, by the names of fk_args."""
+    batch: int
+    heads_q: int
+    heads_kv: int
+    seqlen_q: int
+    seqlen_k: int
+    dim: int
+    dim_v: int
+    total_q: int = 0
+    total_k: int = 0
+    page_size: int = 0
+    num_pages: int = 0
+    page_columns: int = 0
+
+    def o(self, layout, dim=None):
+        """(shape, strides) of o, or of q with dim: in memory always [batch, seqlen, heads, dim]."""
+        return in_memory(layout, self.batch, self.total_q if layout == "packed" else self.seqlen_q, self.heads_q,
+                         dim or self.dim_v)
+
+    def k(self, layout, dim):
+        return in_memory(layout, self.batch, self.total_k if layout == "packed" else self.seqlen_k, self.heads_kv, dim)
+
+    def lse(self, layout):
+        return (self.heads_q, self.total_q) if layout == "packed" else (self.batch, self.heads_q, self.seqlen_q)
+
+
+def in_memory(layout, batch, seqlen, heads, dim):
+    if layout == "packed":
+        return (seqlen, heads, dim), (heads * dim, dim, 1)
+    if layout == "bshd":
+        return (batch, seqlen, heads, dim), (seqlen * heads * dim, heads * dim, dim, 1)
+    return (batch, heads, seqlen, dim), (seqlen * heads * dim, dim, heads * dim, 1)
+
+
+def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: Optional[int] = None, pages=None):
+    """Shapes of q, k and v. `sequences`: of packed ones, how many; `pages`: the shape of page_table."""
+    if layout not in LAYOUTS:
+        raise BadArgument(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
+    kv_layout = "bshd" if layout == "packed" and pages is not None else layout
+    for name, shape, how in (("q", q, layout), ("k", k, kv_layout), ("v", v, kv_layout)):
+        rank = 3 if how == "packed" else 4
+        if len(shape) != rank:
+            raise BadArgument(f"{name} has shape {tuple(shape)}; it must have {rank} dimensions"
+                              + (" with cu_seqlens_q: [total, heads, dim]" if rank == 3 else f", {', '.join(how)}"))
+    _, row, head = LAYOUTS[layout]
+    _, row_k, head_k = LAYOUTS[kv_layout]
+    if q[-1] != k[-1]:
+        raise BadArgument(f"head_dim of q is {q[-1]} and of k {k[-1]}; they must be equal")
+    if k[:-1] != v[:-1]:
+        raise BadArgument(f"k has shape {tuple(k)} and v {tuple(v)}; they may differ in the last dimension alone")
+    batch = q[0] if sequences is None else sequences
+    total_q, total_k = (q[row], k[row_k]) if sequences is not None else (0, 0)
+    rows_k = k[row_k]
+    page_size = num_pages = columns = 0
+    if pages is not None:
+        page_size, num_pages, columns = k[row_k], k[0], pages[1]
+        rows_k = total_k = page_size * columns
+        total_k = page_size * num_pages if sequences is not None else 0
+        if tuple(pages) != (batch, columns):
+            raise BadArgument(f"page_table has shape {tuple(pages)}; the batch is {batch}")
+    elif sequences is None and k[0] != batch:
+        raise BadArgument(f"the batch of q is {batch} and of k {k[0]}; they must be equal")
+    packed = sequences is not None
+    return Shapes(batch, q[head], k[head_k], max_q if packed and max_q else q[row],
+                  max_k if (packed or pages is not None) and max_k else rows_k, q[-1], v[-1], total_q, total_k,
+                  page_size, num_pages, columns)
+
+
+def suits(shape, strides, unit):
+    """Whether 16-byte copies are possible: `unit` elements of the dtype are 16 bytes."""
+    return strides[-1] == 1 and all(s % unit == 0 for n, s in zip(shape[:-1], strides[:-1]) if n > 1)
+
+
+def triple(shape, strides, layout):
+    """Strides of [batch, seqlen, head]; those of axes of 1, which are never stepped along, are 0."""
+    return tuple(0 if axis is None or shape[axis] == 1 else strides[axis] for axis in LAYOUTS[layout])
+
+
+DIMS = {"FK_DIM_BATCH": "batch", "FK_DIM_HEADS_Q": "heads_q", "FK_DIM_SEQLEN_Q": "seqlen_q",
+        "FK_DIM_SEQLEN_K": "seqlen_k"}
+
+
+def check_array(decl, shape, sizes):
+    """Raises unless an array of this shape can be what is declared: each axis as long as its dimension, or 1."""
+    name = decl.name.decode()
+    if len(shape) != decl.rank:
+        raise BadArgument(f"'{name}' has shape {tuple(shape)}; it must have {decl.rank} dimensions")
+    for axis, dim in enumerate(decl.dim[:decl.rank]):
+        what = next((field for value, field in DIMS.items() if library().values[value] == dim), None)
+        allowed = getattr(sizes, what) if what else shape[axis]
+        if shape[axis] not in (1, allowed) or not shape[axis]:
+            raise BadArgument(f"'{name}' has shape {tuple(shape)}; axis {axis} must be 1 or "
+                              f"{what or 'positive'}{f', which is {allowed}' if what else ''}")
+
+
+def scale_of(softmax_scale, dim):
+    """The factor of the scores: 1 / sqrt(dim) unless given."""
+    if softmax_scale is None:
+        return 1.0 / math.sqrt(dim)
+    if not softmax_scale > 0 or math.isinf(softmax_scale):
+        raise BadArgument(f"softmax_scale is {softmax_scale}; it must be finite and greater than 0")
+    return float(softmax_scale)
+
+
+def wants_split(num_splits, sizes):
+    """Whether several CTAs shall share a row's keys: as asked, or, for -1, where there are few queries and many keys."""
+    if num_splits >= 0:
+        return num_splits != 1
+    return sizes.seqlen_q <= DECODING_ROWS and sizes.seqlen_k >= DECODING_KEYS
+
+
+DECODING_ROWS, DECODING_KEYS = 16, 512

@@ -1,0 +1,108 @@
+"""Devices, kernels and prepared launches: what is found out once for each shape, so that a call only fills in pointers."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+import warnings
+from ctypes import byref, c_void_p
+
+from ._capi import PACKAGE, library
+
+UNITS = {"fp16": 8, "bf16": 8, "fp32": 4}  # elements in 16 bytes
+CAPACITY = 4096  # prepared launches kept for one Terms; then all are forgotten, since lengths may differ at each call
+
+
+class Device:
+    """A context of the library: "cuda:N", or "emu", the emulator, which runs kernels on the CPU."""
+
+    def __init__(self, name):
+        self.name, self.lock, self.kernels = name, threading.Lock(), {}
+        self.context = library().context(name)
+        if name == "emu":
+            warnings.warn("flashkiln: these arrays are in the CPU's memory, so that an emulator of the GPU computes: exact, "
+                          "and slow", RuntimeWarning, stacklevel=outside())
+
+    def kernel(self, spelling):
+        """The kernel of a problem, kept for good: (handle, fk_problem, fk_kernel_info)."""
+        found = self.kernels.get(spelling)
+        if found is None:
+            problem = library().problem(spelling)
+            handle, info = library().kernel(self.context, problem)
+            with self.lock:
+                found = self.kernels.setdefault(spelling, (handle.value, problem, info))
+            if found[0] != handle.value:  # another thread was faster
+                library().lib.fk_kernel_destroy(handle)
+        return found
+
+
+def outside():
+    """How many frames up the caller of this package is: whom a warning is for."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_devices_lock = threading.Lock()
+_devices = {}
+
+
+def device(name):
+    found = _devices.get(name)
+    if found is None:
+        with _devices_lock:
+            found = _devices.get(name) or _devices.setdefault(name, Device(name))
+    return found
+
+
+class Launch:
+    """A launch but for its pointers. args() is a fk_args to fill in; then execute, or what it does, where time counts."""
+    __slots__ = ("run", "handle", "workspace", "args", "spelling")
+
+    def __init__(self, kernel, spelling, args):
+        self.handle, self.spelling = kernel[0], spelling
+        self.workspace = library().workspace(c_void_p(self.handle), args)
+        self.args = functools.partial(type(args).from_buffer_copy, bytes(args))
+        self.run = library().lib.fk_execute
+
+    def execute(self, args, workspace, stream):
+        """Enqueues. workspace: a pointer to self.workspace bytes, or None; stream: a CUstream as an int, or None."""
+        status = self.run(self.handle, byref(args), workspace, self.workspace, stream)
+        if status:
+            self.fail(status)
+
+    @staticmethod
+    def fail(status):
+        library().fail("fk_execute", status)
+
+
+def prepare(on, spelling, sizes, strides, arrays=(), grads=(), **fields):
+    """The Launch of a problem on Device `on`. sizes: Shapes; strides: {tensor of fk_args: its triple}; arrays: (shape,
+    strides) of each array in order; grads: {index: strides} of the array gradients asked for; fields: others of fk_args."""
+    kernel = on.kernel(spelling)
+    args = library().make("fk_args", batch=sizes.batch, num_heads_q=sizes.heads_q, num_heads_kv=sizes.heads_kv,
+                          seqlen_q=sizes.seqlen_q, seqlen_k=sizes.seqlen_k, total_q=sizes.total_q, total_k=sizes.total_k,
+                          page_size=sizes.page_size, num_pages=sizes.num_pages, **fields)
+    for name, values in strides.items():
+        getattr(args, name + "_stride")[:] = values
+    for i, (shape, stride) in enumerate(arrays):
+        args.array[i].size[:len(shape)] = shape
+        args.array[i].stride[:len(shape)] = broadcast(shape, stride)
+    for i, stride in dict(grads).items():
+        args.array_grad[i].stride[:len(stride)] = stride
+    return Launch(kernel, spelling, args)
+
+
+def broadcast(shape, strides):
+    """Strides with 0 along axes of 1, so that one element serves them all, and its gradient sums over them."""
+    return [0 if size == 1 else stride for size, stride in zip(shape, strides)]
+
+
+def remember(calls, key, call):
+    if len(calls) >= CAPACITY:
+        calls.clear()
+    calls[key] = call
+    return call

@@ -1,0 +1,79 @@
+"""The operators behind attention(): what opcheck says of them, and torch.compile, against eager calls."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import flashkiln  # noqa: F401  registers the operators with `attention`
+from flashkiln import _problem, attention
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def leaves(*shapes):
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd", "packed"])
+def test_opcheck(layout):
+    shape = {"bshd": (1, 20, 2, 16), "bhsd": (1, 2, 20, 16), "packed": (20, 2, 16)}[layout]
+    packed = layout == "packed"
+    cu = torch.tensor([0, 8, 20], dtype=torch.int32) if packed else None
+    q, k, v, slope = leaves(shape, shape, shape, (2,))
+    words = _problem.terms(causal=True, brought=("slope",), packed=packed, dropout=True).words
+    state = torch.tensor([5, 6])
+    torch.library.opcheck(torch.ops.flashkiln.attention_forward.default,
+                          (q, k, v, [slope], state, cu, cu, None, None, words, layout, 0.25, 0.5, 1, 0, 0, False))
+
+
+def compare(function, inputs, backend="aot_eager", **how):
+    """A compiled function against itself, bit for bit: results and gradients, with the same dropout."""
+    results = []
+    for f in (function, torch.compile(function, fullgraph=True, backend=backend, **how)):
+        torch.manual_seed(7)
+        out = f(*inputs)
+        out = out if isinstance(out, tuple) else (out,)
+        differentiable = [x for x in inputs if x.requires_grad]
+        results.append((*out, *torch.autograd.grad(sum(x.sum() for x in out), differentiable)))
+    for eager, compiled in zip(*results):
+        assert torch.equal(eager, compiled)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(backend):
+    compare(lambda q, k, v, bias: attention(2 * q, k, v, causal=True, bias=bias, mask="k != 3", dropout_p=0.2),
+            leaves((1, 20, 2, 16), (1, 20, 2, 16), (1, 20, 2, 16), (1, 2, 20, 20)), backend)
+
+
+def test_compile_with_arrays_and_lse():
+    compare(lambda q, k, v, slope: attention(q, k, v, window=[3, 2], score="s - slope[h] * abs(q - k)", layout="bhsd",
+                                             arrays={"slope": slope}, return_lse=True),
+            leaves((1, 2, 20, 13), (1, 2, 20, 13), (1, 2, 20, 13), (2,)))
+
+
+def test_compile_packed():
+    cu = torch.tensor([0, 8, 20], dtype=torch.int32)
+    compare(lambda q, k, v: attention(q, k, v, causal=True, cu_seqlens_q=cu, cu_seqlens_k=cu),
+            leaves((20, 2, 16), (20, 2, 16), (20, 2, 16)))
+
+
+def test_compile_for_dynamic_shapes():
+    compiled = torch.compile(lambda q, k, v: attention(q, k, v, causal=True, window=6), fullgraph=True, dynamic=True,
+                             backend="aot_eager")
+    for length in (10, 14, 23):
+        q, k, v = leaves(*[(1, length, 2, 16)] * 3)
+        assert torch.equal(compiled(q, k, v), attention(q, k, v, causal=True, window=6))
+
+
+def test_compile_under_autocast():
+    q, k, v = leaves(*[(1, 20, 2, 16)] * 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        compare(lambda q, k, v: attention(q, k, v, causal=True), (q, k, v))
+        assert attention(q, k, v).dtype == torch.bfloat16
+
+
+def test_fake_tensors():
+    with torch._subclasses.FakeTensorMode():
+        q = torch.empty(2, 20, 4, 16, device="cuda", dtype=torch.bfloat16)
+        k = torch.empty(2, 24, 2, 16, device="cuda", dtype=torch.bfloat16)
+        o, lse = attention(q, k, k, return_lse=True)
+    assert o.shape == q.shape and lse.shape == (2, 4, 20) and o.device.type == "cuda" and lse.dtype == torch.float32

@@ -1,0 +1,322 @@
+"""attention() on CPU tensors, through the emulator, against float64: forward and gradients, each argument once."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import flashkiln
+import reference
+from flashkiln import attention
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def tensors(batch=1, sq=20, sk=24, heads=2, heads_kv=None, dim=16, dim_v=None, dtype=torch.float32):
+    heads_kv = heads_kv or heads
+    shapes = {"q": (batch, sq, heads, dim), "k": (batch, sk, heads_kv, dim), "v": (batch, sk, heads_kv, dim_v or dim)}
+    return {name: torch.randn(shape).to(dtype).requires_grad_() for name, shape in shapes.items()}
+
+
+def check(inputs, more=None, tolerance=None, expect=None, **arguments):
+    """Compares attention(**inputs, **arguments) with the reference under `expect`. more: inputs besides, by argument."""
+    more = more or {}
+    ours = attention(*inputs.values(), **more, **arguments, return_lse=True)
+    reference.compare(ours, reference.attention(*inputs.values(), **expect or {}), {**inputs, **more}, tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes(dtype):
+    check(tensors(dtype=dtype), causal=True, expect={"keep": reference.causal})
+
+
+def test_no_grad_is_the_same():
+    t = tensors()
+    with torch.no_grad():
+        plain = attention(*t.values(), causal=True)
+    assert not plain.requires_grad
+    assert torch.equal(plain, attention(*t.values(), causal=True))
+
+
+def test_gqa_and_scale():
+    check(tensors(heads=4, heads_kv=2, batch=2), softmax_scale=0.3, expect={"scale": 0.3})
+
+
+def test_head_dims_are_padded():
+    check(tensors(dim=13, dim_v=9), causal=True, expect={"keep": reference.causal})
+
+
+@pytest.mark.parametrize("window, align, keep", [
+    (5, "bottom-right", lambda g: (g.k >= g.q + g.diag - 5) & (g.k <= g.q + g.diag + 5)),
+    ((3, -1), "bottom-right", lambda g: g.k >= g.q + g.diag - 3),
+    ((-1, 2), "top-left", lambda g: g.k <= g.q + 2)])
+def test_window(window, align, keep):
+    check(tensors(), window=window, align=align, expect={"keep": keep, "bottom_right": align == "bottom-right"})
+
+
+def test_causal_window():
+    check(tensors(), causal=True, window=4, expect={"keep": lambda g: (g.k <= g.q + g.diag) & (g.k >= g.q + g.diag - 4)})
+
+
+def test_rows_without_keys():
+    check(tensors(sq=24, sk=16), causal=True, expect={"keep": reference.causal})
+
+
+def test_softcap_alibi_bias():
+    t = tensors(heads=2)
+    more = {"alibi_slopes": torch.rand(2, requires_grad=True), "bias": torch.randn(1, 2, 1, 24, requires_grad=True)}
+    check(t, more, softcap=3.0, expect={"score": lambda s, g: 3 * torch.tanh(s / 3) + more["bias"].double()
+                                        - more["alibi_slopes"].double().view(1, -1, 1, 1) * (g.q + g.diag - g.k).abs()})
+
+
+def test_alibi_of_each_batch_entry():
+    slopes = torch.rand(2, 2, requires_grad=True)
+    check(tensors(batch=2), {"alibi_slopes": slopes}, causal=True, expect={
+        "keep": reference.causal, "score": lambda s, g: s - slopes.double()[:, :, None, None] * (g.q + g.diag - g.k).abs()})
+
+
+@pytest.mark.parametrize("shape", [(20, 24), (2, 1, 20, 24), (1, 2, 1, 1)])
+def test_bias_gradients(shape):
+    bias = torch.randn(shape, requires_grad=True)
+    check(tensors(batch=2), {"bias": bias}, expect={"score": lambda s, g: s + bias.double()})
+
+
+def test_bfloat16_bias_has_bfloat16_gradients():
+    bias = torch.randn(1, 1, 20, 24).bfloat16().requires_grad_()
+    check(tensors(dtype=torch.bfloat16), {"bias": bias}, expect={"score": lambda s, g: s + bias.double()})
+
+
+def test_bias_alone_requires_grad():
+    t = {name: x.detach() for name, x in tensors().items()}
+    bias = torch.randn(1, 2, 20, 24, requires_grad=True)
+    check_bias = attention(*t.values(), bias=bias).sum()
+    (got,) = torch.autograd.grad(check_bias, [bias])
+    theirs = reference.attention(*t.values(), score=lambda s, g: s + bias.double())[0].sum()
+    reference.close("dbias", got, torch.autograd.grad(theirs, [bias])[0])
+
+
+def test_subsets_that_require_grad():
+    t = tensors()
+    t["k"].requires_grad_(False)
+    attention(*t.values()).sum().backward()
+    assert t["k"].grad is None and t["q"].grad is not None and t["v"].grad is not None
+
+
+def test_sink():
+    sink = torch.randn(2, requires_grad=True)
+    check(tensors(), {"sink": sink}, causal=True, expect={"keep": reference.causal, "sink": sink})
+
+
+def test_expressions_with_arrays():
+    slope, t = torch.rand(2, requires_grad=True), tensors()
+    doc = torch.randint(0, 3, (1, 24))
+    ours = attention(*t.values(), mask="doc[b][q] == doc[b][k]", score="s - slope[h] * abs(q - k)",
+                     arrays={"slope": slope, "doc": doc}, return_lse=True)
+    same = lambda g: doc[0][g.q] == doc[0][g.k]  # noqa: E731
+    theirs = reference.attention(*t.values(), keep=same,
+                                 score=lambda s, g: s - slope.double().view(1, -1, 1, 1) * (g.q - g.k).abs())
+    reference.compare(ours, theirs, {**t, "slope": slope})
+
+
+def test_named_masks_and_explicit_declarations():
+    t = tensors(batch=2)
+    prefix, table = torch.tensor([7, 0]), torch.randn(2, 5, requires_grad=True)
+    ours = attention(*t.values(), mask=["prefix", "k != 3"], score="s + table[h][k % 5]",
+                     arrays={"prefix": prefix, "table:float[h][]": table}, return_lse=True)
+    keep = lambda g: ((g.k <= g.q + g.diag) | (g.k < prefix.view(2, 1, 1, 1))) & (g.k != 3)  # noqa: E731
+    theirs = reference.attention(*t.values(), keep=keep, score=lambda s, g: s + table.double()[g.h, g.k % 5])
+    reference.compare(ours, theirs, {**t, "table": table})
+
+
+def test_functions_of_symbols():
+    slope, t = torch.rand(2, requires_grad=True), tensors()
+    ours = attention(*t.values(), mask=[lambda b, h, q, k: k <= q, "k != 3"],
+                     score=lambda s, b, h, q, k: s - slope[h] * (q - k), return_lse=True)
+    theirs = reference.attention(*t.values(), keep=lambda g: (g.k <= g.q) & (g.k != 3),
+                                 score=lambda s, g: s - slope.double().view(1, -1, 1, 1) * (g.q - g.k))
+    reference.compare(ours, theirs, {**t, "slope": slope})
+
+
+def dropped_by(spelling, dims, p, state):
+    """Which weights the library's definition of dropout keeps, as a tensor."""
+    import ctypes
+    from flashkiln._capi import library
+    batch, heads, sq, sk = dims
+    args = library().make("fk_args", batch=batch, num_heads_q=heads, num_heads_kv=heads, seqlen_q=sq, seqlen_k=sk,
+                          dropout_p=p, dropout_state=state.data_ptr())
+    out = torch.empty(dims, dtype=torch.uint8)
+    library()("fk_reference_keep_mask", ctypes.byref(library().problem(spelling)), ctypes.byref(args),
+              ctypes.c_void_p(out.data_ptr()))
+    return out.double()
+
+
+def test_dropout_and_its_generator():
+    t = tensors()
+    draw = torch.Generator().manual_seed(5)
+    ours = attention(*t.values(), dropout_p=0.25, generator=draw, return_lse=True)
+    state = torch.randint(-2**63, 2**63 - 1, (2,), generator=torch.Generator().manual_seed(5))
+    keep = dropped_by("fwd fp32 d16 dropout", (1, 2, 20, 24), 0.25, state)
+    reference.compare(ours, reference.attention(*t.values(), dropped=keep, p=0.25), t)
+    torch.manual_seed(1)
+    first = attention(*t.values(), dropout_p=0.25)
+    assert not torch.equal(first, attention(*t.values(), dropout_p=0.25))
+    torch.manual_seed(1)
+    assert torch.equal(first, attention(*t.values(), dropout_p=0.25))
+
+
+def test_checkpoint_draws_the_same_dropout():
+    from torch.utils.checkpoint import checkpoint
+    t = tensors()
+    run = lambda *x: attention(*x, dropout_p=0.5)  # noqa: E731
+    grads = []
+    for function in (run, lambda *x: checkpoint(run, *x, use_reentrant=False)):
+        torch.manual_seed(3)
+        grads.append(torch.autograd.grad(function(*t.values()).sum(), list(t.values())))
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
+
+
+def test_layout_bhsd():
+    t = {name: torch.randn(2, 3, n, 16, requires_grad=True) for name, n in (("q", 20), ("k", 24), ("v", 24))}
+    o, lse = attention(*t.values(), layout="bhsd", causal=True, return_lse=True)
+    theirs = reference.attention(*(x.transpose(1, 2) for x in t.values()), keep=reference.causal)
+    reference.compare((o.transpose(1, 2), lse), theirs, t)
+
+
+def test_strange_strides():
+    base = torch.randn(2, 20, 3, 2, 16, requires_grad=True)
+    q, k, v = base.unbind(2)
+    odd = torch.randn(2, 20, 2, 17)[..., 1:].requires_grad_()  # rows of 17, and misaligned
+    shared = torch.randn(1, 20, 1, 16, requires_grad=True)
+    for name, (a, b, c) in {"qkv": (q, k, v), "odd": (odd, k, v), "shared": (q, shared.expand(2, 20, 2, 16), v)}.items():
+        ours = attention(a, b, c, return_lse=True)
+        leaves = {"base": base, **({"odd": odd} if name == "odd" else {"shared": shared} if name == "shared" else {})}
+        reference.compare(ours, reference.attention(a, b, c), leaves)
+
+
+def test_gradients_of_strange_strides():
+    t = tensors()
+    grads = [torch.autograd.grad(f(*t.values()), list(t.values()), torch.ones(()).expand(1, 20, 2, 16))
+             for f in (attention, lambda *x: reference.attention(*x)[0].float())]
+    for name, got, expected in zip(t, *grads):
+        reference.close("d" + name, got, expected)
+    up = torch.randn(1, 2, 16, 20).permute(0, 3, 1, 2)
+    grads = [torch.autograd.grad(f(*t.values()), list(t.values()), up)
+             for f in (attention, lambda *x: reference.attention(*x)[0].float())]
+    for name, got, expected in zip(t, *grads):
+        reference.close("d" + name, got, expected)
+
+
+def packed_reference(t, cu_q, cu_k, **expect):
+    parts = [reference.attention(t["q"][None, a:b], t["k"][None, c:d], t["v"][None, c:d], **expect)
+             for a, b, c, d in zip(cu_q, cu_q[1:], cu_k, cu_k[1:])]
+    return torch.cat([o[0] for o, _ in parts]), torch.cat([lse[0] for _, lse in parts], -1)
+
+
+def test_packed():
+    cu_q, cu_k = [0, 7, 7, 20], [0, 9, 12, 24]
+    t = {name: x.detach()[0].requires_grad_() for name, x in tensors().items()}
+    ours = attention(*t.values(), causal=True, cu_seqlens_q=torch.tensor(cu_q), cu_seqlens_k=torch.tensor(cu_k),
+                     return_lse=True)
+    reference.compare(ours, packed_reference(t, cu_q, cu_k, keep=reference.causal), t)
+
+
+def test_packed_rows_of_no_sequence_are_zero():
+    t = {name: x.detach()[0].requires_grad_() for name, x in tensors(sk=20).items()}
+    cu = torch.tensor([0, 6, 11], dtype=torch.int32)
+    o = attention(*t.values(), cu_seqlens_q=cu, cu_seqlens_k=cu)
+    o.sum().backward()
+    assert not o[11:].any() and not any(x.grad[11:].any() for x in t.values()) and t["v"].grad[:11].all()
+
+
+def test_seqused_k():
+    used, t = torch.tensor([5, 24]), tensors(batch=2)
+    keep = lambda g: g.k < used.view(2, 1, 1, 1)  # noqa: E731
+    check(t, seqused_k=used, expect={"keep": keep})
+
+
+def test_paged_and_split():
+    t = {name: x.detach() for name, x in tensors(batch=2, sq=3, sk=70, heads=4, heads_kv=2).items()}
+    used, page = torch.tensor([70, 33], dtype=torch.int32), 16
+    table = torch.randperm(12)[:10].view(2, 5)
+    pages = {name: torch.full((12, page, 2, 16), float("nan")) for name in "kv"}
+    for b in range(2):
+        for row in range(int(used[b])):
+            for name in "kv":
+                pages[name][table[b, row // page], row % page] = t[name][b, row]
+    keep = lambda g: g.k < used.view(2, 1, 1, 1)  # noqa: E731
+    theirs = reference.attention(*t.values(), keep=keep)
+    for splits in (1, 3, 0, None):
+        o, lse = attention(t["q"], pages["k"], pages["v"], page_table=table, seqused_k=used, num_splits=splits,
+                           return_lse=True)
+        reference.close("o", o, theirs[0])
+        reference.close("lse", lse, theirs[1])
+    with pytest.raises(flashkiln.Unsupported, match="page_table"):
+        attention(t["q"].requires_grad_(), pages["k"], pages["v"], page_table=table, seqused_k=used)
+
+
+def test_autocast():
+    t = tensors()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o, lse = attention(*t.values(), causal=True, return_lse=True)
+    assert o.dtype == torch.bfloat16
+    reference.compare((o, lse), reference.attention(*t.values(), keep=reference.causal), t, tolerance=3e-2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        attention(*t.values()).sum().backward()
+    assert t["q"].grad.dtype == torch.float32
+
+
+def test_deterministic_by_pytorchs_flag():
+    t = tensors(sq=70, sk=70)
+    torch.use_deterministic_algorithms(True)
+    try:
+        check(t, causal=True, expect={"keep": reference.causal})
+    finally:
+        torch.use_deterministic_algorithms(False)
+    from flashkiln import _problem
+    calls = _problem.terms(True).calls.values()
+    assert any("deterministic" in launch.spelling for call in calls for launch in call.backward.values())
+
+
+@pytest.mark.parametrize("sq, sk", [(0, 8), (8, 0)])
+def test_nothing_there(sq, sk):
+    t = tensors(sq=sq, sk=sk)
+    o, lse = attention(*t.values(), return_lse=True)
+    assert o.shape == t["q"].shape and not o.any() and (lse == float("-inf")).all()
+    o.sum().backward()
+    assert all(not x.grad.any() for x in t.values())
+
+
+def test_double_backward_is_refused():
+    t = tensors()
+    dq, dk = torch.autograd.grad(attention(*t.values()).sum(), [t["q"], t["k"]], create_graph=True)
+    reference.close("dq", dq, torch.autograd.grad(reference.attention(*t.values())[0].sum(), [t["q"]])[0])
+    with pytest.raises(RuntimeError, match="no gradients themselves"):
+        (t["q"].sum() + dk.sum()).backward()
+
+
+@pytest.mark.parametrize("arguments, error, message", [
+    ({"mask": "k <= foo"}, "BadProblem", "unknown name 'foo'"),
+    ({"mask": 3}, "BadProblem", "mask is 3"),
+    ({"mask": "prefix"}, "BadProblem", "'prefix' is missing"),
+    ({"arrays": {"x": torch.ones(2)}}, "BadProblem", "no mask or score reads 'x'"),
+    ({"bias": torch.ones(20, 23)}, "BadArgument", r"'bias' has shape \(1, 1, 20, 23\); axis 3 .* 24"),
+    ({"score": "s + x[h]", "arrays": {"x": torch.ones(2, 2)}}, "BadProblem", "'x' has 2 dimensions"),
+    ({"dropout_p": 1.0}, "BadArgument", "dropout p is 1"),
+    ({"softmax_scale": 0.0}, "BadArgument", "softmax_scale is 0"),
+    ({"align": "middle"}, "BadProblem", "align is 'middle'"),
+    ({"layout": "sbhd"}, "BadArgument", "layout is 'sbhd'"),
+    ({"window": -2}, "BadProblem", "window is -2"),
+    ({"cu_seqlens_q": torch.tensor([0, 20])}, "BadArgument", "cu_seqlens_k is missing")])
+def test_errors(arguments, error, message):
+    with pytest.raises(getattr(flashkiln, error), match=message):
+        attention(*tensors().values(), **arguments)
+
+
+def test_errors_of_shapes():
+    t = {name: x.detach() for name, x in tensors().items()}
+    for change, message in (({"k": t["k"].half()}, "k is of torch.float16 and q of torch.float32"),
+                            ({"q": t["q"].double(), "k": t["k"].double(), "v": t["v"].double()}, "q is of torch.float64"),
+                            ({"k": t["k"][..., :8]}, "head_dim of q is 16 and of k 8"),
+                            ({"v": t["v"][:, :8]}, "differ in the last dimension alone"),
+                            ({"q": t["q"][0]}, "q has shape"),
+                            ({"q": t["q"][:, :, :1].expand(1, 20, 3, 16)}, "multiple of num_heads_kv")):
+        with pytest.raises(flashkiln.BadArgument, match=message):
+            attention(**{**t, **change})
