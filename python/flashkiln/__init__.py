@@ -7,12 +7,19 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from .errors import (BadArgument, BadProblem, CheckFailed, CompileFailed, FlashKilnError, Internal, IoError, LaunchFailed,
                      NoCompiler, NoDevice, NoJit, OutOfMemory, TemplateError, Unsupported)
 
 # Names that need more than the standard library, and the modules that have them: imported on first use.
-_LAZY = {"attention": "_torch"}
+_LAZY = {"attention": "_torch", "attention_backward": "_numpy", "devices": "_explain", "explain": "_explain",
+         "spell": "_explain", "__version__": "_explain",
+         "enable_sdpa": "_sdpa", "disable_sdpa": "_sdpa", "sdpa": "_sdpa", "sdpa_report": "_sdpa",
+         "install_as_flash_attn": "flash_attn._install", "uninstall_as_flash_attn": "flash_attn._install",
+         "create_block_mask": "block_mask", "BlockMask": "block_mask", "array": "_symbols", "where": "_symbols",
+         "minimum": "_symbols", "maximum": "_symbols", "exp": "_symbols", "log": "_symbols", "tanh": "_symbols",
+         "popcount": "_symbols"}
 
 __all__ = ["BadArgument", "BadProblem", "CheckFailed", "CompileFailed", "FlashKilnError", "Internal", "IoError",
            "LaunchFailed", "NoCompiler", "NoDevice", "NoJit", "OutOfMemory", "TemplateError", "Unsupported", *_LAZY]
@@ -21,6 +28,8 @@ __all__ = ["BadArgument", "BadProblem", "CheckFailed", "CompileFailed", "FlashKi
 def __getattr__(name):
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "attention" and "torch" not in sys.modules:  # until it is there: without it
+        return importlib.import_module("._numpy", __name__).attention
     value = globals()[name] = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
     return value
 

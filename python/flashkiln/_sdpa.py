@@ -9,8 +9,8 @@ Semantics are PyTorch's: is_causal is top-left aligned, bool masks keep where tr
 dropout applies whenever dropout_p > 0, a row that a mask hides wholly gives 0. Masks are not looked into: no host
 synchronisation. Under autocast PyTorch casts before it gets here.
 
-Two callers never reach that operator: nested tensors (jagged layout) and attention.bias.causal_lower_right. They call
-operators of their own on CUDA, which are taken at the Autograd key, but for dropout, whose random state is PyTorch's there."""
+Two callers never reach that operator: nested tensors (jagged layout) and attention.bias.causal_lower_right. They call others
+on CUDA, which are taken at the Autograd key, but for dropout, whose random state is PyTorch's there."""
 from __future__ import annotations
 
 import contextlib
@@ -25,6 +25,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from . import _problem, _runtime
+from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention
 from .errors import Unsupported
 
@@ -43,8 +44,8 @@ _falling_back = threading.local()
 def enable_sdpa(cpu: bool = False) -> None:
     """Takes over scaled_dot_product_attention of CUDA tensors in this process, until disable_sdpa().
 
-    cpu: of CPU tensors, too, which the emulator computes: exact, slow, for tests. Graphs that torch.compile has made keep what
-    they were made with.
+    cpu: of CPU tensors, too, which the emulator computes: exact, slow, for tests. Graphs that torch.compile has made keep
+    what they were made with.
 
     >>> import torch, flashkiln
     >>> flashkiln.enable_sdpa(cpu=True)
@@ -208,8 +209,8 @@ def mask_refused(q, k, mask, is_causal):
 
 @functools.lru_cache(maxsize=4096)
 def case(device, dtype, dim, dim_v, gqa, causal, align, term, dropout, packed, backward):
-    """(spelling of the forward problem, why the device cannot have it or ""). term: None, "bits" or "bias"; backward: None, or
-    the words that the backward problem has besides. Kernels are made here, so that nothing is refused later."""
+    """(spelling of the forward problem, why the device cannot have it or ""). term: None, "bits" or "bias"; backward: None,
+    or the words that the backward problem has besides. Kernels are made here, so that nothing is refused later."""
     terms = _problem.terms(causal=causal, align=align, mask="bits" if term == "bits" else None, dropout=dropout,
                            brought=("bias",) if term == "bias" else (), packed=packed,
                            arrays=(("bits", False, 4),) if term == "bits" else ())
@@ -232,8 +233,8 @@ def find_case(q, k, v, heads, *, causal=False, align="bottom-right", term=None, 
         backward = ("grad=bias",) * bias_grad + ("deterministic",) * torch.are_deterministic_algorithms_enabled()
     device = "emu" if q.device.type == "cpu" else f"cuda:{q.get_device()}"
     gqa = heads is not None and q.shape[heads] != k.shape[heads]
-    return case(device, DTYPES[q.dtype], int(q.shape[-1]), int(v.shape[-1]), bool(gqa), bool(causal), align, term, dropout, packed,
-                backward)
+    return case(device, DTYPES[q.dtype], int(q.shape[-1]), int(v.shape[-1]), bool(gqa), bool(causal), align, term, dropout,
+                packed, backward)
 
 
 # ---- scaled_dot_product_attention ------------------------------------------------------------------------------------
@@ -246,9 +247,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """The kernel of aten::scaled_dot_product_attention."""
     asked = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if all_plain(query, key, value, attn_mask):
-        like = (query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device, value.device,
-                attn_mask is not None and (attn_mask.shape, attn_mask.dtype, attn_mask.device, attn_mask.requires_grad),
-                *asked[4:], query.requires_grad or key.requires_grad or value.requires_grad, *surroundings())
+        mask = attn_mask is not None and (attn_mask.shape, attn_mask.dtype, attn_mask.device, attn_mask.requires_grad)
+        like = (query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device,
+                value.device, mask, *asked[4:], query.requires_grad or key.requires_grad or value.requires_grad,
+                *surroundings())
         verdict = _judged.get(like)
         if verdict is None:
             verdict = _runtime.remember(_judged, like, judge(*asked))
@@ -270,14 +272,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def all_plain(q, k, v, mask):
-    return (q.__class__ in PLAIN and k.__class__ in PLAIN and v.__class__ in PLAIN and (mask is None or mask.__class__ in PLAIN)
-            and not torch._C._len_torch_dispatch_stack())
+    return (q.__class__ in PLAIN and k.__class__ in PLAIN and v.__class__ in PLAIN
+            and (mask is None or mask.__class__ in PLAIN) and not torch._C._len_torch_dispatch_stack())
 
 
 def surroundings():
     """What a verdict depends on besides the arguments."""
-    return (torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(), torch._C._are_functorch_transforms_active(),
-            forward_ad._current_level, any_fused())
+    return (torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(), forward_ad._current_level,
+            torch._C._are_functorch_transforms_active(), any_fused())
 
 
 def judge(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
@@ -322,8 +324,8 @@ def mask_argument(mask, rank, keys):
 
 
 def packed_bits(mask):
-    """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i. Eight bools are eight bytes of 0 or 1,
-    which one product moves into the upper byte: byte i times 2^(56 - 7 i) is at bit 56 + i, and no two sums meet."""
+    """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i. Eight bools are eight bytes of 0 or
+    1, which one product moves into the upper byte: byte i times 2^(56 - 7 i) is at bit 56 + i, and no two sums meet."""
     bools = mask.new_zeros((*mask.shape[:-1], -(-mask.shape[-1] // 32) * 32), dtype=torch.uint8)
     bools[..., :mask.shape[-1]] = mask
     return (bools.view(torch.int64) * 0x0102040810204080 >> 56).to(torch.uint8).view(torch.int32)
@@ -332,8 +334,7 @@ def packed_bits(mask):
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------
 
 def take_inner(name, function, theirs, keyset, *args, **kwargs):
-    """The kernel of an inner operator at an Autograd key: `function` has its arguments, and returns
-    (why not, find_case's and attention's arguments, what to make of (out, lse))."""
+    """The kernel of an inner operator at an Autograd key; `theirs` is the one that it replaces."""
     if getattr(_falling_back, "now", False):
         return theirs.call_boxed(keyset, *args, **kwargs)
     q, k, v = args[:3]
@@ -351,51 +352,3 @@ def take_inner(name, function, theirs, keyset, *args, **kwargs):
         return results(*attention(q, k, v, return_lse=True, **arguments))
     out, lse = attention(q[0], k[0], v[0], return_lse=True, **arguments)
     return results(out[None], lse[None])
-
-
-def unserved(**given):
-    """The first argument that is not None, as a reason."""
-    return next((f"{name} is given" for name, value in given.items() if value is not None), "")
-
-
-def scaled_flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-    """_scaled_dot_product_flash_attention, where causal is bottom-right: of causal_lower_right."""
-    why = unserved(dropout_p=dropout_p or None, return_debug_mask=return_debug_mask or None)
-    lengths = q.shape[-2], k.shape[-2]
-    return why, {"causal": is_causal}, {"layout": "bhsd", "causal": is_causal, "softmax_scale": scale}, lambda out, lse: (
-        out, lse, None, None, *lengths, *nothing(q, 3))
-
-
-def flash_forward(q, k, v, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
-                  window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None):
-    """_flash_attention_forward: of nested tensors."""
-    why = unserved(dropout_p=dropout_p or None, return_debug_mask=return_debug_mask or None, seqused_k=seqused_k,
-                   window_size_left=window_size_left, window_size_right=window_size_right, alibi_slopes=alibi_slopes)
-    asked, arguments = sequences(cum_seq_q, cum_seq_k, max_q, max_k, is_causal, "bottom-right", scale)
-    return why, asked, arguments, lambda out, lse: (out, lse, *nothing(q, 3))
-
-
-def efficient_forward(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, custom_mask_type,
-                      compute_log_sumexp=False, *, scale=None, seqlen_k=None, window_size=None):
-    """_efficient_attention_forward: of both, where flash does not apply. Packed tensors have a leading axis of 1 here."""
-    why = unserved(dropout_p=dropout_p or None, bias=bias, window_size=window_size, seqlen_k=seqlen_k)
-    align = "top-left" if custom_mask_type == 1 else "bottom-right"
-    asked, arguments = sequences(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, custom_mask_type != 0, align, scale)
-    return why, asked, arguments, lambda out, lse: (out, lse, *nothing(q, 2), q.shape[1], k.shape[1])
-
-
-def sequences(cu_q, cu_k, max_q, max_k, causal, align, scale):
-    asked = {"causal": causal, "align": align if causal else "bottom-right", "packed": cu_q is not None}
-    arguments = {"causal": causal, "align": asked["align"], "softmax_scale": scale}
-    if cu_q is not None:
-        arguments.update(cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=int(max_q), max_seqlen_k=int(max_k))
-    return asked, arguments
-
-
-def nothing(q, n):
-    """Outputs that say how dropout was drawn, of calls without."""
-    return [q.new_empty(0, dtype=torch.int64) for _ in range(n)]
-
-
-INNER = {"_scaled_dot_product_flash_attention": scaled_flash, "_flash_attention_forward": flash_forward,
-         "_efficient_attention_forward": efficient_forward}

@@ -68,7 +68,9 @@ def getitem(x, index):
     return array(x)[index]
 
 
-def to(x, dtype, *ignored, **options):
+def to(x, dtype=None, *ignored, **options):
+    if dtype is None or type(dtype).__name__ == "device":
+        return x
     name = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
     for prefix, convert in (("bool", ops.to_bool), ("float", ops.to_float), ("bfloat", ops.to_float), ("half", ops.to_float),
                             ("double", ops.to_float), ("int", ops.to_int), ("long", ops.to_int), ("short", ops.to_int)):

@@ -90,7 +90,7 @@ class array:
     def __bool__(self):
         return bool(lift(self))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         whole = self.index + (index if isinstance(index, tuple) else (index,))
         shape = self.source.shape
         if len(shape) > MAX_RANK or len(whole) > len(shape):

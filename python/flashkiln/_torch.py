@@ -281,6 +281,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
         >>> slope.grad.shape
         torch.Size([2])
     """
+    if not isinstance(q, torch.Tensor):
+        return of_arrays(**locals())
     traced, named, brought, given = is_compiling(), {}, (), ()
     if mask.__class__ is not str and mask is not None:
         whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
@@ -334,6 +336,12 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     if dim_v % 8:
         o = o[..., :dim_v]
     return (o, lse) if return_lse else o
+
+
+def of_arrays(**arguments):
+    """attention() of arrays that are no tensors."""
+    from ._numpy import attention
+    return attention(**arguments)
 
 
 def pairs(q, k, layout):

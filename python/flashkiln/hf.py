@@ -19,8 +19,8 @@ from ._torch import attention
 from ._sdpa import mask_argument
 
 NAME = "flashkiln"
-# transformers takes any implementation with "flash" in its name for a build of the flash_attn package: it loads it from its hub,
-# replaces it in models that list the builds they know (gpt-oss), and refuses chunked masks. Inside it is known by this name.
+# transformers takes any implementation with "flash" in its name for a build of the flash_attn package: it loads it from its
+# hub, replaces it in models that list the builds they know (gpt-oss), and refuses chunked masks. Its own name is therefore:
 INNER_NAME = "kiln"
 
 
@@ -52,9 +52,10 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     """AttentionInterface: query, key, value are [batch, heads, seqlen, dim]; returns ([batch, seqlen, heads, dim], None)."""
     for name in ("output_attentions", "head_mask", "cache"):
         if options.get(name) is not None and options[name] is not False:
-            raise ValueError(f"{name}: attn_implementation=\"{NAME}\" has no attention weights and no paged cache; use \"eager\"")
+            raise ValueError(f'{name}: attn_implementation="{NAME}" has no attention weights and no paged cache; use "eager"')
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    arguments = {"softmax_scale": scaling, "softcap": softcap, "sink": s_aux, "dropout_p": dropout if module.training else 0.0}
+    arguments = {"softmax_scale": scaling, "softcap": softcap, "sink": s_aux,
+                 "dropout_p": dropout if module.training else 0.0}
     if isinstance(attention_mask, Mask):
         arguments.update(attention_mask.on(query.device))
     elif attention_mask is not None:
@@ -62,16 +63,17 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     elif options.get("cu_seq_lens_q") is not None:
         return packed(query, key, value, causal, sliding_window, arguments, options), None
     else:
-        arguments.update(plain(causal, sliding_window, query.shape[-2]))
+        arguments.update(plain(causal, sliding_window, query.shape[-2], key.shape[-2]))
     if position_bias is not None:
         arguments["bias"] = position_bias if "bias" not in arguments else position_bias + arguments["bias"]
     out = attention(query, key, value, layout="bhsd", **arguments)
     return out.transpose(1, 2).contiguous(), None
 
 
-def plain(causal, sliding_window, queries):
+def plain(causal, sliding_window, queries, keys):
     """Without a mask: queries are the last of the keys."""
-    return {"causal": bool(causal and queries > 1), "window": (sliding_window - 1, 0) if causal and sliding_window else None}
+    window = (sliding_window - 1, 0) if causal and sliding_window and sliding_window < keys else None
+    return {"causal": bool(causal and queries > 1), "window": window}
 
 
 def packed(query, key, value, causal, sliding_window, arguments, options):
@@ -79,7 +81,8 @@ def packed(query, key, value, causal, sliding_window, arguments, options):
     lengths = {"cu_seqlens_q": options["cu_seq_lens_q"], "cu_seqlens_k": options["cu_seq_lens_k"],
                "max_seqlen_q": int(options["max_length_q"]), "max_seqlen_k": int(options["max_length_k"])}
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    return attention(q, k, v, **lengths, **plain(causal, sliding_window, 2), **arguments)[None]
+    window = plain(causal, sliding_window, lengths["max_seqlen_q"], lengths["max_seqlen_k"])
+    return attention(q, k, v, **lengths, **window, **arguments)[None]
 
 
 # ---- the mask interface ----------------------------------------------------------------------------------------------
@@ -128,8 +131,8 @@ ASKED = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.i
 
 
 def attention_mask(**asked):
-    """AttentionMaskInterface: transformers' arguments, by name; returns a Mask, None where the attention needs none, or a boolean
-    tensor for torch.compile."""
+    """AttentionMaskInterface: transformers' arguments, by name; returns a Mask, None where the attention needs none, or a
+    boolean tensor for torch.compile."""
     from transformers.masking_utils import sdpa_mask
     span = Span(asked)
     dense = functools.partial(sdpa_mask, **{**asked, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})

@@ -5,7 +5,8 @@ import inspect
 import sys
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch")
 
 import reference
 from flashkiln import FlashKilnError, Unsupported, flash_attn

@@ -3,7 +3,9 @@ has in the same dtype. On the CPU small and by the emulator; on a GPU, where the
 import contextlib
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch")
+
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
@@ -57,7 +59,8 @@ def close(got, own, exact, what=""):
 def check(inputs, spelling, **arguments):
     """Taken over as this problem, with PyTorch's results; and taken over in inference mode as well."""
     dout = torch.randn(*inputs[0].shape[:-1], inputs[2].shape[-1], device=DEVICE).to(DTYPE)
-    exact, own = (result(inputs, arguments, dout, dtype) for dtype in (torch.float64, DTYPE))
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):  # cuDNN's backward faults on some masks
+        exact, own = (result(inputs, arguments, dout, dtype) for dtype in (torch.float64, DTYPE))
     takeover.sdpa_report(reset=True)
     with taken_over():
         got = result(inputs, arguments, dout, DTYPE)
@@ -140,8 +143,8 @@ def test_strides():
 
 
 def test_dropout():
-    q, k, _ = tensors()
-    v = torch.eye(20 * TIMES, device=DEVICE, dtype=DTYPE).expand(2, 2, -1, -1)
+    q, k, _ = (x[:, :, :256] for x in tensors())
+    v = torch.eye(k.shape[2], device=DEVICE, dtype=DTYPE).expand(2, 2, -1, -1)
     with taken_over():
         def draw(seed):
             torch.manual_seed(seed)
@@ -172,7 +175,7 @@ def test_falls_back(reason, call):
     own = call(*inputs)
     with taken_over():
         got = call(*inputs)
-    assert torch.allclose(got, own, atol=1e-2 if CUDA else 0)
+    assert torch.allclose(got, own, atol=1e-2 if CUDA else 0, equal_nan=True)  # NaN: of a negative scale on CUDA
     assert takeover.sdpa_report().fell_back == {reason: 1} and not takeover.sdpa_report().taken
 
 
@@ -260,15 +263,15 @@ def test_packed_operators(name):
     """What nested tensors call on a GPU; here by hand, since on the CPU they call none."""
     cumulative = torch.tensor([0, 3, 12], dtype=torch.int32, device=DEVICE)
     q, k, v = (torch.randn(12, 2, 16, device=DEVICE).to(DTYPE).requires_grad_() for _ in range(3))
-    expected = torch.cat([F.scaled_dot_product_attention(*(x[a:b].double().transpose(0, 1) for x in (q, k, v)), is_causal=True)
-                          .transpose(0, 1) for a, b in ((0, 3), (3, 12))])
+    expected = torch.cat([F.scaled_dot_product_attention(
+        *(x[a:b].double().transpose(0, 1) for x in (q, k, v)), is_causal=True).transpose(0, 1) for a, b in ((0, 3), (3, 12))])
     takeover.sdpa_report(reset=True)
     with taken_over():
         if name == "flash":
             o = torch.ops.aten._flash_attention_forward(q, k, v, cumulative, cumulative, 9, 9, 0.0, True, False)[0]
         else:
-            o = torch.ops.aten._efficient_attention_forward(q[None], k[None], v[None], None, cumulative, cumulative, 9, 9, 0.0,
-                                                            1, True)[0][0]
+            o = torch.ops.aten._efficient_attention_forward(q[None], k[None], v[None], None, cumulative, cumulative, 9, 9,
+                                                            0.0, 1, True)[0][0]
     dout = torch.randn_like(o)
     for got, exact in zip((o, *torch.autograd.grad(o, [q, k, v], dout)),
                           (expected, *torch.autograd.grad(expected, [q, k, v], dout.double()))):

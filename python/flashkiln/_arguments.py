@@ -1,0 +1,127 @@
+"""attention's arguments for arrays of any library: what of them can be known without computing."""
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from . import _problem
+from .errors import BadArgument, BadProblem
+
+DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+
+class Asked(NamedTuple):
+    terms: _problem.Terms
+    arrays: Any  # those that terms.names lists
+    sizes: _problem.Shapes  # as the kernel sees them: head dims are multiples of 8
+    layout: str
+    scale: float
+    dropout_p: float
+    num_splits: int  # -1: as the lengths suggest
+    dtype: str  # "fp16", ...
+
+    def forward(self):
+        """The spelling of the forward pass, and how many splits its launch asks for: None where it may not ask."""
+        split = _problem.wants_split(self.num_splits, self.sizes)
+        return (self.terms.spelling("fwd", self.dtype, self.sizes, *["split"] * split),
+                max(self.num_splits, 0) if split else None)
+
+    def backward(self, grad, deterministic):
+        """The spelling of the backward pass, with the gradients of the arrays of these names."""
+        words = [f"grad={name}" for name in self.terms.names if name in grad]
+        return self.terms.spelling("bwd", self.dtype, self.sizes, *words, *["deterministic"] * deterministic)
+
+
+def dtype_name(x):
+    """"float16" of numpy.float16, torch.float16, ..."""
+    dtype = x.dtype
+    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+def is_float(x):
+    return "float" in dtype_name(x)
+
+
+def is_array(x):
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def is_tensor(x):
+    """Of PyTorch, which is not imported for this."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def padded(dim):
+    return -(-dim // 8) * 8
+
+
+def ask(q, k, v, *, convert, causal=False, window=None, mask=None, score=None, bias=None, softcap=None, alibi_slopes=None,
+        sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, align="bottom-right", layout="bshd", cu_seqlens_q=None,
+        cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_k=None, page_table=None, num_splits=None):
+    """convert(x): x as an array of q's library, or anything with shape, dtype and reshape."""
+    for name, x in (("k", k), ("v", v)):
+        if dtype_name(x) != dtype_name(q):
+            raise BadArgument(f"{name} is of {dtype_name(x)} and q of {dtype_name(q)}; they must be equal")
+    if dtype_name(q) not in DTYPES:
+        raise BadArgument(f"q is of {dtype_name(q)}; it must be of {', '.join(DTYPES)}")
+    if cu_seqlens_q is not None:
+        layout = "packed"
+        if cu_seqlens_k is None:
+            raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
+    shapes = [tuple(x.shape) for x in (q, k, v)]
+    if not isinstance(mask, str) and mask is not None:
+        alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
+        mask, arrays = _problem.read("mask", mask, arrays, lengths(*shapes[:2], layout) if alike else None)
+    if not isinstance(score, str) and score is not None:
+        score, arrays = _problem.read("score", score, arrays)
+    named, brought, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
+    terms = _problem.terms(causal, tuple(window) if isinstance(window, list) else window, mask, score, softcap, align, brought,
+                           given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None)
+    sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
+    sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
+                            None if page_table is None else tuple(page_table.shape))
+    scale = _problem.scale_of(softmax_scale, sizes.dim)
+    return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
+                 layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, DTYPES[dtype_name(q)])
+
+
+def lengths(q, k, layout):
+    """batch, query heads, queries and keys."""
+    _, row, head = _problem.LAYOUTS[layout]
+    return q[0], q[head], q[row], k[row]
+
+
+def name_arrays(convert, bias, alibi_slopes, sink, arrays):
+    """({name: array}, names of those that arguments of their own bring, (key, is_float, rank) of the others)."""
+    named = {}
+    if alibi_slopes is not None:
+        slopes = convert(alibi_slopes)
+        named["slope" if len(slopes.shape) == 1 else "batch_slope"] = slopes
+    if bias is not None:
+        bias = convert(bias)
+        named["bias"] = bias.reshape(*(1,) * (4 - len(bias.shape)), *bias.shape)
+    if sink is not None:
+        named["sink"] = convert(sink)
+    brought, given = tuple(named), []
+    for key, x in (arrays or {}).items():
+        x = convert(x)
+        given.append((key, is_float(x), len(x.shape)))
+        named[key.partition(":")[0].strip()] = x
+    return named, brought, tuple(given)
+
+
+ARGUMENTS = {"bias": ("bias",), "sink": ("sink",), "alibi_slopes": ("slope", "batch_slope")}
+
+
+def names_of(grad, terms):
+    """The arrays' own names of those whose gradients are asked for, which may be named by argument."""
+    out = []
+    for asked in (grad,) if isinstance(grad, str) else grad:
+        name = next((name for name in ARGUMENTS.get(asked, (asked,)) if name in terms.names), None)
+        if name is None or not terms.floats[terms.names.index(name)]:
+            floats = [name for name, is_float in zip(terms.names, terms.floats) if is_float]
+            raise BadProblem(f"grad: '{asked}' is no array of floats that masks or scores read; they read: "
+                             f"{_problem.listed(floats)}")
+        out.append(name)
+    return out
