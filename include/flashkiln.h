@@ -392,7 +392,7 @@ FK_API fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out
 typedef struct fk_array {
     const void *data;
     int64_t size[FK_MAX_RANK];   /**< of dimensions FK_DIM_ANY, 1 to 2^31 - 1; those of the others follow from args */
-    int64_t stride[FK_MAX_RANK]; /**< that of the last dimension at most 2^31 - 1 */
+    int64_t stride[FK_MAX_RANK]; /**< that of the last dimension at most 2^29 - 1 */
 } fk_array;
 
 /** Where the gradient of a declared array goes: float32, aligned to 4 bytes, strides in elements, at least 0; sizes are

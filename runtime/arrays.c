@@ -36,7 +36,7 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
                        decl->name, array->data);
     for (int d = 0; d < decl->rank; d++) {
         const int64_t size = size_of(decl, array, args, d), stride = array->stride[d];
-        const int64_t limit = d == decl->rank - 1 ? INT32_MAX : INT64_MAX;
+        const int64_t limit = d == decl->rank - 1 ? INT32_MAX / 4 : INT64_MAX; /* kernels keep it in bytes, as an int */
         int64_t span;
         if (size < 1 || size > INT32_MAX)
             return fk_fail(err, FK_BAD_ARGUMENT, "array[%d].size[%d] (%s) is %lld; it must be 1 to %d", index, d,

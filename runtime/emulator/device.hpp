@@ -242,6 +242,9 @@ inline uint4 ld_global_v4(const void *p) {
 inline void st_global_v4(void *p, uint4 v) {
     fk_emu_engine->st_global_v4(p, &v);
 }
+inline unsigned int ld_global_at(const void *base, int i, int stride) {
+    return *(const unsigned int *)((const char *)base + (long long)i * stride);
+}
 
 /* Adds to global memory, atomic and in no order. */
 inline void red_add_f32(float *p, float v) {

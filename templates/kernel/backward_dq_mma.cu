@@ -132,7 +132,7 @@ __device__ __forceinline__ void run(const Params &p) {
 @ if mask.residual then
     while (n >= 0) {
         for (; n >= 0; n = next) {
-            const bool whole = is_full(scan, n);
+            const bool whole = scan.whole();
             next = next_tile(scan, n);
 @   kv_step("!whole")
         }

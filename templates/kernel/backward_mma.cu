@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
             dropout.move(0, (n + 1) * block_m);
 @   end
             for (; n >= 0; n = next) {
-                const bool whole = is_full(scan, n);
+                const bool whole = scan.whole();
                 next = next_tile(scan, n);
 @   q_step("!whole")
             }

@@ -19,10 +19,9 @@ __device__ __forceinline__ $(array.type) $(array.name)_at(const Params &p, $(ind
     $(names[d]) = max(min($(names[d]), $(a).size[$(d - 1)] - 1), 0);
 @     end
 @   end
-@   local offset = {}
-@   for d = 1, array.rank - 1 do offset[d] = names[d] .. " * " .. a .. ".stride[" .. (d - 1) .. "]" end
-@   offset[array.rank] = "i64(" .. names[array.rank] .. ") * int(" .. a .. ".stride[" .. (array.rank - 1) .. "])"
-    return ((const $(array.type) *)$(a).data)[$(table.concat(offset, " + "))];
+@   local row = "(const " .. array.type .. " *)" .. a .. ".data" -- of the last dimension
+@   for d = 1, array.rank - 1 do row = row .. " + " .. names[d] .. " * " .. a .. ".stride[" .. (d - 1) .. "]" end
+    return $(array.type == "float" and "__uint_as_float" or "int")(ld_global_at($(row), $(names[array.rank]), int($(a).stride[$(array.rank - 1)]) * 4));
 }
 @   if array.type == "int" and (#mask.upper + #mask.lower > 0 or mask.residual) then
 __device__ __forceinline__ Interval $(array.name)_iv_at(const Params &p, $(indices("Interval", names))) {

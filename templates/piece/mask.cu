@@ -71,6 +71,10 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 struct TileScan {
     int first = 0; // a multiple of 1024
     u32 active = 0, full = 0;
+    // The run at hand: tiles that follow each other, whose bits lie in one word, and that are all full or none of them. Twice the
+    // lowest, and one if they are full: registers are scarce.
+    int run = 0;
+    __device__ __forceinline__ bool whole() const { return run & 1; }
 };
 
 // What the residual says of the pairs of tiles first to last.
@@ -99,30 +103,31 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     }
 }
 
-// The highest tile whose bit is set in some lane's word; -1 when there is none.
-__device__ __forceinline__ int highest_tile(u32 bits, int first) {
-    const u32 words = __ballot_sync(full_warp, bits != 0);
+// Goes on to the next run below tile n, of those scanned. Returns its first tile, the highest; -1 when there is none.
+__device__ __forceinline__ int next_run(TileScan &scan, int n) {
+    const int below = n - scan.first - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n
+    const u32 rest = below <= 0 ? 0 : scan.active & full_warp >> max(32 - below, 0);
+    const u32 words = __ballot_sync(full_warp, rest != 0);
+    if (!words) return -1;
     const int word = 31 - __clz(words);
-    return words ? first + 32 * word + 31 - __clz(__shfl_sync(full_warp, bits, word)) : -1;
+    const u32 active = __shfl_sync(full_warp, rest, word), full = __shfl_sync(full_warp, scan.full, word);
+    const int top = 31 - __clz(active);
+    const bool whole = full >> top & 1;
+    const u32 alike = (whole ? full : active & ~full) << (31 - top);
+    const int first = scan.first + 32 * word + top;
+    scan.run = 2 * (first + 1 - __clz(~alike)) + whole;
+    return first;
 }
 
 // The next tile to visit below tile n, of those scanned; -1 when there is none.
-__device__ __forceinline__ int next_tile(const TileScan &scan, int n) {
-    const int below = n % 1024 - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n
-    return highest_tile(below <= 0 ? 0 : scan.active & full_warp >> max(32 - below, 0), n / 1024 * 1024);
-}
-
-// Whether tile n, of those scanned, needs no mask.
-__device__ __forceinline__ bool is_full(const TileScan &scan, int n) {
-    return __shfl_sync(full_warp, scan.full, n / 32 % 32) >> (n % 32) & 1;
-}
+__device__ __forceinline__ int next_tile(TileScan &scan, int n) { return n > scan.run >> 1 ? n - 1 : next_run(scan, n); }
 
 // Scans from tile end - 1 down until there is a tile to visit; -1 when there is none.
 __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRange &tiles, const Params &p, const Where &at) {
     int n = -1;
     for (; n < 0 && end > tiles.begin; end = scan.first) {
         scan_tiles(scan, (end - 1) / 1024 * 1024, tiles, p, at);
-        n = highest_tile(scan.active, scan.first);
+        n = next_run(scan, scan.first + 1024);
     }
     return n;
 }
@@ -131,6 +136,11 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local reads_row = mask.uses[own] or mask.uses.h or walk == "q"
 @ local index = problem.joins_heads and "row_query(p, row)" or "row"
 @ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
+@ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys and read once.
+@ local share, place = walk == "k" and plan.block_n or plan.block_m // layout.col_warps, walk
+@ if share & share - 1 == 0 and not mask.reads_along[walk] then
+@   place = "n * " .. walk_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
+@ end
 // Sets the scores of unseen pairs of tile n to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
@@ -169,7 +179,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ if mask.residual and mask.reads then
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
-                keep = keep & residual_keep($(inside(walk, walk))); // no branch, so that reads are made once
+                keep = keep & residual_keep($(inside(walk, place))); // no branch, so that reads are made once
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end

@@ -7,6 +7,16 @@ __device__ __forceinline__ uint4 ld_global_v4(const void *p) {
 __device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+@ if #arrays > 0 then
+
+// The 4 bytes that lie i strides (of bytes) behind base, in memory that the kernel does not write. From C the compiler makes seven
+// instructions of the address, since it takes the stride's sign out of the loop and the product for one of 64 bits.
+__device__ __forceinline__ u32 ld_global_at(const void *base, int i, int stride) {
+    u32 v;
+    asm("{ .reg .b64 a; mad.wide.s32 a, %1, %2, %3; ld.global.nc.u32 %0, [a]; }" : "=r"(v) : "r"(i), "r"(stride), "l"(base));
+    return v;
+}
+@ end
 @ if problem.op == "bwd" then
 
 @   if score.grads and problem.deterministic then

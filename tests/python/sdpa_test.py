@@ -59,8 +59,11 @@ def close(got, own, exact, what=""):
 def check(inputs, spelling, **arguments):
     """Taken over as this problem, with PyTorch's results; and taken over in inference mode as well."""
     dout = torch.randn(*inputs[0].shape[:-1], inputs[2].shape[-1], device=DEVICE).to(DTYPE)
+    theirs, keep = arguments, arguments.get("attn_mask")
+    if keep is not None and keep.dtype == torch.bool:  # EFFICIENT cannot read a repeated last axis
+        theirs = {**arguments, "attn_mask": keep.expand(*keep.shape[:-1], inputs[1].shape[-2]).contiguous()}
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):  # cuDNN's backward faults on some masks
-        exact, own = (result(inputs, arguments, dout, dtype) for dtype in (torch.float64, DTYPE))
+        exact, own = (result(inputs, theirs, dout, dtype) for dtype in (torch.float64, DTYPE))
     takeover.sdpa_report(reset=True)
     with taken_over():
         got = result(inputs, arguments, dout, DTYPE)

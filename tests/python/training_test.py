@@ -1,5 +1,5 @@
-"""Fifty steps of training from the same seed, with dense attention and with flashkiln's: the losses are the same. In float32 on the
-CPU, tiny, by the emulator; in bfloat16 on a GPU, where there is one."""
+"""Fifty steps of training from the same seed, with dense attention and with flashkiln's: the losses are the same. In float32
+on the CPU, tiny, by the emulator; in bfloat16 on a GPU, where there is one."""
 import importlib.util
 import os
 
@@ -10,8 +10,9 @@ torch = pytest.importorskip("torch")
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 STEPS = 50
-# Rounding grows over the steps: in float32 the losses below are some 1e-6 apart, in bfloat16 some 1e-3.
-TOLERANCE = 5e-2 if CUDA else 2e-5
+# Rounding grows over the steps. In float32, PyTorch's own "sdpa" and "eager" end 9e-5 apart; gradients of k that are 1 % too
+# large, 1e-2.
+TOLERANCE = 5e-2 if CUDA else 3e-4
 
 pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::FutureWarning", "ignore::UserWarning"),
               pytest.mark.skipif(CUDA and torch.cuda.get_device_capability() < (8, 0), reason="bfloat16 needs sm_80")]
@@ -44,7 +45,7 @@ def gpt2_losses(name, data):
     import transformers
     width, length, batch = (256, 256, 8) if CUDA else (64, 48, 2)
     config = transformers.GPT2Config(vocab_size=256, n_embd=width, n_layer=2, n_head=4, n_positions=length, attn_pdrop=0,
-                                     resid_pdrop=0, embd_pdrop=0)
+                                     resid_pdrop=0, embd_pdrop=0, bos_token_id=0, eos_token_id=0)
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=name).to(DEVICE).train()
     optimizer, losses = torch.optim.AdamW(model.parameters(), 3e-3), []
