@@ -87,11 +87,11 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
     top = fmaxf(top, sink$(i));
 @ end
     top = top == NEG_INF ? 0.0f : top;
-    const float weight = ex2((lse - top) * 1.4426950408889634f);
+    const float weight = expf(lse - top);
     st_shared_u32(smem + (combine_weight + threadIdx.x) * 4, __float_as_uint(weight));
     float sum = reduce_block(weight, smem + combine_sum * 4, [](float a, float b) { return a + b; });
 @ for i = 1, #score.sinks do
-    sum += ex2((sink$(i) - top) * 1.4426950408889634f);
+    sum += expf(sink$(i) - top);
 @ end
     add_splits(smem, row, p);
     __syncthreads();

@@ -24,10 +24,10 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
             top = fmaxf(top, sink$(i));
 @   end
             top = top == NEG_INF ? 0.0f : top;
-            const float keys = ex2(($(natural) - top) * 1.4426950408889634f); // what the sinks leave of the row's weights
+            const float keys = expf($(natural) - top); // what the sinks leave of the row's weights
             float l = quad_sum(l_i[m][r]) * keys;
 @   for i = 1, #score.sinks do
-            l += ex2((sink$(i) - top) * 1.4426950408889634f);
+            l += expf(sink$(i) - top);
 @   end
             inverse[m][r] = l == 0.0f ? 0.0f : keys$(problem.dropout and " * p.dropout_scale" or "") / l;
             if (p.lse && lane % 4 == 0 && q < at.seqlen_q)

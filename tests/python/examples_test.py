@@ -40,7 +40,7 @@ def test_hugging_face():
     pytest.importorskip("transformers", minversion="5.0")
     text = printed("hugging_face.py")
     apart = numbers(r"(?:logits differ|a gradient) by ([\d.e+-]+\d)", text)
-    assert len(apart) == 3 and max(apart) < (0.05 if CUDA else 1e-5)
+    assert len(apart) == 3 and max(apart) < (0.1 if CUDA else 1e-5)
     assert CUDA or "100% of the generated tokens are the same" in text
     assert re.search(r"\d  taken by FlashKiln", text) and re.search(r" 0  left to PyTorch", text)
 
