@@ -11,7 +11,7 @@ CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 STEPS = 50
 # Rounding grows over the steps. In float32, PyTorch's own "sdpa" and "eager" end 9e-5 apart; gradients of k that are 1 % too
-# large, 1e-2.
+# large, 1e-2. In bfloat16 the measure is taken in the same run where PyTorch has both.
 TOLERANCE = 5e-2 if CUDA else 3e-4
 
 pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::FutureWarning", "ignore::UserWarning"),
@@ -26,13 +26,17 @@ def example():
     return module
 
 
-def overlap(one, other):
+def distance(one, other):
+    return max(abs(a - b) for a, b in zip(one, other))
+
+
+def overlap(one, other, tolerance=TOLERANCE):
     """The losses fall, and are the same all the way."""
     assert len(one) == len(other) == STEPS
     assert sum(one[-5:]) < sum(one[:5]) - 5
-    apart = max(abs(a - b) for a, b in zip(one, other))
-    print(f"losses from {one[0]:.4f} to {one[-1]:.4f}, {apart:.2e} apart")
-    assert apart < TOLERANCE
+    apart = distance(one, other)
+    print(f"losses from {one[0]:.4f} to {one[-1]:.4f}, {apart:.2e} apart, {tolerance:.2e} allowed")
+    assert apart < tolerance
 
 
 def test_attention_of_ones_own():
@@ -66,4 +70,5 @@ def test_gpt2_of_transformers():
     import flashkiln.hf
     flashkiln.hf.register()
     data = example().text()
-    overlap(*(gpt2_losses(name, data) for name in ("eager", "flashkiln")))
+    eager, ours = (gpt2_losses(name, data) for name in ("eager", "flashkiln"))
+    overlap(eager, ours, 2 * distance(eager, gpt2_losses("sdpa", data)) if CUDA else TOLERANCE)

@@ -110,7 +110,9 @@ PACKED = masks.find_packed_sequence_indices(POSITIONS)
 
 
 def packed(function):
-    return masks.packed_sequence_compatibility_function(function, POSITIONS, PACKED)
+    if hasattr(masks, "packed_sequence_compatibility_function"):
+        return masks.packed_sequence_compatibility_function(function, POSITIONS, PACKED)
+    return masks.and_masks(function, masks.packed_sequence_mask_function(PACKED))  # as older releases say it
 
 
 def by_hand(b, h, q, k):
