@@ -28,13 +28,28 @@ typedef struct fk_emu_thread {
     X(FK_EMU_MMA_M16N8K16_FP16, "mma_m16n8k16_fp16")                                                                   \
     X(FK_EMU_MMA_M16N8K16_BF16, "mma_m16n8k16_bf16")                                                                   \
     X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")                                                                     \
-    X(FK_EMU_MMA_M16N8K8_TF32, "mma_m16n8k8_tf32")
+    X(FK_EMU_MMA_M16N8K8_TF32, "mma_m16n8k8_tf32")                                                                     \
+    X(FK_EMU_WGMMA, "wgmma")                                                                                           \
+    X(FK_EMU_WGMMA_FENCE, "wgmma_fence")                                                                               \
+    X(FK_EMU_WGMMA_COMMIT, "wgmma_commit")                                                                             \
+    X(FK_EMU_WGMMA_WAIT, "wgmma_wait")
 
 typedef enum fk_emu_op {
 #define FK_EMU_ENUMERATOR(op, name) op,
     FK_EMU_WARP_OPS(FK_EMU_ENUMERATOR)
 #undef FK_EMU_ENUMERATOR
 } fk_emu_op;
+
+/* A wgmma as one thread asks for it. */
+typedef struct fk_emu_wgmma {
+    float *acc;
+    unsigned int registers;          /* of acc: N / 2 */
+    const unsigned int *a_registers; /* null: A is in shared memory */
+    unsigned long long a, b;         /* descriptors */
+    int trans_a, trans_b;
+    int bf16;
+    int accumulate;
+} fk_emu_wgmma;
 
 /* The engine, as a kernel calls it. Data of 16 bytes is passed by address. */
 typedef struct fk_emu_table {
@@ -58,6 +73,19 @@ typedef struct fk_emu_table {
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);
+    /* Hopper. `bytes` are those that the arrival announces. */
+    void (*mbarrier_init)(unsigned int addr, unsigned int arrivals);
+    void (*mbarrier_arrive)(unsigned int addr, unsigned int bytes);
+    void (*mbarrier_wait)(unsigned int addr, unsigned int parity);
+    void (*named_barrier)(unsigned int id, unsigned int threads, int wait);
+    void (*tma_load)(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
+    void (*tma_store)(const void *map, unsigned int src, const int *at, unsigned int rank);
+    void (*tma_store_commit)(void);
+    void (*tma_store_wait)(int groups_left);
+    void (*wgmma)(const fk_emu_wgmma *product);
+    void (*wgmma_fence)(void);
+    void (*wgmma_commit)(void);
+    void (*wgmma_wait)(int groups_left);
     unsigned int (*pack_fp16)(float lo, float hi);
     unsigned int (*pack_bf16)(float lo, float hi);
     float (*unpack_fp16)(unsigned int half);

@@ -23,7 +23,7 @@ void fk_cp_async_16(unsigned int dst, const void *src, int valid) {
     fk_block *block = fk_block_current();
     fk_lane *lane = block->current;
     unsigned char *host = fk_smem_write(lane, dst, 16, name);
-    fk_smem_set_in_flight(lane, dst, 16, true);
+    fk_smem_set_in_flight(lane, dst, 16, FK_CP_ASYNC);
     if (block->counting) fk_banks_note(lane, dst, 16);
     fk_copy *copy = append(lane);
     copy->dst = dst;
@@ -53,7 +53,7 @@ void fk_cp_async_wait(int groups_left) {
         const fk_copy *copy = &lane->copies[done];
         if (copy->group + (uint32_t)groups_left >= lane->group) break;
         if (block->options.late_copies) memcpy(fk_smem_at(block, copy->dst, 16, name), copy->data, 16);
-        fk_smem_set_in_flight(lane, copy->dst, 16, false);
+        fk_smem_set_in_flight(lane, copy->dst, 16, FK_LANDED);
     }
     lane->num_copies -= done;
     if (lane->num_copies) memmove(lane->copies, lane->copies + done, lane->num_copies * sizeof *lane->copies);

@@ -1,4 +1,4 @@
-/* Text to image: the kernel, the two headers and one appended line are compiled in a private directory that is gone
+/* Text to image: the kernel, the three headers and one appended line are compiled in a private directory that is gone
  * when the call returns. No shell is involved; the compiler sees no path but its own directory's files. */
 #include "gen/embedded.h"
 #include "image.h"
@@ -18,6 +18,7 @@ extern char **environ;
 
 #define HEADER "device.hpp"
 #define ABI "abi.hpp"
+#define HOPPER "hopper_device.hpp"
 #define SOURCE "kernel.cu"
 #define IMAGE "kernel.so"
 #define LOG "log"
@@ -85,10 +86,11 @@ static bool write_sources(int dir, const char *text, const char *const *entries,
     for (size_t i = 0; i < num_entries && used < sizeof list; ++i)
         used += (size_t)snprintf(list + used, sizeof list - used, "FK_EMU_ENTRY(%s) ", entries[i]);
     const int n = snprintf(tail, sizeof tail, "\n#line 1 \"emulator\"\nFK_EMU_EXPORT(%s)\n", list);
-    const fk_embedded_file *abi = embedded(ABI), *header = embedded(HEADER);
-    if (used >= sizeof list || !abi || !header) return false;
+    const fk_embedded_file *abi = embedded(ABI), *header = embedded(HEADER), *hopper = embedded(HOPPER);
+    if (used >= sizeof list || !abi || !header || !hopper) return false;
     return write_file(dir, ABI, &abi->text, &abi->size, 1) &&
            write_file(dir, HEADER, &header->text, &header->size, 1) &&
+           write_file(dir, HOPPER, &hopper->text, &hopper->size, 1) &&
            write_file(dir, SOURCE, (const char *const[]){text, tail}, (const size_t[]){strlen(text), (size_t)n}, 2);
 }
 
@@ -195,7 +197,7 @@ static fk_status compile_in(int dir, const char *path, const char *text, const c
 fk_status fk_emu_compile(const char *text, const char *const *entries, size_t num_entries,
                          const fk_emu_options *options, void **image, size_t *size, double *compile_ms,
                          char compiler[96], fk_error *err) {
-    static const char *const names[] = {ABI, HEADER, SOURCE, IMAGE, LOG};
+    static const char *const names[] = {ABI, HEADER, HOPPER, SOURCE, IMAGE, LOG};
     const double start = fk_now_ms();
     const bool sanitize = options && options->sanitize;
 #ifndef FK_FIBER_ASAN

@@ -1,5 +1,5 @@
 /* The report of a deadlock: who waits where, and for whom. */
-#include "engine.h"
+#include "hopper.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,10 +63,34 @@ static void say_warp(report *r, const fk_warp *warp) {
         say(r, (group & (group - 1)) ? " wait in %s" : " waits in %s", fk_emu_op_name(lane->op));
         const uint32_t missing = lane->mask & ~group;
         const uint32_t exited = missing & ~warp->alive, blocked = missing & warp->at_barrier;
-        const uint32_t elsewhere = missing & warp->waiting;
+        const uint32_t elsewhere = missing & (warp->waiting | warp->asleep);
         say_missing(r, exited, ", exited");
         say_missing(r, blocked, ", at __syncthreads");
         say_missing(r, elsewhere, "");
+    }
+}
+
+/* One clause for each mbarrier or named barrier that lanes of the warp sleep at. */
+static void say_asleep(report *r, const fk_block *block, const fk_warp *warp) {
+    for (uint32_t left = warp->asleep; left;) {
+        const fk_lane *lane = &warp->lanes[__builtin_ctz(left)];
+        uint32_t group = 0;
+        for (uint32_t m = left; m; m &= m - 1) {
+            const fk_lane *peer = &warp->lanes[__builtin_ctz(m)];
+            if (peer->state == lane->state && peer->wait_value == lane->wait_value) group |= 1u << peer->lane;
+        }
+        left &= ~group;
+        say(r, "; warp %u: ", warp->index);
+        say_lanes(r, group);
+        if (lane->state == FK_LANE_AT_NAMED_BARRIER) {
+            const fk_named_barrier *b = &block->hopper->named[lane->wait_value];
+            say(r, " at named barrier %u, to which %u of %u threads have come", lane->wait_value, b->arrived,
+                b->threads);
+            continue;
+        }
+        const fk_mbarrier *b = fk_mbarrier_find(block, lane->wait_value);
+        say(r, " at the mbarrier at smem_base() + %u, phase %u, which lacks %u of %u arrivals and %lld bytes",
+            b->addr - FK_SMEM_BASE, b->phase, b->missing, b->arrivals, (long long)b->bytes);
     }
 }
 
@@ -80,6 +104,7 @@ void fk_block_report_deadlock(const fk_block *block, fk_error *err) {
             say(&r, " at __syncthreads");
         }
         say_warp(&r, warp);
+        say_asleep(&r, block, warp);
     }
     fk_fail(err, FK_LAUNCH_FAILED, "deadlock: %s: %u of %u threads wait at __syncthreads, %u have exited%s",
             block->name, block->arrived, block->threads, block->threads - block->alive, r.text);

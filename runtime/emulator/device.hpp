@@ -328,6 +328,8 @@ inline float lg2(float x) {
     return log2f(fabsf(x) < 0x1p-126f ? 0.0f * x : x);
 }
 
+#include "hopper_device.hpp"
+
 /* ---- what the image exports: the text appended to the kernel's calls this with its entries ------------- */
 
 template <class Params> constexpr unsigned long long fk_emu_param_bytes(void (*)(Params)) {

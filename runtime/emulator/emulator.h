@@ -13,7 +13,7 @@ typedef struct fk_emu_image fk_emu_image;
  *  mismatched warp operations are always checked. */
 typedef struct fk_emu_options {
     uint64_t seed;    /**< order of blocks, warps and lanes; 0: ascending */
-    bool late_copies; /**< cp.async lands at its thread's wait, not at issue */
+    bool late_copies; /**< async copies and wgmma are done as late as their waits allow, not at issue */
     bool poison;      /**< shared memory starts as 0xff bytes (NaN) in each block, not as zeros */
     bool check_races; /**< report unordered accesses to shared memory, and reads of copies in flight */
     bool sanitize;    /**< fk_emu_compile: with -fsanitize=address,undefined; needs a library built with ASan */
@@ -21,9 +21,9 @@ typedef struct fk_emu_options {
 
 /** Sums over all blocks of a launch. */
 typedef struct fk_emu_stats {
-    uint64_t mma;                /**< tensor-core instructions, of a warp */
-    uint64_t global_load_bytes;  /**< by ld_global_v4 and cp_async_16; plain pointer reads are not seen */
-    uint64_t global_store_bytes; /**< by st_global_v4 */
+    uint64_t mma;                /**< tensor-core instructions, of a warp; a wgmma is four */
+    uint64_t global_load_bytes;  /**< by ld_global_v4, cp_async_16 and TMA; plain pointer reads are not seen */
+    uint64_t global_store_bytes; /**< by st_global_v4 and TMA */
     uint64_t global_add_bytes;   /**< by red_add_f32, red_add_f32x4 and red_add_u64 */
     uint64_t smem_wavefronts;    /**< passes through the banks that ldmatrix, ld, st and cp.async take */
     uint64_t smem_conflicts;     /**< of these, beyond what an access without bank conflicts takes */
@@ -42,6 +42,30 @@ fk_status fk_emu_compile(const char *text, const char *const *entries, size_t nu
  *  version, so compile again; FK_IO */
 fk_status fk_emu_load(const void *image, size_t size, fk_emu_image **out, fk_error *err);
 void fk_emu_unload(fk_emu_image *image);
+
+#define FK_EMU_TENSOR_RANK 5
+
+/** A tensor in global memory and a box of it, dimensions from the innermost out; as cuTensorMapEncodeTiled takes them,
+ *  with element strides of 1 and zeros for what is outside. */
+typedef struct fk_emu_tensor {
+    void *base;
+    unsigned long long strides[FK_EMU_TENSOR_RANK - 1]; /**< bytes, of dims[1] on */
+    uint32_t dims[FK_EMU_TENSOR_RANK];
+    uint16_t box[FK_EMU_TENSOR_RANK];
+    uint8_t rank, element_bytes, swizzle; /**< swizzle: 0, 32, 64 or 128 bytes */
+} fk_emu_tensor;
+
+/** Stands where a kernel for a GPU has its CUtensorMap; opaque to it. */
+typedef union fk_emu_tensor_map {
+    struct {
+        uint64_t magic;
+        fk_emu_tensor tensor;
+    };
+    _Alignas(64) unsigned char bytes[128];
+} fk_emu_tensor_map;
+
+/** @return FK_BAD_ARGUMENT: what cuTensorMapEncodeTiled refuses, or rows of a box narrower than the swizzle */
+fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *tensor, fk_error *err);
 
 typedef struct fk_emu_grid {
     uint32_t x, y, z; /**< CUDA's limits: x below 2^31, y and z at most 65,535; fewer than 2^32 blocks in all */

@@ -1,6 +1,7 @@
 /* The table through which kernels call the engine, and the primitives that are one access each. */
 #include "engine.h"
 #include "half.h"
+#include "hopper.h"
 
 #include <string.h>
 
@@ -96,6 +97,18 @@ const fk_emu_table fk_emu_engine_table = {
     .cp_async_16 = fk_cp_async_16,
     .cp_async_commit = fk_cp_async_commit,
     .cp_async_wait = fk_cp_async_wait,
+    .mbarrier_init = fk_emu_mbarrier_init,
+    .mbarrier_arrive = fk_emu_mbarrier_arrive,
+    .mbarrier_wait = fk_emu_mbarrier_wait,
+    .named_barrier = fk_emu_named_barrier,
+    .tma_load = fk_emu_tma_load,
+    .tma_store = fk_emu_tma_store,
+    .tma_store_commit = fk_emu_tma_store_commit,
+    .tma_store_wait = fk_emu_tma_store_wait,
+    .wgmma = fk_emu_wgmma_issue,
+    .wgmma_fence = fk_emu_wgmma_fence,
+    .wgmma_commit = fk_emu_wgmma_commit,
+    .wgmma_wait = fk_emu_wgmma_wait,
     .pack_fp16 = pack_fp16,
     .pack_bf16 = pack_bf16,
     .unpack_fp16 = unpack_fp16,

@@ -3,7 +3,7 @@
  *
  * Time is a counter of synchronisations, `tick`: it advances at each __syncthreads and each operation of a whole warp.
  * Of two accesses, the earlier one at tick t is ordered before the later one if a barrier that both pass came after t:
- * t < block->synced, or t < warp->synced for lanes of one warp. */
+ * t < warp->synced for lanes of one warp, t < warp->seen[w] if warp w made the earlier one. */
 #ifndef FK_EMULATOR_ENGINE_H
 #define FK_EMULATOR_ENGINE_H
 
@@ -21,7 +21,17 @@
 /* The shared window begins here, so that address 0 is never valid. 1024-byte aligned. */
 #define FK_SMEM_BASE 1024u
 
-typedef enum fk_lane_state { FK_LANE_READY, FK_LANE_IN_WARP_OP, FK_LANE_AT_BARRIER, FK_LANE_EXITED } fk_lane_state;
+typedef enum fk_lane_state {
+    FK_LANE_READY,
+    FK_LANE_IN_WARP_OP,
+    FK_LANE_AT_BARRIER,
+    FK_LANE_AT_MBARRIER,
+    FK_LANE_AT_NAMED_BARRIER,
+    FK_LANE_EXITED
+} fk_lane_state;
+
+/* Whether a write to shared memory is a copy that has not been waited for. */
+typedef enum fk_flight { FK_LANDED, FK_CP_ASYNC, FK_TMA } fk_flight;
 
 /* A cp.async that has been issued and not been waited for. */
 typedef struct fk_copy {
@@ -57,6 +67,10 @@ typedef struct fk_lane {
     float *c; /* mma */
     const uint32_t *a;
     uint32_t b[2];
+    const fk_emu_wgmma *wgmma;
+
+    uint32_t wait_value;  /* the mbarrier or named barrier it sleeps at */
+    uint32_t store_group; /* number of the group of TMA stores being filled */
 
     fk_copy *copies; /* in order of issue */
     size_t num_copies, max_copies;
@@ -69,18 +83,19 @@ typedef struct fk_lane {
 struct fk_warp {
     fk_lane *lanes; /* 32 */
     uint32_t index;
-    uint32_t alive, waiting, at_barrier; /* masks of lanes */
-    uint32_t synced;                     /* tick of its last operation */
+    uint32_t alive, waiting, at_barrier, asleep; /* masks of lanes; asleep: at mbarriers and named barriers */
+    uint32_t synced;                             /* tick of its last operation */
+    uint32_t seen[FK_MAX_WARPS];                 /* what other warps did before this tick is ordered before it now */
 };
 
 /* Who touched the four bytes of a granule last; threads are counted from 1, 0 is nobody. */
 typedef struct fk_granule {
-    uint32_t write_tick, read_tick;
+    uint32_t write_tick, read_tick, other_tick;
     uint16_t writer;
     uint16_t reader;
-    uint16_t other_reader; /* of another warp than `reader`, since the last block barrier */
+    uint16_t other_reader; /* the last one of another warp than `reader`, at other_tick */
     uint8_t many_lanes;    /* several lanes of `reader`'s warp have read at read_tick */
-    uint8_t in_flight;     /* the last write is a cp.async that its thread has not waited for */
+    uint8_t in_flight;     /* fk_flight of the last write */
 } fk_granule;
 
 struct fk_block {
@@ -106,6 +121,7 @@ struct fk_block {
     fk_granule *shadow; /* one for every 4 bytes */
     uint32_t smem_bytes;
     uint32_t tick, synced;
+    struct fk_hopper *hopper;
 
     bool counting;
     fk_emu_stats stats;
@@ -132,14 +148,24 @@ int fk_emu_syncthreads(int vote);
 /** If `address` lies in the guard page of a lane's stack: that lane, else NULL. */
 const fk_lane *fk_block_overflowed(const fk_block *block, uintptr_t address);
 
+static inline uint32_t fk_warp_ready(const fk_warp *warp) {
+    return warp->alive & ~warp->waiting & ~warp->at_barrier & ~warp->asleep;
+}
+
 /** Keeps block->ready in step with the warp's masks. */
 static inline void fk_warp_update(fk_block *block, const fk_warp *warp) {
     const uint32_t bit = 1u << warp->index;
-    if (warp->alive & ~warp->waiting & ~warp->at_barrier)
+    if (fk_warp_ready(warp))
         block->ready |= bit;
     else
         block->ready &= ~bit;
 }
+
+/* hopper_tma.c, hopper_wgmma.c */
+/** When no lane can run: lands a copy, which may let one. @return false: there is none */
+bool fk_hopper_progress(fk_block *block);
+void fk_hopper_lane_exits(fk_lane *lane);
+bool fk_wgmma_check(const fk_block *block, fk_error *err);
 
 /* deadlock.c */
 void fk_block_report_deadlock(const fk_block *block, fk_error *err);
@@ -156,7 +182,7 @@ unsigned char *fk_smem_at(fk_block *block, uint32_t addr, uint32_t bytes, const 
 const unsigned char *fk_smem_read(fk_lane *lane, uint32_t addr, uint32_t bytes, const char *what);
 unsigned char *fk_smem_write(fk_lane *lane, uint32_t addr, uint32_t bytes, const char *what);
 /** Marks bytes that `lane` wrote as in flight, or as landed at the present tick. */
-void fk_smem_set_in_flight(fk_lane *lane, uint32_t addr, uint32_t bytes, bool in_flight);
+void fk_smem_set_in_flight(fk_lane *lane, uint32_t addr, uint32_t bytes, fk_flight in_flight);
 void fk_smem_reset(fk_block *block);
 
 /* bank_conflicts.c */

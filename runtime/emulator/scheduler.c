@@ -1,6 +1,6 @@
 /* One fiber per thread. A lane runs until it waits; then it switches straight to the next lane that can run, in an
  * order drawn from the seed. When no lane can run and some are alive, the block is deadlocked. */
-#include "engine.h"
+#include "hopper.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,10 +46,11 @@ fk_status fk_block_init(fk_block *block, fk_error *err) {
     const size_t n = block->threads, bytes = n * stack_stride();
     block->lanes = calloc(n, sizeof *block->lanes);
     block->smem = aligned_alloc(1024, (block->smem_bytes + 1023u) / 1024u * 1024u + 1024u);
+    block->hopper = calloc(1, sizeof *block->hopper);
     block->shadow = calloc(block->smem_bytes / 4 + 1, sizeof *block->shadow);
     void *stacks = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     block->stacks = stacks == MAP_FAILED ? NULL : stacks;
-    if (!block->lanes || !block->smem || !block->shadow || !block->stacks)
+    if (!block->lanes || !block->smem || !block->shadow || !block->hopper || !block->stacks)
         return fk_fail(err, FK_NO_MEMORY, "emulator: no memory for a block of %u threads and %u bytes of shared memory",
                        block->threads, block->smem_bytes);
     for (size_t i = 0; i < n; ++i)
@@ -80,6 +81,12 @@ void fk_block_free(fk_block *block) {
     free(block->lanes);
     free(block->smem);
     free(block->shadow);
+    if (block->hopper) {
+        fk_wgmma_free(block);
+        free(block->hopper->loads.items);
+        free(block->hopper->stores.items);
+        free(block->hopper);
+    }
     if (block->stacks) munmap(block->stacks, block->threads * stack_stride());
 }
 
@@ -92,9 +99,10 @@ static uint32_t pick(fk_block *block, uint32_t mask) {
 
 /* The lane to run next, preferably of `warp`: a warp that has begun an operation ends it soonest. */
 static fk_lane *next_lane(fk_block *block, fk_warp *warp) {
-    if (!block->ready) return NULL;
+    while (!block->ready)
+        if (!fk_hopper_progress(block)) return NULL;
     if (!warp || !(block->ready >> warp->index & 1u)) warp = &block->warps[pick(block, block->ready)];
-    return &warp->lanes[pick(block, warp->alive & ~warp->waiting & ~warp->at_barrier)];
+    return &warp->lanes[pick(block, fk_warp_ready(warp))];
 }
 
 void fk_block_yield(fk_block *block) {
@@ -135,6 +143,8 @@ static void release_barrier(fk_block *block) {
             warp->lanes[__builtin_ctz(m)].state = FK_LANE_READY;
         warp->at_barrier = 0;
         warp->synced = block->synced;
+        for (uint32_t other = 0; other < block->num_warps; ++other)
+            warp->seen[other] = block->synced;
         fk_warp_update(block, warp);
     }
 }
@@ -156,6 +166,7 @@ static void start_lane(void *arg) {
     fk_block *block = lane->block;
     fk_fiber_arrived(&lane->fiber, &block->scheduler);
     block->entry(block->params);
+    fk_hopper_lane_exits(lane);
     lane->state = FK_LANE_EXITED;
     lane->warp->alive &= ~(1u << lane->lane);
     fk_warp_update(block, lane->warp);
@@ -184,6 +195,7 @@ static void prepare_lane(fk_block *block, fk_lane *lane) {
     lane->num_copies = 0;
     lane->num_accesses = 0;
     lane->group = 0;
+    lane->store_group = 0;
     const size_t colour = lane->thread * 7u % 64u * 64u;
     fk_fiber_init(&lane->fiber, block->stacks + lane->thread * stack_stride() + page_size(), STACK_BYTES, colour,
                   start_lane, lane);
@@ -204,12 +216,14 @@ fk_status fk_block_run(fk_block *block, uint32_t index, fk_error *err) {
     block->fault = err;
     err->status = FK_OK;
     for (uint32_t w = 0; w < block->num_warps; ++w) {
-        block->warps[w] = (fk_warp){&block->lanes[w * FK_WARP_LANES], w, FK_ALL_LANES, 0, 0, 1};
+        block->warps[w] =
+            (fk_warp){.lanes = &block->lanes[w * FK_WARP_LANES], .index = w, .alive = FK_ALL_LANES, .synced = 1};
         fk_warp_update(block, &block->warps[w]);
     }
     for (uint32_t i = 0; i < block->threads; ++i)
         prepare_lane(block, &block->lanes[i]);
     fk_smem_reset(block);
+    fk_hopper_reset(block);
     fk_fiber_adopt(&block->scheduler);
     block->current = next_lane(block, NULL);
     running = block;
@@ -220,5 +234,6 @@ fk_status fk_block_run(fk_block *block, uint32_t index, fk_error *err) {
     if (block->counting)
         for (uint32_t w = 0; w < block->num_warps; ++w)
             fk_banks_flush(&block->warps[w]);
+    if (!block->signal && err->status == FK_OK) fk_wgmma_check(block, err);
     return block->signal ? fk_fault_describe(block, err) : err->status;
 }

@@ -27,7 +27,7 @@ static bool same_warp(uint32_t thread, uint32_t other) {
 static bool ordered(const fk_lane *lane, uint32_t thread, uint32_t tick) {
     const uint32_t me = lane->thread + 1u;
     if (thread == 0 || thread == me) return true;
-    return tick < (same_warp(thread, me) ? lane->warp->synced : lane->block->synced);
+    return tick < (same_warp(thread, me) ? lane->warp->synced : lane->warp->seen[(thread - 1) / FK_WARP_LANES]);
 }
 
 /* `thread` is the earlier one, counted from 1; 0: several lanes of the same warp. */
@@ -43,7 +43,14 @@ _Noreturn static void report_race(const fk_lane *lane, uint32_t offset, const ch
                    offset, what, warp, thread - 1, (thread - 1) / FK_WARP_LANES, did);
 }
 
-_Noreturn static void report_in_flight(const fk_lane *lane, uint32_t offset, const char *what, uint32_t thread) {
+_Noreturn static void report_in_flight(const fk_lane *lane, uint32_t offset, const char *what, uint32_t thread,
+                                       fk_flight kind) {
+    if (kind == FK_TMA)
+        fk_block_fault(
+            lane->block,
+            "%s touches smem_base() + %u while the tma_load of thread %u to it is in flight: no mbarrier_wait "
+            "for its phase has passed",
+            what, offset, thread - 1);
     fk_block_fault(
         lane->block,
         "%s touches smem_base() + %u while the cp_async_16 of thread %u to it is in flight: no cp_async_wait "
@@ -52,7 +59,7 @@ _Noreturn static void report_in_flight(const fk_lane *lane, uint32_t offset, con
 }
 
 static void check_write_before(const fk_lane *lane, const fk_granule *g, uint32_t offset, const char *what) {
-    if (g->in_flight) report_in_flight(lane, offset, what, g->writer);
+    if (g->in_flight) report_in_flight(lane, offset, what, g->writer, (fk_flight)g->in_flight);
     if (!ordered(lane, g->writer, g->write_tick)) report_race(lane, offset, what, "wrote", g->writer);
 }
 
@@ -65,6 +72,7 @@ static void note_read(const fk_lane *lane, fk_granule *g, uint32_t offset, const
         g->many_lanes = 0;
     } else if (!same_warp(g->reader, me)) {
         g->other_reader = g->reader;
+        g->other_tick = g->read_tick;
         g->many_lanes = 0;
     } else if (g->read_tick < lane->warp->synced) {
         g->many_lanes = 0;
@@ -80,7 +88,7 @@ static void note_write(const fk_lane *lane, fk_granule *g, uint32_t offset, cons
     check_write_before(lane, g, offset, what);
     if (!ordered(lane, g->reader, g->read_tick)) report_race(lane, offset, what, "read", g->reader);
     if (g->reader && g->read_tick >= lane->block->synced) {
-        if (g->other_reader && !same_warp(g->other_reader, me))
+        if (g->other_reader && !same_warp(g->other_reader, me) && !ordered(lane, g->other_reader, g->other_tick))
             report_race(lane, offset, what, "read", g->other_reader);
         if (g->many_lanes && same_warp(g->reader, me) && g->read_tick >= lane->warp->synced)
             report_race(lane, offset, what, "read", 0);
@@ -109,12 +117,12 @@ unsigned char *fk_smem_write(fk_lane *lane, uint32_t addr, uint32_t bytes, const
     return host;
 }
 
-void fk_smem_set_in_flight(fk_lane *lane, uint32_t addr, uint32_t bytes, bool in_flight) {
+void fk_smem_set_in_flight(fk_lane *lane, uint32_t addr, uint32_t bytes, fk_flight in_flight) {
     fk_block *block = lane->block;
     if (!block->options.check_races) return;
     for (uint32_t i = 0; i < bytes; i += 4) {
         fk_granule *g = &block->shadow[(addr - FK_SMEM_BASE + i) / 4];
-        g->in_flight = in_flight;
+        g->in_flight = (uint8_t)in_flight;
         g->write_tick = block->tick;
     }
 }

@@ -1,6 +1,6 @@
 /* Operations of a warp. Each lane of the mask arrives and waits; the last one to arrive checks that all came to the
  * same operation and does the work of all, so that operands are read while every lane stands still. */
-#include "engine.h"
+#include "hopper.h"
 
 static void check_same_op(fk_block *block, const fk_warp *warp, fk_emu_op op, uint32_t mask) {
     const uint32_t me = block->current->lane;
@@ -93,6 +93,12 @@ static void perform(fk_block *block, fk_warp *warp, fk_emu_op op, uint32_t mask)
         return;
     case FK_EMU_MMA_M16N8K8_TF32:
         fk_warp_mma_tf32(block, warp);
+        return;
+    case FK_EMU_WGMMA:
+    case FK_EMU_WGMMA_FENCE:
+    case FK_EMU_WGMMA_COMMIT:
+    case FK_EMU_WGMMA_WAIT:
+        fk_warp_wgmma(block, warp, op);
         return;
     }
     for (uint32_t m = mask; m; m &= m - 1)

@@ -1,4 +1,5 @@
 """Where NVRTC of a PyPI package is looked for: folders as the packages lay them out, empty files for libraries."""
+import importlib
 import os
 import sys
 
@@ -12,7 +13,8 @@ def install(tmp_path, monkeypatch):
     """install(site, version): makes the package in a folder of sys.path; returns the folder of its libraries."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    monkeypatch.delenv("FLASHKILN_CUDA_LIB", raising=False)
+    monkeypatch.setenv("FLASHKILN_CUDA_LIB", "")  # so that it is put back, too
+    monkeypatch.delenv("FLASHKILN_CUDA_LIB")
     monkeypatch.setattr(_nvrtc, "driver_version", lambda: None)
 
     def make(site, version):
@@ -21,7 +23,8 @@ def install(tmp_path, monkeypatch):
         lib.mkdir(parents=True)
         (lib / library).touch()
         if str(tmp_path / site) not in sys.path:
-            monkeypatch.syspath_prepend(tmp_path / site)
+            monkeypatch.setattr(sys, "path", [str(tmp_path / site), *sys.path])
+            importlib.invalidate_caches()
         return str(lib)
 
     return make

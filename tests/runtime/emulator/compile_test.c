@@ -195,6 +195,7 @@ static void function_name(const char *at, char name[64]) {
 static void test_primitives_are_complete(void **state) {
     (void)state;
     char *header = read_text(FK_SOURCE_DIR "/runtime/emulator/device.hpp");
+    char *hopper = read_text(FK_SOURCE_DIR "/runtime/emulator/hopper_device.hpp");
     int checked = 0;
     DIR *dir = opendir(FK_SOURCE_DIR "/templates/primitive");
     assert_non_null(dir);
@@ -208,13 +209,15 @@ static void test_primitives_are_complete(void **state) {
             char name[64], needle[80];
             function_name(at, name);
             snprintf(needle, sizeof needle, " %s(", name);
-            if (!strstr(header, needle)) fail_msg("%s defines %s, device.hpp does not", e->d_name, name);
+            if (!strstr(header, needle) && !strstr(hopper, needle))
+                fail_msg("%s defines %s, the emulator's headers do not", e->d_name, name);
             ++checked;
         }
         free(text);
     }
     closedir(dir);
     free(header);
+    free(hopper);
     assert_in_range(checked, 10, 1000);
 }
 

@@ -1,0 +1,214 @@
+/* Box copies. A load is in flight from its issue until its bytes are counted on its mbarrier: nobody may touch its
+ * target before, and others must wait for that mbarrier. A store reads at issue or at its thread's wait. */
+#include "hopper.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAP_MAGIC 0x70616d20726f736eu
+
+static const uint32_t max_box = 256, alignment = 16;
+
+fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *t, fk_error *err) {
+    memset(map, 0, sizeof *map);
+    if (t->rank < 1 || t->rank > FK_EMU_TENSOR_RANK)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: rank is %u, must be 1 to 5", t->rank);
+    if (t->element_bytes != 2 && t->element_bytes != 4)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: element_bytes is %u, must be 2 or 4", t->element_bytes);
+    if (t->swizzle != 0 && t->swizzle != 32 && t->swizzle != 64 && t->swizzle != 128)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: swizzle is %u, must be 0, 32, 64 or 128", t->swizzle);
+    if ((uintptr_t)t->base % alignment != 0)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: base is %p, must be 16-byte aligned", t->base);
+    for (uint32_t i = 0; i < t->rank; ++i) {
+        if (t->dims[i] == 0) return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: dims[%u] is 0", i);
+        if (t->box[i] == 0 || t->box[i] > max_box)
+            return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: box[%u] is %u, must be 1 to 256", i, t->box[i]);
+        if (i && t->strides[i - 1] % alignment != 0)
+            return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: strides[%u] is %llu, must be a multiple of 16", i - 1,
+                           t->strides[i - 1]);
+    }
+    const uint32_t row = t->box[0] * t->element_bytes;
+    if (row % alignment != 0)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: a row of the box is %u bytes, must be a multiple of 16", row);
+    if (t->swizzle && row != t->swizzle) /* a GPU takes narrower rows, too, in a layout that no kernel here uses */
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: a row of the box is %u bytes, must be the swizzle's %u", row,
+                       t->swizzle);
+    map->magic = MAP_MAGIC;
+    map->tensor = *t;
+    return FK_OK;
+}
+
+/* Where the 16 bytes go that would be at `addr` without a swizzle: chunk c of 128-byte row r goes to c ^ r % 8, and
+ * with the narrower swizzles the fewer chunks of a row change places every second or fourth row. */
+static uint32_t swizzled(uint32_t addr, uint32_t swizzle) {
+    const uint32_t mask = swizzle / 16u - 1u; /* chunks of a row */
+    return swizzle ? addr ^ (addr >> 7 & mask) << 4 : addr;
+}
+
+static uint32_t box_bytes(const fk_emu_tensor *t) {
+    uint32_t bytes = t->element_bytes;
+    for (uint32_t i = 0; i < t->rank; ++i)
+        bytes *= t->box[i];
+    return bytes;
+}
+
+/* 16 bytes of a box, and the element that they begin with. */
+typedef struct chunk {
+    char *global;  /* NULL: outside the tensor in a dimension other than the innermost */
+    int64_t first; /* coordinate in the innermost dimension */
+    uint32_t addr;
+} chunk;
+
+static chunk chunk_at(const fk_box_copy *copy, uint32_t index) {
+    const fk_emu_tensor *t = &copy->map.tensor;
+    const uint32_t in_chunk = 16u / t->element_bytes, in_row = t->box[0] / in_chunk;
+    uint32_t row = index / in_row;
+    chunk c = {t->base, copy->at[0] + (int64_t)(index % in_row * in_chunk), 0};
+    bool inside = true;
+    for (uint32_t i = 1; i < t->rank; ++i) {
+        const int64_t x = copy->at[i] + (int64_t)(row % t->box[i]);
+        row /= t->box[i];
+        if (x < 0 || x >= (int64_t)t->dims[i])
+            inside = false;
+        else
+            c.global += (uint64_t)x * t->strides[i - 1];
+    }
+    if (!inside) c.global = NULL;
+    c.addr = swizzled(copy->addr + 16u * index, t->swizzle);
+    return c;
+}
+
+static bool element_inside(const fk_emu_tensor *t, const chunk *c, uint32_t e) {
+    return c->global && c->first + e >= 0 && c->first + e < (int64_t)t->dims[0];
+}
+
+static fk_box_copy *append(fk_block *block, fk_box_copies *list, const char *what) {
+    if (list->count == list->room) {
+        const size_t room = list->room ? 2 * list->room : 16;
+        fk_box_copy *items = realloc(list->items, room * sizeof *items);
+        if (!items) fk_block_fault(block, "%s: no memory for %zu copies in flight", what, room);
+        list->items = items;
+        list->room = room;
+    }
+    return &list->items[list->count++];
+}
+
+static void remove_copy(fk_box_copies *list, size_t i) {
+    memmove(&list->items[i], &list->items[i + 1], (--list->count - i) * sizeof *list->items);
+}
+
+static fk_box_copy prepare(fk_block *block, const void *map, uint32_t addr, const int *at, uint32_t rank,
+                           const char *what) {
+    fk_box_copy copy = {.addr = addr, .lane = block->current};
+    memcpy(&copy.map, map, sizeof copy.map);
+    if (copy.map.magic != MAP_MAGIC) fk_block_fault(block, "%s: no tensor map at %p", what, map);
+    if (copy.map.tensor.rank != rank)
+        fk_block_fault(block, "%s: %u coordinates for a tensor of rank %u", what, rank, copy.map.tensor.rank);
+    if (addr % 128u != 0)
+        fk_block_fault(block, "%s: shared address smem_base() + %d is not 128-byte aligned", what,
+                       (int)(addr - FK_SMEM_BASE));
+    memcpy(copy.at, at, rank * sizeof *at);
+    return copy;
+}
+
+/* ---- loads ---------------------------------------------------------------------------------------------- */
+
+static void land(fk_block *block, const fk_box_copy *copy) {
+    const fk_emu_tensor *t = &copy->map.tensor;
+    const uint32_t bytes = box_bytes(t), size = t->element_bytes;
+    for (uint32_t i = 0; i < bytes / 16u; ++i) {
+        const chunk c = chunk_at(copy, i);
+        unsigned char *to = fk_smem_at(block, c.addr, 16, "tma_load");
+        memset(to, 0, 16);
+        for (uint32_t e = 0; e < 16u / size; ++e)
+            if (element_inside(t, &c, e)) {
+                memcpy(to + e * size, c.global + (c.first + e) * size, size);
+                block->stats.global_load_bytes += size;
+            }
+        fk_smem_set_in_flight(copy->lane, c.addr, 16, FK_LANDED);
+    }
+    fk_mbarrier_landed(copy->lane, copy->bar, bytes);
+}
+
+bool fk_hopper_progress(fk_block *block) {
+    fk_box_copies *loads = &block->hopper->loads;
+    if (!loads->count) return false;
+    const size_t i = fk_block_random(block) % loads->count;
+    const fk_box_copy copy = loads->items[i];
+    remove_copy(loads, i);
+    land(block, &copy);
+    return true;
+}
+
+void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank) {
+    static const char name[] = "tma_load";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare(block, map, dst, at, rank, name);
+    copy.bar = bar;
+    fk_mbarrier_at(block, bar, name);
+    const uint32_t bytes = box_bytes(&copy.map.tensor);
+    for (uint32_t i = 0; i < bytes; i += 16) {
+        unsigned char *host = fk_smem_write(block->current, dst + i, 16, name);
+        fk_smem_set_in_flight(block->current, dst + i, 16, FK_TMA);
+        if (block->options.poison) memset(host, 0xff, 16);
+    }
+    if (block->options.late_copies)
+        *append(block, &block->hopper->loads, name) = copy;
+    else
+        land(block, &copy);
+}
+
+/* ---- stores --------------------------------------------------------------------------------------------- */
+
+static void store(fk_block *block, const fk_box_copy *copy) {
+    const fk_emu_tensor *t = &copy->map.tensor;
+    const uint32_t size = t->element_bytes;
+    for (uint32_t i = 0; i < box_bytes(t) / 16u; ++i) {
+        const chunk c = chunk_at(copy, i);
+        const unsigned char *from = fk_smem_read(copy->lane, c.addr, 16, "tma_store");
+        for (uint32_t e = 0; e < 16u / size; ++e)
+            if (element_inside(t, &c, e)) {
+                memcpy(c.global + (c.first + e) * size, from + e * size, size);
+                block->stats.global_store_bytes += size;
+            }
+    }
+}
+
+void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank) {
+    static const char name[] = "tma_store";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare(block, map, src, at, rank, name);
+    copy.group = block->current->store_group;
+    if (!block->options.late_copies) store(block, &copy);
+    *append(block, &block->hopper->stores, name) = copy;
+}
+
+void fk_emu_tma_store_commit(void) {
+    ++fk_block_current()->current->store_group;
+}
+
+void fk_emu_tma_store_wait(int groups_left) {
+    fk_block *block = fk_block_current();
+    fk_lane *lane = block->current;
+    fk_box_copies *stores = &block->hopper->stores;
+    for (size_t i = 0; i < stores->count;) {
+        const fk_box_copy *copy = &stores->items[i];
+        if (copy->lane != lane || copy->group + (uint32_t)groups_left >= lane->store_group) {
+            ++i;
+            continue;
+        }
+        if (block->options.late_copies) store(block, copy);
+        remove_copy(stores, i);
+    }
+}
+
+/* Its shared memory goes with the block, so a store must have been waited for. */
+void fk_hopper_lane_exits(fk_lane *lane) {
+    const fk_box_copies *stores = &lane->block->hopper->stores;
+    for (size_t i = 0; i < stores->count; ++i)
+        if (stores->items[i].lane == lane)
+            fk_block_fault(lane->block,
+                           "exits while its tma_store from smem_base() + %d is in flight: no "
+                           "tma_store_wait_read has completed it",
+                           (int)(stores->items[i].addr - FK_SMEM_BASE));
+}
