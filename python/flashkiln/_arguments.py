@@ -72,7 +72,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, score=None, b
     shapes = [tuple(x.shape) for x in (q, k, v)]
     if not isinstance(mask, str) and mask is not None:
         alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
-        mask, arrays = _problem.read("mask", mask, arrays, lengths(*shapes[:2], layout) if alike else None)
+        mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(*shapes[:2], layout) if alike else None)
     if not isinstance(score, str) and score is not None:
         score, arrays = _problem.read("score", score, arrays)
     named, brought, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
@@ -84,12 +84,6 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, score=None, b
     scale = _problem.scale_of(softmax_scale, sizes.dim)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
                  layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, DTYPES[dtype_name(q)])
-
-
-def lengths(q, k, layout):
-    """batch, query heads, queries and keys."""
-    _, row, head = _problem.LAYOUTS[layout]
-    return q[0], q[head], q[row], k[row]
 
 
 def name_arrays(convert, bias, alibi_slopes, sink, arrays):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 from . import _problem, _runtime
-from ._arguments import ask, dtype_name, is_tensor, names_of
+from ._arguments import ask, dtype_name, is_tensor, names_of, padded
 from ._arrays import library_of
 from ._dlpack import contiguous
 from .errors import BadArgument, Unsupported
@@ -186,7 +186,7 @@ class Call:
         view = None if dim % 8 else library.view(x)
         if view and not view.pointer & 15 and min(view.strides) >= 0 and _problem.suits(view.shape, view.strides, unit):
             return x
-        return library.copy(x, -(-dim // 8) * 8)
+        return library.copy(x, padded(dim))
 
     def whole(self, x, dtype):
         """An array that masks and scores read, of which strides must not be negative."""

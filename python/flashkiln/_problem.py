@@ -242,6 +242,12 @@ def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: 
                   page_size, num_pages, columns)
 
 
+def lengths(q, k, layout):
+    """batch, query heads, queries and keys of these shapes, which are not packed."""
+    _, row, head = LAYOUTS[layout]
+    return q[0], q[head], q[row], k[row]
+
+
 def suits(shape, strides, unit):
     """Whether 16-byte copies are possible: `unit` elements of the dtype are 16 bytes."""
     return strides[-1] == 1 and all(s % unit == 0 for n, s in zip(shape[:-1], strides[:-1]) if n > 1)

@@ -286,7 +286,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     traced, named, brought, given = is_compiling(), {}, (), ()
     if mask.__class__ is not str and mask is not None:
         whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
-        mask, arrays = _problem.read("mask", mask, arrays, pairs(q, k, layout) if whole else None)
+        mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(q.shape, k.shape, layout) if whole else None)
     if score.__class__ is not str and score is not None:
         score, arrays = _problem.read("score", score, arrays)
     if bias is not None or alibi_slopes is not None or sink is not None or arrays:
@@ -342,12 +342,6 @@ def of_arrays(**arguments):
     """attention() of arrays that are no tensors."""
     from ._numpy import attention
     return attention(**arguments)
-
-
-def pairs(q, k, layout):
-    """batch, query heads, queries and keys of [batch, ...] tensors."""
-    _, row, head = _problem.LAYOUTS[layout]
-    return q.shape[0], q.shape[head], q.shape[row], k.shape[row]
 
 
 def name_arrays(q, bias, alibi_slopes, sink, arrays):
