@@ -151,7 +151,7 @@ static int open_folder(const fk_store *store, int parent, const char *path, bool
 int fk_store_open_root(const fk_store *store, bool create, fk_note note) {
     const int dir = open_folder(store, AT_FDCWD, store->dir, create, note);
     if (dir < 0) return -1;
-    const int root = open_folder(store, dir, "v1", create, note);
+    const int root = open_folder(store, dir, "v2", create, note);
     const int saved = errno;
     store->vfs->close(dir);
     errno = saved;

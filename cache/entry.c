@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "flashkiln entry 1\n"
+#define MAGIC "flashkiln entry 2\n"
 
 enum kind { TEXT, INT32, INT64 };
 
@@ -30,6 +30,7 @@ static const struct field {
     FIELD("key", TEXT, entry.key),
     FIELD("registers", INT32, entry.registers),
     FIELD("spill_bytes", INT32, entry.spill_bytes),
+    FIELD("serialized_wgmma", INT32, entry.serialized_wgmma),
     FIELD("smem_static", INT32, entry.smem_static),
     FIELD("smem_dynamic", INT32, entry.smem_dynamic),
     FIELD("threads", INT32, entry.threads),
@@ -141,7 +142,7 @@ bool fk_entry_header_read(const char *bytes, size_t size, fk_entry_header *out, 
     memset(out, 0, sizeof *out);
     const size_t magic = strlen(MAGIC);
     if (size < magic) return fk_note_miss(note, "truncated: %zu bytes, a header has more", size);
-    if (memcmp(bytes, MAGIC, magic)) return fk_note_miss(note, "header: not a version 1 entry");
+    if (memcmp(bytes, MAGIC, magic)) return fk_note_miss(note, "header: not a version 2 entry");
     size_t at = magic;
     for (int i = 0; i < FIELDS; ++i) {
         const struct field *f = &fields[i];

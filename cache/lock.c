@@ -1,7 +1,7 @@
 /* Keeps processes from compiling the same kernel at the same time. Only work is saved by it: what is right rests on the
  * atomic publish, so every failure here means to go on without a lock.
  *
- * One byte of the file v1/locks stands for a key. Open-file-description locks vanish with their holder, leave no
+ * One byte of the file v2/locks stands for a key. Open-file-description locks vanish with their holder, leave no
  * litter, and exclude threads too, since each taker opens the file anew. Whole-file lock *existence* would outlive a
  * crash. */
 #include "internal.h"

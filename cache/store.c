@@ -55,7 +55,7 @@ void fk_store_entry_path(const fk_store *store, const char key[65], const char *
     out[0] = 0;
     if (store->reason[0] || !fk_key_valid(key) || !fk_target_valid(target)) return;
     fk_entry_name_join(key, target, name);
-    if (snprintf(out, size, "%s/v1/%.2s/%s", store->dir, key, name) >= (int)size) out[0] = 0;
+    if (snprintf(out, size, "%s/v2/%.2s/%s", store->dir, key, name) >= (int)size) out[0] = 0;
 }
 
 bool fk_store_get(fk_store *store, const char key[65], const char *target, fk_entry *out, char *note_text,

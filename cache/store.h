@@ -1,4 +1,4 @@
-/* The store: one self-describing file per compiled kernel, DIR/v1/ab/<key>.<target> (cache/FORMAT.md).
+/* The store: one self-describing file per compiled kernel, DIR/v2/ab/<key>.<target> (cache/FORMAT.md).
  *
  * What it keeps: a get returns exactly the bytes that some put was given, or it is a miss with a named reason. No fault
  * of the disk, another process or another user is an error here, and none can yield another image.
@@ -21,10 +21,10 @@ struct fk_vfs;
 typedef struct fk_entry {
     char key[65]; /* 64 lower-case hex digits */
     char spelling[FK_MAX_SPELLING];
-    char target[16]; /* "sm_80": a cubin; "compute_80": PTX; "emu": a shared object of this host */
+    char target[16]; /* "sm_80", "sm_90a": a cubin; "compute_80": PTX; "emu": a shared object of this host */
     char entry[64];  /* the kernel's symbol */
     char compiler[96];
-    int32_t registers, spill_bytes, smem_static, smem_dynamic, threads;
+    int32_t registers, spill_bytes, serialized_wgmma, smem_static, smem_dynamic, threads;
     double compile_ms; /* kept to the microsecond */
     int64_t image_bytes;
     void *image; /* malloc'ed; a get puts a zero byte behind it, so that PTX is a C string */
@@ -43,7 +43,7 @@ void fk_store_close(fk_store *store);
 
 /** Why this store always misses, as a note; "" if it works. */
 const char *fk_store_reason(const fk_store *store);
-/** The directory, without "/v1"; "" if none is known. */
+/** The directory, without "/v2"; "" if none is known. */
 const char *fk_store_dir(const fk_store *store);
 /** The entry's file, whether or not it exists; "" if the store is disabled or `size` is too small. */
 void fk_store_entry_path(const fk_store *store, const char key[65], const char *target, char *out, size_t size);

@@ -43,14 +43,14 @@ static fk_status scan_folder(const fk_store *store, int fd, const char *shard, i
     char key[65], target[16];
     DIR *list = vfs->list_open(fd);
     if (!list) {
-        status = fk_fail(err, FK_IO, "cannot list %s/v1/%s: %s", store->dir, shard, strerror(errno));
+        status = fk_fail(err, FK_IO, "cannot list %s/v2/%s: %s", store->dir, shard, strerror(errno));
         vfs->close(fd);
         return status;
     }
     while (status == FK_OK) {
         errno = 0;
         const struct dirent *d = vfs->list_next(list);
-        if (!d && errno) status = fk_fail(err, FK_IO, "cannot list %s/v1/%s: %s", store->dir, shard, strerror(errno));
+        if (!d && errno) status = fk_fail(err, FK_IO, "cannot list %s/v2/%s: %s", store->dir, shard, strerror(errno));
         if (!d) break;
         item one;
         memcpy(one.shard, shard, sizeof one.shard);
@@ -73,14 +73,14 @@ static fk_status scan(const fk_store *store, int root, items *all, fk_error *err
     const int fd = fk_vfs_open_retry(vfs, root, ".", O_RDONLY | O_DIRECTORY, 0);
     DIR *list = fd >= 0 ? vfs->list_open(fd) : NULL;
     if (!list) {
-        status = fk_fail(err, FK_IO, "cannot list %s/v1: %s", store->dir, strerror(errno));
+        status = fk_fail(err, FK_IO, "cannot list %s/v2: %s", store->dir, strerror(errno));
         if (fd >= 0) vfs->close(fd);
         return status;
     }
     while (status == FK_OK) {
         errno = 0;
         const struct dirent *d = vfs->list_next(list);
-        if (!d && errno) status = fk_fail(err, FK_IO, "cannot list %s/v1: %s", store->dir, strerror(errno));
+        if (!d && errno) status = fk_fail(err, FK_IO, "cannot list %s/v2: %s", store->dir, strerror(errno));
         if (!d) break;
         if (strlen(d->d_name) != 2 || strspn(d->d_name, "0123456789abcdef") != 2) continue;
         char shard[3];

@@ -29,6 +29,7 @@
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
     X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
+    X(uint64_t *, u64 *, claims)                  /* workspace of a persistent grid */                                 \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
@@ -47,18 +48,22 @@
     X(int64_t, i64, o_head_stride)                                                                                     \
     X(int64_t, i64, page_table_stride)                                                                                 \
     X(int64_t, i64, partial_rows) /* rows of lse */                                                                    \
+    X(uint64_t, u64, epoch)       /* persistent: of this launch alone */                                               \
     X(int32_t, int, num_heads_q)                                                                                       \
     X(int32_t, int, heads_per_kv) /* num_heads_q / num_heads_kv */                                                     \
     X(int32_t, int, seqlen_q)                                                                                          \
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)            /* packed: rows of q; lse is [num_heads_q, total_q] */                         \
-    X(int32_t, int, group_heads)        /* packed: heads that share L2 */                                              \
-    X(uint32_t, u32, group_inverse)     /* floor(2^32 / group_heads), at most 2^32 - 1 */                              \
-    X(int32_t, int, row_heads)          /* query heads of a kv head that share a tile's rows; 1: none do */            \
-    X(uint32_t, u32, row_heads_inverse) /* floor(2^32 / row_heads), at most 2^32 - 1 */                                \
-    X(int32_t, int, own_heads)          /* num_heads_q / row_heads */                                                  \
+    X(int32_t, int, total_q)              /* packed: rows of q; lse is [num_heads_q, total_q] */                       \
+    X(int32_t, int, num_tiles)            /* persistent: of all groups of heads, the last one taken as whole */        \
+    X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \
+    X(uint32_t, u32, group_tiles_inverse) /* floor(2^32 / group_tiles), at most 2^32 - 1 */                            \
+    X(int32_t, int, group_heads)          /* packed, persistent: heads that share L2 */                                \
+    X(uint32_t, u32, group_inverse)       /* floor(2^32 / group_heads), at most 2^32 - 1 */                            \
+    X(int32_t, int, row_heads)            /* query heads of a kv head that share a tile's rows; 1: none do */          \
+    X(uint32_t, u32, row_heads_inverse)   /* floor(2^32 / row_heads), at most 2^32 - 1 */                              \
+    X(int32_t, int, own_heads)            /* num_heads_q / row_heads */                                                \
     X(uint32_t, u32, own_heads_inverse)                                                                                \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \

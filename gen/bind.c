@@ -73,14 +73,21 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
     return best;
 }
 
-static void read_tile(lua_State *L, const char *where, fk_tile *tile) {
-    fk_table_check(L, where, " block_m block_n warps stages q_in_regs ctas dq_kernel ");
+static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile) {
+    fk_table_check(L, where,
+                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages overlap "
+                         : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
     tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
     tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
     tile->warps = fk_table_int(L, where, "warps", 1, 32);
     tile->stages = fk_table_int(L, where, "stages", 1, 16);
     tile->q_in_regs = fk_table_bool(L, where, "q_in_regs");
     tile->ctas = fk_table_int(L, where, "ctas", 1, 32);
+    tile->wgmma = wgmma;
+    if (wgmma) {
+        tile->q_stages = fk_table_int(L, where, "q_stages", 1, 2);
+        tile->overlap = fk_table_int(L, where, "overlap", 1, 2);
+    }
     const bool given = lua_getfield(L, -1, "dq_kernel") != LUA_TNIL;
     lua_pop(L, 1);
     tile->dq_kernel = given && fk_table_bool(L, where, "dq_kernel");
@@ -88,6 +95,7 @@ static void read_tile(lua_State *L, const char *where, fk_tile *tile) {
 
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
+    const bool wgmma = strcmp(field, "wgmma_tiles") == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -97,7 +105,7 @@ static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile
         char where[128];
         snprintf(where, sizeof where, "%s: %s[%d]", path, field, i + 1);
         if (lua_geti(L, -1, i + 1) != LUA_TTABLE) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        read_tile(L, where, &tiles[i]);
+        read_tile(L, where, wgmma, &tiles[i]);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -110,6 +118,10 @@ static bool has_tiles(lua_State *L, const char *field) {
     const bool any = lua_istable(L, -1) && lua_rawlen(L, -1) > 0;
     lua_pop(L, 1);
     return any;
+}
+
+static void append_tiles(lua_State *L, const char *path, const char *field, fk_arch *out) {
+    out->num_tiles += read_tiles(L, path, field, out->tile + out->num_tiles, FK_MAX_TILES - out->num_tiles);
 }
 
 void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out) {
@@ -130,13 +142,13 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
     out->tf32 = has_tiles(L, fp32_tiles);
     const bool fp32 = p->dtype == FK_FP32 && out->tf32;
-    out->num_tiles = read_tiles(L, path,
-                                fp32       ? fp32_tiles
-                                : backward ? "backward_tiles"
-                                           : "tiles",
-                                out->tile, FK_MAX_TILES);
-    if (p->split && !fp32)
-        out->num_tiles += read_tiles(L, path, "split_tiles", out->tile + out->num_tiles, FK_MAX_TILES - out->num_tiles);
+    const char *tiles = fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles";
+    if (has_tiles(L, "wgmma_tiles")) {
+        out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20);
+        append_tiles(L, path, "wgmma_tiles", out);
+    }
+    if (!out->num_tiles || has_tiles(L, tiles)) append_tiles(L, path, tiles, out);
+    if (p->split && !fp32) append_tiles(L, path, "split_tiles", out);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
@@ -145,6 +157,14 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     if (backward && has_tiles(L, dq_tiles))
         out->num_dq_tiles = read_tiles(L, path, dq_tiles, out->dq_tile, FK_MAX_TILES);
     fk_lua_seal(L, "arch", NULL);
+}
+
+const char *fk_tile_family(const fk_tile *tile) {
+    return tile->wgmma ? "wgmma" : "mma";
+}
+
+int fk_tile_consumers(const fk_tile *tile) {
+    return tile->wgmma ? tile->warps / 4 - 1 : 0;
 }
 
 /* ---- what templates see ---- */
@@ -170,16 +190,20 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
 
 void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
+    fk_table_set_text(L, "family", fk_tile_family(tile));
     fk_table_set_int(L, "block_m", tile->block_m);
     fk_table_set_int(L, "block_n", tile->block_n);
     fk_table_set_int(L, "warps", tile->warps);
     fk_table_set_int(L, "threads", tile->warps * 32);
-    if (!tile->walks_q) fk_table_set_int(L, "rows_per_warp", tile->block_m / tile->warps);
+    if (!tile->walks_q) fk_table_set_int(L, "rows_per_warp", tile->wgmma ? 16 : tile->block_m / tile->warps);
     fk_table_set_int(L, "stages", tile->stages);
     fk_table_set_bool(L, "q_in_regs", tile->q_in_regs);
     fk_table_set_int(L, "ctas_per_sm", tile->ctas);
     fk_table_set_text(L, "walk", tile->walks_q ? "q" : "k");
     fk_table_set_bool(L, "dq_kernel", tile->dq_kernel);
+    fk_table_set_int(L, "q_stages", tile->q_stages);
+    fk_table_set_int(L, "overlap", tile->overlap);
+    fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -204,6 +228,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
     out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
     out->walks_q = tile->walks_q;
+    out->wgmma = tile->wgmma;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     fk_lua_seal(L, "layout", NULL);
 }
@@ -296,9 +321,12 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
     lua_seti(L, -2, ++*count);
 }
 
-void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms) {
+void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms) {
+    static const char *const maps[] = {"map_q", "map_k", "map_v"};
     int count = 0;
     lua_newtable(L);
+    for (int i = 0; i < 3 && wgmma; ++i)
+        add_param(L, &count, "TensorMap", maps[i]);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);
     if (op == FK_BACKWARD) {
         FK_BACKWARD_PARAMS(FK_FIELD)

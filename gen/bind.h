@@ -12,9 +12,15 @@
 /** One candidate of an arch file. */
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
-    bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
-    bool dq_kernel; /* backward: dq comes from a kernel of its own */
+    int q_stages, overlap; /* wgmma: fk_plan_info's */
+    bool walks_q;          /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
+    bool dq_kernel;        /* backward: dq comes from a kernel of its own */
+    bool wgmma;            /* of that family: all warpgroups but the last compute, 64 rows each */
 } fk_tile;
+/** The family's name: which kernel file. */
+const char *fk_tile_family(const fk_tile *tile);
+/** wgmma: warpgroups that compute; else 0. */
+int fk_tile_consumers(const fk_tile *tile);
 
 #define FK_MAX_TILES 64
 
@@ -27,6 +33,7 @@ typedef struct fk_arch {
     bool tf32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;
+    int wgmma_flops; /* per SM and clock; 0: it has none */
 } fk_arch;
 /** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of the problem's op and
  * dtype. */
@@ -35,8 +42,8 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 /** gen/layout.lua's answer; what C needs of it. */
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
-    int col_warps; /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
-    bool walks_q;  /* of the tile */
+    int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
+    bool walks_q, wgmma; /* of the tile */
 } fk_smem_layout;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out);
@@ -71,6 +78,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
-void fk_bind_push_params(lua_State *L, int op, const fk_problem_terms *terms);
+/** `wgmma`: three maps for TMA stand before the block. */
+void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);
 
 #endif

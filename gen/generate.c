@@ -66,7 +66,7 @@ static void render_body(lua_State *L, void *arg) {
     fk_problem_write_generic(planner->p, &planner->terms, spelling);
     summarise(planner, call->plan, summary, sizeof summary);
     const bool backward = planner->p->op == FK_BACKWARD;
-    snprintf(path, sizeof path, "templates/kernel/%s_%s.cu", backward ? "backward" : "forward", planner->arch.family);
+    snprintf(path, sizeof path, "templates/kernel/%s_%s.cu", backward ? "backward" : "forward", fk_tile_family(&tile));
     luaL_checkstack(L, 32, path);
     fk_lua_run(L, "gen/render.lua");
     lua_pushstring(L, path);
@@ -94,7 +94,7 @@ static void render_body(lua_State *L, void *arg) {
     lua_setfield(L, -2, "arrays");
     lua_pushinteger(L, FK_EXACT_WORDS);
     lua_setfield(L, -2, "exact_words");
-    fk_bind_push_params(L, planner->p->op, &planner->terms);
+    fk_bind_push_params(L, planner->p->op, tile.wgmma, &planner->terms);
     lua_setfield(L, -2, "params");
     lua_pushboolean(L, call->standalone);
     lua_setfield(L, -2, "standalone");
@@ -134,7 +134,8 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
-        out->kernel[0] = (fk_kernel_launch){"fk_forward", threads, smem, FK_GRID_TILES};
+        const fk_grid_kind grid = fk_plan_tile(p, plan).wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
+        out->kernel[0] = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         out->kernel[1] = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
         out->num_kernels = p->split ? 2 : 1;
         out->main_kernel = 0;
@@ -188,7 +189,8 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->dq_block_m = judged.dq_kernel ? planner->dq.block_m : 0;
     name_kernels(planner, &judged, out);
     if (planner->p->dropout) {
-        const fk_kernel_launch keep_mask = {"fk_keep_mask", plan->warps * 32, 0, FK_GRID_KEEP_MASK};
+        const int warps = tile.wgmma ? 4 * fk_tile_consumers(&tile) : plan->warps; /* those that own rows */
+        const fk_kernel_launch keep_mask = {"fk_keep_mask", warps * 32, 0, FK_GRID_KEEP_MASK};
         out->kernel[out->num_kernels++] = keep_mask;
     }
     memcpy(out->param, planner->terms.mask.param, sizeof out->param);

@@ -30,14 +30,15 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
 
 /* How a kernel's grid follows from the sizes of a launch. */
 typedef enum fk_grid_kind {
-    FK_GRID_TILES,     /* the tiles that CTAs own, heads in groups that share L2 */
-    FK_GRID_DQ_TILES,  /* the query tiles of dq's own kernel, heads in the same groups */
-    FK_GRID_ROWS,      /* query rows, one to a warp */
-    FK_GRID_HEADS,     /* query heads of all batch entries, one to a CTA */
-    FK_GRID_ARRAYS,    /* rows of the last dimension of gradients of arrays, one or more to a CTA */
-    FK_GRID_COMBINE,   /* query rows, one to a CTA; none if there is one split */
-    FK_GRID_KEEP_MASK, /* own tiles, heads in rows; fk_keep_mask's alone */
-    FK_GRID_ROW_CHUNKS /* 8 elements of query rows of q's width, one chunk to a thread */
+    FK_GRID_TILES,      /* the tiles that CTAs own, heads in groups that share L2 */
+    FK_GRID_PERSISTENT, /* the same tiles, which CTAs fetch: as many as run at a time */
+    FK_GRID_DQ_TILES,   /* the query tiles of dq's own kernel, heads in the same groups */
+    FK_GRID_ROWS,       /* query rows, one to a warp */
+    FK_GRID_HEADS,      /* query heads of all batch entries, one to a CTA */
+    FK_GRID_ARRAYS,     /* rows of the last dimension of gradients of arrays, one or more to a CTA */
+    FK_GRID_COMBINE,    /* query rows, one to a CTA; none if there is one split */
+    FK_GRID_KEEP_MASK,  /* own tiles, heads in rows; fk_keep_mask's alone */
+    FK_GRID_ROW_CHUNKS  /* 8 elements of query rows of q's width, one chunk to a thread */
 } fk_grid_kind;
 
 /* One kernel of a source. All of them take the same parameter block. */

@@ -1,4 +1,4 @@
--- The one shared-memory layout of the mma family: the planner takes its bytes, the kernel its offsets.
+-- The one shared-memory layout of a family: the planner takes its bytes, the kernel its offsets. Family mma:
 --
 --   Q in shared memory:   | Q | K0 V0 | K1 V1 | ...
 --   Q in registers:       | K0 V0 | K1 V1 | ...   with Q passing once through what the prologue leaves free
@@ -17,6 +17,13 @@
 --   | Q | dO | K0 V0 | K1 V1 |      with dQ passing through Q when the loop is done
 --
 -- Tiles have columns padded to 16, the depth of an mma step (two steps of tf32); templates/piece/tile.cu swizzles them.
+
+-- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
+--
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
+--
+-- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
+-- each, one more orders the start; a slot per Q buffer says which tile stands in it.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
@@ -56,7 +63,23 @@ local function backward_dq(problem, plan)
   }
 end
 
+local function wgmma(problem, plan)
+  local d_cols, dv_cols = (problem.head_dim + 63) // 64 * 64, (problem.head_dim_v + 63) // 64 * 64
+  local q_bytes = plan.block_m * math.max(d_cols, dv_cols) * 2
+  local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
+  local k = plan.q_stages * q_bytes
+  local v = k + plan.stages * k_bytes
+  local bars = v + plan.stages * v_bytes
+  return {
+    d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
+    q = 0, k = k, v = v, o = 0, bars = bars, col_warps = 1,
+    q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes, stage_bytes = k_bytes + v_bytes,
+    bytes = bars + 8 * (2 * plan.q_stages + 4 * plan.stages + 1) + 8 * plan.q_stages,
+  }
+end
+
 return function(problem, plan)
+  if plan.family == "wgmma" then return wgmma(problem, plan) end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
   local size = element_bytes(problem)

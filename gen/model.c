@@ -32,6 +32,9 @@ static const double EDGE_RATE = 32.0;
 static const double ALONE = 0.15;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
+/* What the mma family takes of these times where wgmma is at hand, measured: 1.2 at head_dim 64, 1.35 at 128, 1.07 at
+ * 256, more for few keys. It ranks nothing within the family. */
+static const double BESIDE_WGMMA = 1.25;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 
@@ -47,6 +50,7 @@ static int staged_chunks(int block_n, int columns, int threads) {
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+    if (tile->wgmma) return fk_wgmma_registers(tile, layout);
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
@@ -109,10 +113,9 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     return cost;
 }
 
-static double visit_clocks(const fk_visit_cost *cost, double warps_per_scheduler) {
+static double visit_clocks(const fk_visit_cost *cost, double turns) {
     const double lowest = fmax(fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem)), cost->l2);
-    const double w = fmax(1.0, warps_per_scheduler);
-    return lowest + fmax(0.0, cost->serial - lowest) / w;
+    return lowest + fmax(0.0, cost->serial - lowest) / fmax(1.0, turns);
 }
 
 /* Clocks from the first CTA's start to the last one's end. CTAs start longest first, so what fills the last wave are
@@ -121,13 +124,14 @@ static double makespan(const fk_device_info *device, const fk_plan_info *plan, c
                        const fk_tile_totals *tiles, double num_ctas) {
     const double sms = device->num_sms;
     const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas / sms));
-    const double clocks = (1 + cost->alone) * visit_clocks(cost, resident * plan->warps / 4.0);
-    const double cta = (CTA_CLOCKS + cost->edge) / resident; /* the other residents work meanwhile */
+    const double clocks = (1 + cost->alone) * visit_clocks(cost, resident * cost->turns);
+    const double cta = (cost->start + cost->edge) / resident; /* the other residents work meanwhile */
     const double waves = num_ctas / (sms * resident);
     const double busy = num_ctas / sms * (tiles->mean_visited * clocks + cta);
     const double idle = (ceil(waves) - waves) * resident * (tiles->min_visited * clocks + cta);
-    const double longest = tiles->max_visited * visit_clocks(cost, plan->warps / 4.0) + CTA_CLOCKS;
-    return fmax(busy + idle, longest);
+    const double late = cost->late * (tiles->max_visited - tiles->mean_visited) * clocks;
+    const double longest = tiles->max_visited * visit_clocks(cost, cost->turns) + cost->start;
+    return fmax(busy + idle + late, longest);
 }
 
 /* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them,
@@ -164,9 +168,11 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                     fk_plan_info *plan) {
     const bool walks_q = layout->walks_q, forward = p->op == FK_FORWARD;
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
-    const fk_visit_cost cost = walks_q   ? fk_backward_visit(p, device, arch, layout, plan, partial)
-                               : forward ? forward_visit(p, device, arch, layout, plan, partial)
+    fk_visit_cost cost = walks_q         ? fk_backward_visit(p, device, arch, layout, plan, partial)
+                         : layout->wgmma ? fk_wgmma_visit(p, device, arch, layout, plan, partial)
+                         : forward       ? forward_visit(p, device, arch, layout, plan, partial)
                                          : fk_dq_visit(p, device, arch, layout, plan, partial);
+    if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
     fk_split_model split = {.share = 1};
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
@@ -193,7 +199,9 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
-    const double clocks = makespan(device, plan, &cost, &walks, num_ctas);
+    double clocks = makespan(device, plan, &cost, &walks, num_ctas);
+    if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / device->num_sms * cost.tensor);
+    if (!layout->wgmma && forward && !p->split && arch->wgmma_flops) clocks *= BESIDE_WGMMA;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     plan->model_us = fmax(clocks_us, hbm_us) + around_bytes * us_per_byte;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;

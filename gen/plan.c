@@ -5,7 +5,6 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +117,10 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .q_in_regs = plan->q_in_regs,
                      .ctas = plan->ctas_per_sm,
                      .walks_q = backward,
-                     .dq_kernel = backward && (plan->dq_kernel || p->deterministic)};
+                     .dq_kernel = backward && (plan->dq_kernel || p->deterministic),
+                     .wgmma = strcmp(plan->family, "wgmma") == 0,
+                     .q_stages = plan->q_stages,
+                     .overlap = plan->overlap};
 }
 
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {
@@ -127,74 +129,7 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
     return tile;
 }
 
-/* ---- legality ---- */
-
-static void reject(fk_plan_info *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void reject(fk_plan_info *plan, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(plan->reason, sizeof plan->reason, format, args);
-    va_end(args);
-    plan->legal = 0;
-}
-
-/* What the tile itself must satisfy; false: no layout can be asked for. */
-static bool check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
-    const fk_arch *arch = &planner->arch;
-    const bool backward = planner->p->op == FK_BACKWARD;
-    const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
-    if (planner->p->dtype == FK_BF16 && !arch->bf16) {
-        reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
-    } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
-        reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
-    } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
-        reject(plan, "q_in_regs 1: must be 0 for fp32, whose Q would take twice the registers");
-    } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
-        reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
-               tile->stages, tile->ctas);
-    } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * own_warps)) {
-        reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m, own_warps);
-    } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
-        reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
-    } else if (backward && tile->q_in_regs) {
-        reject(plan, "q_in_regs 1: must be 0 in the backward pass, where every warp reads all of Q");
-    }
-    return plan->legal;
-}
-
-/* Warps stand in rows of keys and columns of queries; each computes the scores of whole atoms. */
-static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_plan_info *plan) {
-    const int cols = layout->col_warps, rows = tile->warps / cols;
-    if (tile->warps % cols) {
-        reject(plan, "warps %d: must be a multiple of the layout's %d columns of warps", tile->warps, cols);
-    } else if (tile->block_n % (16 * rows)) {
-        reject(plan, "block_n %d: must be a multiple of 16 keys for each of %d rows of warps", tile->block_n, rows);
-    } else if (tile->block_m % (16 * cols)) {
-        reject(plan, "block_m %d: must be a multiple of 16 queries for each of %d columns of warps", tile->block_m,
-               cols);
-    }
-}
-
-static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_plan_info *plan) {
-    const int threads = tile->warps * 32, ctas = tile->ctas;
-    const int64_t smem_all = (int64_t)ctas * (plan->smem_bytes + device->smem_reserved);
-    int cap = device->registers_per_sm / (threads * ctas) / 8 * 8; /* the hardware gives registers in eights */
-    if (cap > 255) cap = 255;
-    if (plan->smem_bytes > device->smem_per_block) {
-        reject(plan, "shared memory: %d bytes > %d of a block", plan->smem_bytes, device->smem_per_block);
-    } else if (smem_all > device->smem_per_sm) {
-        reject(plan, "shared memory: %d CTAs of %d + %d bytes > %d of an SM", ctas, plan->smem_bytes,
-               device->smem_reserved, device->smem_per_sm);
-    } else if (ctas * threads > device->threads_per_sm || ctas > device->blocks_per_sm) {
-        reject(plan, "%d CTAs of %d threads > %d threads or %d CTAs of an SM", ctas, threads, device->threads_per_sm,
-               device->blocks_per_sm);
-    } else if (plan->registers > 255) {
-        reject(plan, "registers: about %d > 255 of a thread", plan->registers);
-    } else if (plan->registers > cap) {
-        reject(plan, "registers: about %d > %d that %d CTAs of %d threads leave each", plan->registers, cap, ctas,
-               threads);
-    }
-}
+/* ---- judging ---- */
 
 typedef struct layout_call {
     const fk_problem *p;
@@ -211,7 +146,7 @@ static void layout_body(lua_State *L, void *arg) {
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,
                         fk_error *err) {
     memset(out, 0, sizeof *out);
-    memcpy(out->family, planner->arch.family, sizeof out->family);
+    snprintf(out->family, sizeof out->family, "%s", fk_tile_family(tile));
     out->sm = planner->arch.sm;
     out->block_m = tile->block_m;
     out->block_n = tile->block_n;
@@ -220,16 +155,19 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->q_in_regs = tile->q_in_regs;
     out->ctas_per_sm = tile->ctas;
     out->dq_kernel = tile->dq_kernel;
+    out->q_stages = tile->q_stages;
+    out->overlap = tile->overlap;
+    out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;
-    if (!check_tile(planner, tile, out)) return FK_OK;
+    if (!fk_plan_check_tile(planner, tile, out)) return FK_OK;
     layout_call call = {planner->p, tile, layout};
     const fk_status status = fk_lua_call(planner->lua, layout_body, &call, err);
     if (status != FK_OK) return status;
     out->smem_bytes = layout->bytes;
     out->registers = fk_model_registers(planner->p, tile, layout, &planner->arch);
-    if (tile->walks_q) check_warps(tile, layout, out);
-    if (out->legal) check_limits(planner->device, tile, out);
-    if (out->legal && tile->dq_kernel && !planner->dq.legal) reject(out, "dq's own kernel: %s", planner->dq.reason);
+    fk_plan_check_limits(planner->device, tile, layout, out);
+    if (out->legal && tile->dq_kernel && !planner->dq.legal)
+        fk_plan_reject(out, "dq's own kernel: %s", planner->dq.reason);
     return FK_OK;
 }
 

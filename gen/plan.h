@@ -52,9 +52,11 @@ void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq);
 /** Clocks of an SM for one visit of a walked tile, by unit. */
 typedef struct fk_visit_cost {
     double tensor, exp, issue, smem, l2;
-    double serial; /* of one warp alone */
-    double alone;  /* share that one CTA without neighbours takes longer */
-    double edge;   /* clocks of a CTA for what it reads first and writes last */
+    double serial;      /* of one warp alone */
+    double turns;       /* warps of a CTA on each scheduler that take turns; 1: serial is of all of them */
+    double alone;       /* share that one CTA without neighbours takes longer */
+    double start, edge; /* clocks of an own tile besides; and for what it reads first and writes last */
+    double late;        /* share of the longest own tile's lead over the mean that SMs stand idle at the end */
 } fk_visit_cost;
 
 /* ---- model_split.c: the forward pass of a problem with `split` ---- */
@@ -88,6 +90,14 @@ fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, con
 double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
                        const fk_plan_info *plan, const fk_tile_totals *tiles);
 
+/* ---- model_wgmma.c: the same for the forward pass of that family ---- */
+
+int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout);
+fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                             const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
+/** Clocks at the nominal rate of what takes `clocks`, in `tensor` of which the tensor cores work. */
+double fk_wgmma_slow(double clocks, double tensor);
+
 /* ---- plan.c ---- */
 
 /** What candidates are judged against; `p` and `device` must outlive it. */
@@ -118,5 +128,15 @@ void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_p
 fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan);
 /** The tile of the planner's dq. */
 fk_tile fk_plan_dq_tile(const fk_planner *planner);
+
+/* ---- plan_limits.c ---- */
+
+/** Notes why a plan is not legal. */
+void fk_plan_reject(fk_plan_info *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** What the tile itself must satisfy; false: no layout can be asked for. */
+bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan);
+/** What its layout and the device say, once smem_bytes and registers of the plan are set. */
+void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
+                          fk_plan_info *plan);
 
 #endif

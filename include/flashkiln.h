@@ -250,7 +250,7 @@ typedef struct fk_plan_options {
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
 typedef struct fk_plan_info {
-    char family[16]; /**< "mma" */
+    char family[16]; /**< "mma" or "wgmma" */
     int32_t sm;      /**< the architecture whose primitives are emitted */
     int32_t block_m; /**< query rows of a CTA, B_r in the paper; backward: of a tile that CTAs walk over */
     int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA */
@@ -270,6 +270,9 @@ typedef struct fk_plan_info {
     double l2_us;     /**< one more floor: backward, the adds to dq's sum; 0 in forward */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems */
+    int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; else 0 */
+    int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied; else 0 */
+    double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
@@ -312,9 +315,11 @@ FK_API fk_status fk_generate(const fk_problem *problem, const char *gpu, const f
 
 /** What the compiler said of an image. */
 typedef struct fk_image_info {
-    char target[16]; /**< "sm_80" (cubin), "compute_75" (PTX), "emu" */
+    char target[16]; /**< "sm_80" (cubin; of sm 90 "sm_90a"), "compute_75" (PTX), "emu" */
     /** Of a thread: registers, spill_bytes (0 on the emulator); of a block: shared memory and threads. */
     int32_t registers, spill_bytes, smem_static, smem_dynamic, threads;
+    int32_t serialized_wgmma; /**< sm_90a: functions whose wgmma wait for one another, as the compiler could not do
+                                   better: a fifth of the speed; else 0 */
     int64_t image_bytes;
     double compile_ms;
     char compiler[96]; /**< "NVRTC 13.0 ..." */
@@ -322,8 +327,8 @@ typedef struct fk_image_info {
 } fk_image_info;
 
 /** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image`, a cubin of info->image_bytes,
- * is the caller's: fk_free. Where the best plan spills more than FK_MINOR_SPILL, the next three are tried and the least
- * spilling is taken.
+ * is the caller's: fk_free. Where the best plan spills more than FK_MINOR_SPILL, or has its wgmma serialised, the
+ * next three are tried and the one with least of that is taken.
  *  @param info    may be null
  *  @param chosen  receives the plan used, for fk_generate; may be null
  *  @return as fk_generate; FK_NO_COMPILER, FK_COMPILE_FAILED */

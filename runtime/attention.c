@@ -318,7 +318,8 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
                              fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     fk_split_parts splits;
-    fk_status status = fk_args_check(p, &kernel->arrays, args, true, p->split ? workspace : NULL, err);
+    const bool persistent = fk_is_persistent(kernel), works = p->split || persistent;
+    fk_status status = fk_args_check(p, &kernel->arrays, args, true, works ? workspace : NULL, err);
     if (!status) status = fk_splits_check(p, args, err);
     if (status) return status;
     fk_args chosen = *args; /* with the number of splits */
@@ -331,7 +332,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
 
     const double scale = fk_args_scale(p, a);
     const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
-    const int64_t group_heads = p->packed ? fk_packed_group(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
+    const int64_t group_heads = p->packed ? fk_group_heads(kernel, a) : 1;
     *out = (fk_forward_params){
         .q = a->q,
         .k = a->k,
@@ -368,5 +369,5 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
-    return FK_OK;
+    return persistent ? fk_persistent_fill(kernel, a, workspace, out, err) : FK_OK;
 }

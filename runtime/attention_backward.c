@@ -45,13 +45,11 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
 size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
     parts p;
     fk_split_parts splits;
-    if (!kernel || !args) return 0;
-    if (kernel->problem.op == FK_FORWARD) {
-        const bool refused = fk_args_check_sizes(&kernel->problem, args, NULL) != FK_OK;
-        return refused || !fk_splits_lay_out(kernel, args, &splits) ? 0 : splits.bytes;
-    }
-    if (fk_args_check_sizes(&kernel->problem, args, NULL) || !lay_out(kernel, args, &p)) return 0;
-    return p.bytes;
+    fk_persistent tiles;
+    if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL)) return 0;
+    if (kernel->problem.op == FK_BACKWARD) return lay_out(kernel, args, &p) ? p.bytes : 0;
+    if (fk_is_persistent(kernel)) return fk_persistent_lay_out(kernel, args, &tiles) ? tiles.bytes : 0;
+    return fk_splits_lay_out(kernel, args, &splits) ? splits.bytes : 0;
 }
 
 #define STRIDES(tensor)                                                                                                \

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PLANS 4 /* the best plan, and three more if its image spills much */
+#define MAX_PLANS 4 /* the best plan, and three more if its image has flaws */
 
 void fk_built_free(fk_built *built) {
     fk_source_free(&built->source);
@@ -19,6 +19,10 @@ void fk_built_free(fk_built *built) {
 
 static void add_part(fk_sha256 *sha, const char *part) {
     fk_sha256_add(sha, part, strlen(part) + 1); /* its zero ends it */
+}
+
+void fk_target_name(const char *prefix, int sm, char out[16]) {
+    snprintf(out, 16, "%s%u%s", prefix, (unsigned)sm % 1000u, sm == 90 ? "a" : "");
 }
 
 /* An emulator image also depends on the headers it is read behind. */
@@ -61,6 +65,7 @@ fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator
             e.image_bytes = (int64_t)image.size;
             e.registers = image.registers;
             e.spill_bytes = image.spill_bytes;
+            e.serialized_wgmma = image.serialized_wgmma;
             e.smem_static = image.smem_static;
             e.compile_ms = image.compile_ms;
             memcpy(e.compiler, image.compiler, sizeof e.compiler);
@@ -80,6 +85,7 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out) {
                            .smem_static = entry->smem_static,
                            .smem_dynamic = entry->smem_dynamic,
                            .threads = entry->threads,
+                           .serialized_wgmma = entry->serialized_wgmma,
                            .image_bytes = entry->image_bytes,
                            .compile_ms = entry->compile_ms};
     memcpy(out->target, entry->target, sizeof out->target);
@@ -89,27 +95,33 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out) {
 
 /* ---- choosing ----------------------------------------------------------------------------------------- */
 
-/* The model's register count is an estimate. Where the compiler had to spill more than a little, the next plans are
- * tried, and the image that spills least is taken; its note says so. */
-static void replace_spilling(const fk_build_request *r, fk_built *best) {
+/* Products that wait for one another cost about a fifth of the time: more than what is a minor spill. */
+static int64_t flaws(const fk_entry *entry) {
+    return (int64_t)entry->spill_bytes + (entry->serialized_wgmma ? FK_MINOR_SPILL + 1 : 0);
+}
+
+/* The model's register count is an estimate. Where the compiler had to spill more than a little, or could not overlap
+ * what wgmma does, the next plans are tried, and the image with the least of that is taken; its note says so. */
+static void replace_flawed(const fk_build_request *r, fk_built *best) {
     fk_plan_info *plans = NULL;
     size_t count = 0;
-    const int32_t first_spills = best->entry.spill_bytes;
+    const int32_t first_spills = best->entry.spill_bytes, first_serialized = best->entry.serialized_wgmma;
     if (fk_plan_enumerate(r->problem, r->planned, r->planning, &plans, &count, NULL)) return;
     size_t tried = 1, taken = 1;
-    for (size_t i = 0; i < count && tried < MAX_PLANS && best->entry.spill_bytes > FK_MINOR_SPILL; i++) {
+    for (size_t i = 0; i < count && tried < MAX_PLANS && flaws(&best->entry) > FK_MINOR_SPILL; i++) {
         fk_built next;
         if (plans[i].chosen || !plans[i].legal || plans[i].smem_bytes > r->runs->smem_per_block) continue;
         if (r->obtain(r->user, r->problem, &plans[i], &next, NULL)) break; /* the one in hand is right, only slower */
         tried++;
-        const bool better = next.entry.spill_bytes < best->entry.spill_bytes;
+        const bool better = flaws(&next.entry) < flaws(&best->entry);
         fk_built_free(better ? best : &next);
         if (better) *best = next, taken = tried;
     }
     fk_free(plans);
     const size_t used = strlen(best->note);
-    snprintf(best->note + used, sizeof best->note - used, "; the best plan spills %d bytes: took plan %zu of %zu tried",
-             first_spills, taken, tried);
+    snprintf(best->note + used, sizeof best->note - used,
+             "; the best plan spills %d bytes%s: took plan %zu of %zu tried", first_spills,
+             first_serialized ? ", its wgmma are serialised" : "", taken, tried);
 }
 
 fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err) {
@@ -119,7 +131,7 @@ fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err)
         return fk_fail(err, FK_UNSUPPORTED, "the plan for %s needs smem_bytes %d; %s gives a block %d",
                        r->planned->name, plan.smem_bytes, r->runs->name, r->runs->smem_per_block);
     if (!status) status = r->obtain(r->user, r->problem, &plan, out, err);
-    if (!status && out->entry.spill_bytes > FK_MINOR_SPILL) replace_spilling(r, out);
+    if (!status && flaws(&out->entry) > FK_MINOR_SPILL) replace_flawed(r, out);
     return status;
 }
 
@@ -137,7 +149,7 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     fk_status status = fk_source_create(p, o->device, plan, o->options->planning.template_dir,
                                         o->options->standalone != 0, &built.source, err);
     if (!status) {
-        snprintf(built.entry.target, sizeof built.entry.target, "sm_%u", (unsigned)o->device->sm % 1000u);
+        fk_target_name("sm_", o->device->sm, built.entry.target);
         fk_build_key(&built.source, built.entry.target, NULL, built.entry.key);
         status = fk_build_entry(&built.source, NULL, &built.entry, err);
     }

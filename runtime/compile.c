@@ -167,6 +167,10 @@ static int32_t number_before(const char *line, size_t length, const char *phrase
     return (int32_t)strtol(at, NULL, 10);
 }
 
+static bool contains(const char *line, size_t length, const char *word) {
+    return memmem(line, length, word, strlen(word)) != NULL;
+}
+
 static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
@@ -175,7 +179,8 @@ static int32_t larger(int32_t a, int32_t b) {
  *     ptxas info : Function properties for fk_forward
  *     ptxas      .     0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
  *     ptxas info : Used 168 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]
- * Spills of functions that were not inlined count too. */
+ * Spills of functions that were not inlined count too. Where wgmma cannot overlap, it says so once for a function:
+ *     ptxas info : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ... */
 static void read_resources(const char *log, fk_image *out) {
     out->registers = out->spill_bytes = out->smem_static = out->stack_bytes = 0;
     while (*log) {
@@ -185,6 +190,7 @@ static void read_resources(const char *log, fk_image *out) {
         out->smem_static = larger(out->smem_static, number_before(log, length, " bytes smem"));
         out->spill_bytes += larger(0, number_before(log, length, " bytes spill stores"));
         out->spill_bytes += larger(0, number_before(log, length, " bytes spill loads"));
+        out->serialized_wgmma += contains(log, length, "wgmma") && contains(log, length, "serialized");
         log += length + (log[length] == '\n');
     }
 }

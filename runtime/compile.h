@@ -11,6 +11,7 @@ typedef struct fk_image {
     void *bytes; /* malloc'ed: an ELF cubin, or PTX with its terminating zero */
     size_t size;
     int32_t registers, spill_bytes, smem_static, stack_bytes; /* from ptxas; -1 for PTX, which ptxas has not seen */
+    int32_t serialized_wgmma; /* functions whose wgmma the compiler makes wait for one another; 0 for PTX */
     double compile_ms;
     char compiler[96]; /* "NVRTC 13.0 (build 65be0db3...)": the library's GNU build-id */
 } fk_image;

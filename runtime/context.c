@@ -87,10 +87,6 @@ static fk_status open_device(fk_context *context, const char *name, fk_error *er
     return open_cuda(context, ordinal, err);
 }
 
-static void name_target(fk_context *context, const char *prefix, int sm) {
-    snprintf(context->target, sizeof context->target, "%s%u", prefix, (unsigned)sm % 1000u);
-}
-
 /* An image for the running GPU is a cubin. One planned for another architecture is that architecture's PTX, which the
  * driver compiles for the GPU at hand: same primitives, same tiles, same limits. */
 static fk_status choose_target(fk_context *context, const char *plan_for, fk_error *err) {
@@ -107,9 +103,13 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
         runs->ordinal = -1;
         snprintf(runs->name, sizeof runs->name, "emulator");
     } else if (planned->sm == runs->sm) {
-        name_target(context, "sm_", runs->sm);
+        fk_target_name("sm_", runs->sm, context->target);
+    } else if (planned->sm == 90) {
+        return fk_fail(err, FK_UNSUPPORTED,
+                       "plan_for %s gives kernels for sm_90a, which no other GPU runs; %s is sm_%d", plan_for,
+                       runs->name, runs->sm);
     } else if (planned->sm < runs->sm) {
-        name_target(context, "compute_", planned->sm);
+        fk_target_name("compute_", planned->sm, context->target);
     } else {
         return fk_fail(err, FK_UNSUPPORTED, "plan_for %s needs sm_%d; %s runs PTX of sm_%d and lower", plan_for,
                        planned->sm, runs->name, runs->sm);

@@ -47,6 +47,16 @@ enum {
 /* CUjit_option */
 enum { FK_CU_JIT_ERROR_LOG = 5, FK_CU_JIT_ERROR_LOG_BYTES = 6 };
 
+/* Of a tensor map: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Interleave and ...FloatOOBfill */
+enum {
+    FK_CU_TENSOR_FLOAT16 = 6,
+    FK_CU_TENSOR_BFLOAT16 = 9,
+    FK_CU_SWIZZLE_128B = 3,
+    FK_CU_L2_PROMOTION_256B = 3,
+    FK_CU_INTERLEAVE_NONE = 0,
+    FK_CU_FILL_ZEROS = 0
+};
+
 /* X(member, exported symbol, parameters). Handles are opaque pointers; results are CUresult, 0 = success. */
 #define FK_CU_FUNCTIONS(X)                                                                                             \
     X(init, cuInit, (unsigned flags))                                                                                  \
@@ -72,6 +82,9 @@ enum { FK_CU_JIT_ERROR_LOG = 5, FK_CU_JIT_ERROR_LOG_BYTES = 6 };
     X(launch, cuLaunchKernel,                                                                                          \
       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
        unsigned block_z, unsigned smem_bytes, void *stream, void **params, void **extra))                              \
+    X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                       \
+      (void *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,                  \
+       const unsigned *box, const unsigned *element_strides, int interleave, int swizzle, int l2_promotion, int fill)) \
     X(stream_synchronize, cuStreamSynchronize, (void *stream))                                                         \
     X(memory_alloc, cuMemAlloc_v2, (fk_cu_pointer * memory, size_t bytes))                                             \
     X(memory_free, cuMemFree_v2, (fk_cu_pointer memory))                                                               \

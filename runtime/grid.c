@@ -56,6 +56,11 @@ int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *a) {
     return group_kv_heads(kernel, a, a->num_heads_kv);
 }
 
+int64_t fk_group_heads(const fk_kernel *kernel, const fk_args *a) {
+    const int64_t kv_heads = (kernel->problem.packed ? 1 : a->batch) * a->num_heads_kv;
+    return group_kv_heads(kernel, a, kv_heads) * (a->num_heads_q / a->num_heads_kv);
+}
+
 /* x: tiles of all sequences, and within each the heads of a group; y: groups; z: splits. */
 static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
                                   fk_error *err) {
@@ -107,10 +112,12 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     switch (kind) {
     case FK_GRID_TILES:
         return packed ? make_packed_grid(kernel, a, own_keys, out, err) : make_tile_grid(kernel, a, own_keys, out, err);
+    case FK_GRID_PERSISTENT:
+        return fk_persistent_grid(kernel, a, out, err);
     case FK_GRID_DQ_TILES:
         return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
     case FK_GRID_ROWS:
-        *out = make_row_grid(heads, tiles * (block_m / 4)); /* block_m is a multiple of 16 */
+        *out = make_row_grid(heads, tiles * (block_m / 16)); /* block_m is a multiple of 16 */
         return FK_OK;
     case FK_GRID_HEADS:
         *out = make_row_grid(a->batch * a->num_heads_q, 1);

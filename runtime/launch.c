@@ -2,6 +2,8 @@
  * synchronises or touches a file (the emulator, which runs the kernels itself, aside). */
 #include "object.h"
 
+#include <string.h>
+
 /* The kernel's block ends where its problem's terms need no more (bind.c). */
 static size_t ends_at(const fk_kernel *kernel, size_t score_offset, size_t array_offset) {
     if (kernel->grad) return sizeof(fk_backward_params);
@@ -12,10 +14,30 @@ static size_t ends_at(const fk_kernel *kernel, size_t score_offset, size_t array
     return (bytes + 7) / 8 * 8;
 }
 
+/* Maps come first, and align what the text declares to their 64 bytes. */
+_Static_assert(offsetof(fk_launch_block, params) == FK_TENSOR_MAPS * sizeof(fk_tensor_map), "nothing between them");
+_Static_assert(sizeof(fk_forward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params),
+               "the driver may read a block rounded up to 64 bytes");
+
 size_t fk_param_bytes(const fk_kernel *kernel) {
-    return kernel->problem.op == FK_BACKWARD
-               ? ends_at(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array))
-               : ends_at(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
+    const size_t bytes =
+        kernel->problem.op == FK_BACKWARD
+            ? ends_at(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array))
+            : ends_at(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
+    return fk_takes_maps(kernel) ? (offsetof(fk_launch_block, params) + bytes + 63) / 64 * 64 : bytes;
+}
+
+/* Where the kernel's block begins. */
+static void *block_of(const fk_kernel *kernel, fk_launch_block *l) {
+    return fk_takes_maps(kernel) ? (void *)l->map : (void *)&l->params;
+}
+
+/* `args`: null where no kernel reads tiles. */
+static fk_status make_maps(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, fk_error *err) {
+    if (!fk_takes_maps(kernel)) return FK_OK;
+    if (args) return fk_tensor_maps_make(kernel, args, l->map, err);
+    memset(l->map, 0, sizeof l->map);
+    return FK_OK;
 }
 
 static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
@@ -25,13 +47,15 @@ static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_
     return fk_forward_prepare(kernel, args, workspace, &out->params.forward, out->grid, err);
 }
 
-static fk_status launch_cuda(const fk_kernel *kernel, fk_launch_block *l, void *stream, fk_error *err) {
+static fk_status launch_cuda(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, void *stream,
+                             fk_error *err) {
     const fk_driver *d = kernel->context->driver;
-    void *arguments[] = {&l->params};
+    void *arguments[] = {block_of(kernel, l)};
     int pushed;
     int result = fk_driver_enter(d, kernel->context->primary, &pushed);
     if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
-    for (int i = 0; i < kernel->num_launches && !result; i++) {
+    const fk_status status = make_maps(kernel, args, l, err);
+    for (int i = 0; i < kernel->num_launches && !result && !status; i++) {
         const fk_kernel_launch *k = &kernel->launch[i];
         const fk_grid *grid = &l->grid[i];
         if (!grid->x) continue;
@@ -39,16 +63,16 @@ static fk_status launch_cuda(const fk_kernel *kernel, fk_launch_block *l, void *
                            (unsigned)k->smem_bytes, stream, arguments, NULL);
     }
     fk_driver_leave(d, pushed);
-    return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
+    return status ? status : fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
 }
 
-static fk_status launch_emulator(const fk_kernel *kernel, const fk_launch_block *l, fk_error *err) {
-    fk_status status = FK_OK;
+static fk_status launch_emulator(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, fk_error *err) {
+    fk_status status = make_maps(kernel, args, l, err);
     for (int i = 0; i < kernel->num_launches && !status; i++) {
         const fk_kernel_launch *k = &kernel->launch[i];
         const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z};
         if (!grid.x) continue;
-        status = fk_emu_launch_grid(kernel->image, k->entry, &l->params, fk_param_bytes(kernel), grid,
+        status = fk_emu_launch_grid(kernel->image, k->entry, block_of(kernel, l), fk_param_bytes(kernel), grid,
                                     (uint32_t)k->threads, (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
     }
     return status;
@@ -62,7 +86,8 @@ fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspa
     const fk_workspace memory = {workspace, workspace_bytes};
     fk_status status = prepare(kernel, args, &memory, &l, &err);
     if (!status && kernel->image) status = fk_sequences_check(&kernel->problem, args, &err);
-    if (!status) status = kernel->image ? launch_emulator(kernel, &l, &err) : launch_cuda(kernel, &l, stream, &err);
+    if (!status)
+        status = kernel->image ? launch_emulator(kernel, args, &l, &err) : launch_cuda(kernel, args, &l, stream, &err);
     return status ? fk_report(&err) : FK_OK;
 }
 
@@ -72,6 +97,7 @@ fk_status fk_keep_mask(const fk_kernel *kernel, const fk_args *args, uint8_t *ou
     fk_error err;
     fk_launch_block l;
     fk_status status = fk_keep_mask_prepare(kernel, args, out, &l, &err);
-    if (!status) status = kernel->image ? launch_emulator(kernel, &l, &err) : launch_cuda(kernel, &l, stream, &err);
+    if (!status)
+        status = kernel->image ? launch_emulator(kernel, NULL, &l, &err) : launch_cuda(kernel, NULL, &l, stream, &err);
     return status ? fk_report(&err) : FK_OK;
 }

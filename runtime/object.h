@@ -48,7 +48,7 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
 struct fk_context {
     int users; /* atomic */
     fk_device_info runs, planned;
-    char target[16];         /* of images: "sm_80", "compute_75" or "emu" */
+    char target[16];         /* of images: "sm_80", "sm_90a", "compute_75" or "emu" */
     const fk_driver *driver; /* null on the emulator */
     void *primary;           /* CUcontext */
     int device;              /* CUdevice */
@@ -86,10 +86,12 @@ typedef struct fk_build_request {
     fk_status (*obtain)(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err);
     void *user;
 } fk_build_request;
-/** The image to use: the best plan's, or if that one spills registers, the least spilling among it and the next three.
- */
+/** The image to use: the best plan's, or if that one spills registers or has its wgmma serialised, the one among it and
+ * the next three that does so least. */
 fk_status fk_build_best(const fk_build_request *request, fk_built *out, fk_error *err);
 
+/** "sm_80" of "sm_" and 80. sm_90's has what only GPUs of that number run: "sm_90a". */
+void fk_target_name(const char *prefix, int sm, char out[16]);
 /** SHA-256 of all that decides the image. `emulator`: null for NVRTC. */
 void fk_build_key(const fk_source *source, const char *target, const fk_emu_options *emulator, char key[65]);
 /** Compiles `source` into `entry`, whose key and target are set; everything else is overwritten. */
@@ -144,9 +146,11 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kin
 int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *args);
 /** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);
+/** Query heads that share L2, of a problem packed or not. */
+int64_t fk_group_heads(const fk_kernel *kernel, const fk_args *args);
 /** min(floor(2^32 / heads), 2^32 - 1): kernels divide by it. */
 uint32_t fk_inverse(int64_t heads);
-/** Bytes of the parameter block that the kernel's text declares. */
+/** Bytes of the parameter block that the kernel's text declares, maps included. */
 size_t fk_param_bytes(const fk_kernel *kernel);
 /** Checks `args` for this kernel and writes its parameter block and a grid for each of its launches, of x = 0 for one
  * that is left out; all may be written to on failure. */
@@ -156,16 +160,49 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
 fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                               fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err);
 
+/* A CUtensorMap, or the emulator's. */
+typedef struct fk_tensor_map {
+    _Alignas(64) unsigned char bytes[128];
+} fk_tensor_map;
+#define FK_TENSOR_MAPS 3 /* of q, k and v */
+
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
- * out.
+ * out. Kernels that copy by TMA take the maps with it, from their address on.
  */
 typedef struct fk_launch_block {
+    fk_tensor_map map[FK_TENSOR_MAPS];
     union {
         fk_forward_params forward;
         fk_backward_params backward;
     } params;
     fk_grid grid[FK_MAX_KERNELS];
 } fk_launch_block;
+
+/* ---- tensor maps (tensor_map.c) ----------------------------------------------------------------------- */
+
+/** Whether the kernel's parameter block begins with maps. */
+static inline bool fk_takes_maps(const fk_kernel *kernel) {
+    return kernel->info.plan.family[0] == 'w'; /* "wgmma" */
+}
+/** Makes the maps of a launch whose args have been checked; the primary context is current. */
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, fk_tensor_map map[FK_TENSOR_MAPS],
+                              fk_error *err);
+
+/* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
+
+typedef struct fk_persistent {
+    int64_t group_heads, group_tiles, num_tiles; /* groups of heads count as whole */
+    size_t bytes;                                /* of the workspace */
+} fk_persistent;
+bool fk_is_persistent(const fk_kernel *kernel);
+/** False: more tiles than a launch may have. Sizes have been checked. */
+bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *args, fk_persistent *out);
+fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *args, fk_grid *out, fk_error *err);
+/** Checks the workspace, and fills what a persistent grid has in the parameter block, once its grid is made. */
+fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
+                             fk_forward_params *out, fk_error *err);
+/** A number that this process has not given before: neither 0 nor 2^64 - 1. */
+uint64_t fk_epoch_next(void);
 
 /* ---- dropout (dropout_launch.c) ----------------------------------------------------------------------- */
 

@@ -220,7 +220,7 @@ class Explanation:
     def _told_plan(self):
         p = self.plan
         what = "queries x {} keys" if self.spelling.startswith("fwd") else "queries, for {} keys of a CTA"
-        return [f"Plan     tiles of {p['block_m']} {what.format(p['block_n'])}; {p['warps']} warps, {p['stages']} stages, "
+        return [f"Plan     family {p['family']}, tiles of {p['block_m']} {what.format(p['block_n'])}; {p['warps']} warps, {p['stages']} stages, "
                 f"{p['ctas_per_sm']} CTAs per SM, {p['smem_bytes'] / 1024:.4g} KB of shared memory"]
 
     def _told_kernel(self):
@@ -231,6 +231,7 @@ class Explanation:
             told = "emulated"
         else:
             told = f"{k['target']}: {k['registers']} registers, {k['spill_bytes']} bytes spilled"
+            told += ", wgmma serialised" if k["serialized_wgmma"] else ""
         came = f"compiled in {k['compile_ms']:.0f} ms by {k['compiler']}"
         if "from_store" in k:
             came = f"read from the store: {k['store_path']}" if k["from_store"] else f"{came}; store: {k['store_note']}"
@@ -252,12 +253,12 @@ class Explanation:
             others = [p for p in self.plans if p["legal"] == legal and [p[name] for name in TILING] != tiling(self._plan)]
             for p in others[:LOSERS]:
                 why = f"{p['model_us'] / self.plan['model_us']:.2f}x the time, bound by {p['bound']}" if legal else p["reason"]
-                out.append(f"Not      {p['block_m']} x {p['block_n']}, {p['warps']} warps, {p['stages']} stages, Q in "
+                out.append(f"Not      {p['family']}, {p['block_m']} x {p['block_n']}, {p['warps']} warps, {p['stages']} stages, Q in "
                            f"{'registers' if p['q_in_regs'] else 'shared memory'}, {p['ctas_per_sm']} CTAs per SM: {why}")
         return out
 
 
-TILING = ("block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel")
+TILING = ("family", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel", "q_stages", "overlap")
 
 
 def tiling(plan):

@@ -139,19 +139,13 @@ static cli_exit split_gpus(char *text, const char **gpus, size_t room, size_t *c
 /* ---- what is told ------------------------------------------------------------------------------------- */
 
 static const table_column columns[] = {
-    {"spelling", "spelling", false},
-    {"gpu", "gpu", false},
-    {"target", "target", false},
-    {"block_m", "block_m", true},
-    {"block_n", "block_n", true},
-    {"CTAs/SM", "ctas_per_sm", true},
-    {"regs", "registers", true},
-    {"spills", "spill_bytes", true},
-    {"smem", "smem_dynamic", true},
-    {"compile", "compile_ms", true},
-    {"cubin", "image_bytes", true},
-    {NULL, "compiler", false},
-    {NULL, "key", false},
+    {"spelling", "spelling", false}, {"gpu", "gpu", false},
+    {"target", "target", false},     {"block_m", "block_m", true},
+    {"block_n", "block_n", true},    {"CTAs/SM", "ctas_per_sm", true},
+    {"regs", "registers", true},     {"spills", "spill_bytes", true},
+    {"smem", "smem_dynamic", true},  {"compile", "compile_ms", true},
+    {"cubin", "image_bytes", true},  {NULL, "serialized_wgmma", true}, /* the status says it */
+    {NULL, "compiler", false},       {NULL, "key", false},
     {"", "status", false},
 };
 
@@ -171,10 +165,13 @@ static void add_job(table *t, const job *j) {
         table_number(t, built ? counts[n] : (double)NAN, built ? "%.0f" : "-", counts[n]);
     for (int n = 0; n < 3; n++)
         table_number(t, built ? sizes[n] : (double)NAN, "%s", built ? shown[n] : "-");
+    table_number(t, built ? i->serialized_wgmma : (double)NAN, built ? "%.0f" : "-", (double)i->serialized_wgmma);
     table_text(t, i->compiler);
     table_text(t, i->key);
     table_text(t, !built                            ? fk_status_name(j->status)
                   : i->spill_bytes > FK_MINOR_SPILL ? "SPILLS"
+                  : i->serialized_wgmma             ? "wgmma is serialised"
+                  : !p->chosen && p->sm == 90       ? "what is modelled faster spills, or serialises wgmma"
                   : !p->chosen                      ? "what is modelled faster spills"
                   : i->spill_bytes                  ? "few: what does not spill is slower"
                                                     : "");
@@ -182,16 +179,18 @@ static void add_job(table *t, const job *j) {
 
 static void print_summary(const work *w) {
     double *ms = malloc(w->num_jobs * sizeof *ms);
-    size_t built = 0, spilled = 0, much = 0;
+    size_t built = 0, spilled = 0, much = 0, serialized = 0;
     if (!ms) return;
     for (size_t i = 0; i < w->num_jobs; i++) {
         if (w->jobs[i].status != FK_OK) continue;
         ms[built++] = w->jobs[i].image.compile_ms;
         spilled += w->jobs[i].image.spill_bytes > 0;
         much += w->jobs[i].image.spill_bytes > FK_MINOR_SPILL;
+        serialized += w->jobs[i].image.serialized_wgmma > 0;
     }
     printf("\n%zu of %zu built, %zu with spills", built, w->num_jobs, spilled);
     if (spilled) printf(", %zu of them of more than %d bytes", much, FK_MINOR_SPILL);
+    if (serialized) printf(", %zu with serialised wgmma", serialized);
     if (built) {
         const double median = cli_median(ms, built);
         printf("; compile median %.0f ms, worst %.0f ms", median, ms[built - 1]);

@@ -192,7 +192,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                  k_bytes = element * plan->block_n * problem->head_dim;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
     const double v_bytes = element * plan->block_n * problem->head_dim_v;
-    const bool backward = problem->op == FK_BACKWARD;
+    const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
     cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
     double total;
     if (backward) {
@@ -201,6 +201,15 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(resident, sizeof resident, "K %s + V %s + ", k, v);
         snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
+    } else if (wgmma) {
+        const int computing = plan->warps / 4 - 1;
+        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows, and one that loads; tiles of %d keys\n", indent,
+               plan->block_m, plan->block_n, computing, computing == 1 ? "" : "s", plan->block_m / computing,
+               plan->block_n);
+        snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages, plan->q_stages == 1 ? "" : "s", q,
+                 plan->q_in_regs ? " on its way to registers" : "");
+        snprintf(walked, sizeof walked, "K %s + V %s", k, v);
+        total = plan->q_stages * q_bytes + plan->stages * (k_bytes + v_bytes);
     } else {
         printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
                plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
@@ -210,9 +219,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     }
     print_sram(indent, resident, walked, plan->stages, total, plan, gpu);
     const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;
-    printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each\n", indent,
+    printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each%s\n", indent,
            ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
-           cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm);
+           cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
+           wgmma ? ", fewer for those that load" : "");
     if (plan->dq_kernel)
         printf("%sdq comes from a kernel of its own, with tiles of its own; the model's times are of both\n", indent);
 }
@@ -235,7 +245,8 @@ void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t coun
     printf("%smodelled %s at %s, bound by %s", indent, cli_time_us(taken->model_us, time), cli_shape_text(shape, where),
            taken->bound);
     if (best && best->model_us < taken->model_us)
-        printf("; what is modelled faster spills registers\n");
+        printf("; what is modelled faster spills registers%s\n",
+               taken->sm == 90 ? ", or has its wgmma serialised" : "");
     else if (taken->reason[0])
         printf("; %s\n", taken->reason);
     else

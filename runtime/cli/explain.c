@@ -15,13 +15,13 @@ typedef struct explanation {
     fk_tile_counts tiles;
 } explanation;
 
-static double peak_flops(const fk_device_info *gpu) {
-    return gpu->mma_flops * gpu->num_sms * gpu->clock_ghz * 1e9;
+static double peak_flops(const explanation *e) {
+    return e->chosen->mma_flops * e->gpu.num_sms * e->gpu.clock_ghz * 1e9;
 }
 
 /* The tensor floor is FLOP / peak, so FLOP is not counted a second time here. */
 static double flops_of(const explanation *e) {
-    return e->chosen->tensor_us * 1e-6 * peak_flops(&e->gpu);
+    return e->chosen->tensor_us * 1e-6 * peak_flops(e);
 }
 
 static double share(int64_t part, const fk_tile_counts *t) {
@@ -41,7 +41,7 @@ static void print_tiles(const explanation *e) {
 static void print_model(const explanation *e) {
     const fk_plan_info *p = e->chosen;
     char text[CLI_QUANTITY];
-    const double peak = peak_flops(&e->gpu), hbm = e->gpu.hbm_gbps * 1e9;
+    const double peak = peak_flops(e), hbm = e->gpu.hbm_gbps * 1e9;
     const struct {
         const char *name;
         double us;
@@ -70,8 +70,8 @@ static void print_losers(const explanation *e, int most) {
         for (size_t i = 0; i < e->count && shown < most; i++) {
             const fk_plan_info *p = &e->plans[i];
             if (p == e->chosen || p->legal != legal) continue;
-            printf("%s  block_m %-3d block_n %-3d warps %-2d stages %d Q in %s x%d/SM: ", heading, p->block_m,
-                   p->block_n, p->warps, p->stages, p->q_in_regs ? "regs" : "smem", p->ctas_per_sm);
+            printf("%s  %-5s block_m %-3d block_n %-3d warps %-2d stages %d Q in %s x%d/SM: ", heading, p->family,
+                   p->block_m, p->block_n, p->warps, p->stages, p->q_in_regs ? "regs" : "smem", p->ctas_per_sm);
             heading = "";
             if (legal)
                 printf("%s, %.2fx the chosen, bound by %s; %s\n", cli_time_us(p->model_us, time),

@@ -5,7 +5,8 @@ static const table_column columns[] = {
     {"", "chosen", false},        {"family", "family", false},
     {"block_m", "block_m", true}, {"block_n", "block_n", true},
     {"warps", "warps", true},     {"stages", "stages", true},
-    {"Q in", "q_in_regs", false}, {"CTAs/SM", "ctas_per_sm", true},
+    {"Q in", "q_in_regs", false}, {"Qs", "q_stages", true},
+    {"Ps", "overlap", true},      {"CTAs/SM", "ctas_per_sm", true},
     {"smem", "smem_bytes", true}, {"regs", "registers", true},
     {"model", "model_us", true},  {"bound", "bound", false},
     {"HBM", "hbm_bytes", true},   {NULL, "legal", false},
@@ -24,6 +25,8 @@ static void add_plan(table *t, const fk_plan_info *p) {
     table_number(t, p->warps, "%d", p->warps);
     table_number(t, p->stages, "%d", p->stages);
     table_bool(t, p->q_in_regs, p->q_in_regs ? "regs" : "smem");
+    table_number(t, p->q_stages, p->q_stages ? "%d" : "", p->q_stages);
+    table_number(t, p->overlap, p->overlap ? "%d" : "", p->overlap);
     table_number(t, p->ctas_per_sm, "%d", p->ctas_per_sm);
     table_number(t, p->smem_bytes, "%s", cli_bytes(p->smem_bytes, text));
     table_number(t, p->registers, "%d", p->registers);
@@ -79,6 +82,7 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
 const cli_verb verb_plan = {"plan", "SPELLING [--gpu KEY]",
                             "candidate tilings, their modelled cost, and why one is chosen",
                             "Columns\n"
+                            "  Qs, Ps      family wgmma: buffers of Q, and arrays of weights\n"
                             "  smem, regs  shared memory of a block and estimated registers of a thread\n"
                             "  model       modelled time of the whole problem, and the unit that bounds it\n"
                             "  HBM         predicted traffic to device memory\n"

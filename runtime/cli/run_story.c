@@ -25,6 +25,7 @@ static void print_kernel(const run *r) {
         printf("Kernel    compiled in %.0f ms by %s\n", i->compile_ms, i->compiler);
     printf("          %s: ", i->target);
     if (i->registers > 0) printf("%d registers, %d bytes spilled, ", i->registers, i->spill_bytes);
+    if (i->serialized_wgmma) printf("wgmma serialised, ");
     printf("%s shared memory, %d threads a block, image %s\n", cli_bytes(i->smem_dynamic + i->smem_static, smem),
            i->threads, cli_bytes((double)i->image_bytes, bytes));
     print_store(r);

@@ -70,6 +70,10 @@ typedef struct fk_emu_table {
     void (*red_add_f32)(float *p, float value);
     void (*red_add_f32x4)(float *p, const float *value);
     void (*red_add_u64)(unsigned long long *p, unsigned long long value);
+    unsigned int (*atom_inc_u32)(unsigned int *p, unsigned int limit);
+    unsigned long long (*atom_cas_u64)(unsigned long long *p, unsigned long long expected, unsigned long long desired);
+    unsigned long long (*ld_acquire_u64)(const unsigned long long *p);
+    void (*st_release_u64)(unsigned long long *p, unsigned long long value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);

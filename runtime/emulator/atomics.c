@@ -1,4 +1,5 @@
-/* Words of global memory that several blocks add to at a time, in no order. */
+/* Words of global memory that several blocks change at a time: sums, in no order, and what hands out work. Blocks run
+ * on several OS threads, so all of it is atomic here, too. */
 #include "engine.h"
 
 #include <string.h>
@@ -35,4 +36,28 @@ void fk_red_add_f32x4(float *p, const float *value) {
 void fk_red_add_u64(unsigned long long *p, unsigned long long value) {
     check_word(p, 8, "red_add_u64")->stats.global_add_bytes += 8;
     __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+}
+
+unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit) {
+    check_word(p, 4, "atom_inc_u32");
+    unsigned int old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, old >= limit ? 0 : old + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    return old;
+}
+
+unsigned long long fk_atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired) {
+    check_word(p, 8, "atom_cas_u64");
+    __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
+}
+
+unsigned long long fk_ld_acquire_u64(const unsigned long long *p) {
+    check_word(p, 8, "ld_acquire_u64");
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+void fk_st_release_u64(unsigned long long *p, unsigned long long value) {
+    check_word(p, 8, "st_release_u64");
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
 }

@@ -257,6 +257,20 @@ inline void red_add_u64(unsigned long long *p, unsigned long long v) {
     fk_emu_engine->red_add_u64(p, v);
 }
 
+/* What blocks hand out work with. */
+inline unsigned int atom_inc_u32(unsigned int *p, unsigned int limit) {
+    return fk_emu_engine->atom_inc_u32(p, limit);
+}
+inline unsigned long long atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired) {
+    return fk_emu_engine->atom_cas_u64(p, expected, desired);
+}
+inline unsigned long long ld_acquire_u64(const unsigned long long *p) {
+    return fk_emu_engine->ld_acquire_u64(p);
+}
+inline void st_release_u64(unsigned long long *p, unsigned long long v) {
+    fk_emu_engine->st_release_u64(p, v);
+}
+
 inline void ldmatrix_x4(unsigned int (&r)[4], unsigned int addr) {
     fk_emu_engine->ldmatrix(FK_EMU_LDMATRIX_X4, r, addr);
 }

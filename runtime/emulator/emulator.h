@@ -63,6 +63,7 @@ typedef union fk_emu_tensor_map {
     };
     _Alignas(64) unsigned char bytes[128];
 } fk_emu_tensor_map;
+_Static_assert(sizeof(fk_emu_tensor_map) == 128, "as large as a CUtensorMap");
 
 /** @return FK_BAD_ARGUMENT: what cuTensorMapEncodeTiled refuses, or rows of a box narrower than the swizzle */
 fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *tensor, fk_error *err);

@@ -190,10 +190,14 @@ void fk_banks_count(fk_block *block, const uint32_t *addrs, uint32_t active, uin
 void fk_banks_note(fk_lane *lane, uint32_t addr, uint32_t bytes);
 void fk_banks_flush(fk_warp *warp);
 
-/* atomics.c: words of global memory that blocks add to. */
+/* atomics.c: words of global memory that blocks change at a time. */
 void fk_red_add_f32(float *p, float value);
 void fk_red_add_f32x4(float *p, const float *value);
 void fk_red_add_u64(unsigned long long *p, unsigned long long value);
+unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit);
+unsigned long long fk_atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired);
+unsigned long long fk_ld_acquire_u64(const unsigned long long *p);
+void fk_st_release_u64(unsigned long long *p, unsigned long long value);
 
 /* async_copy.c, tensor_core.c, warp.c, engine.c: what kernels call */
 void fk_cp_async_16(unsigned int dst, const void *src, int valid);

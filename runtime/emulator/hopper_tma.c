@@ -8,6 +8,7 @@
 #define MAP_MAGIC 0x70616d20726f736eu
 
 static const uint32_t max_box = 256, alignment = 16;
+static const uint64_t max_stride = (uint64_t)1 << 40;
 
 fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *t, fk_error *err) {
     memset(map, 0, sizeof *map);
@@ -25,6 +26,9 @@ fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *
             return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: box[%u] is %u, must be 1 to 256", i, t->box[i]);
         if (i && t->strides[i - 1] % alignment != 0)
             return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: strides[%u] is %llu, must be a multiple of 16", i - 1,
+                           t->strides[i - 1]);
+        if (i && t->strides[i - 1] >= max_stride)
+            return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: strides[%u] is %llu, must be less than 2^40", i - 1,
                            t->strides[i - 1]);
     }
     const uint32_t row = t->box[0] * t->element_bytes;

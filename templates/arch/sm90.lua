@@ -1,2 +1,19 @@
--- Hopper through mma.sync: as sm_80 with 227 KB for a block.
-return { inherits = "sm80", name = "sm_90", vector_add = true }
+-- Hopper: as sm_80 with 227 KB for a block; besides, warpgroups that multiply from shared memory, and TMA.
+return {
+  inherits = "sm80", name = "sm_90", vector_add = true,
+  wgmma_flops = 4096,
+  wgmma_tiles = {
+    { block_m = 192, block_n = 112, warps = 16, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, overlap = 1 },
+    { block_m = 192, block_n = 128, warps = 16, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, overlap = 1 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, overlap = 2 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, overlap = 2 },
+    { block_m = 128, block_n = 112, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, overlap = 2 },
+    { block_m = 128, block_n = 96, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, overlap = 2 },
+    { block_m = 128, block_n = 80, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, overlap = 1 },
+    { block_m = 128, block_n = 112, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, overlap = 1 },
+    { block_m = 128, block_n = 80, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, overlap = 1 },
+    { block_m = 128, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, overlap = 1 },
+    { block_m = 64, block_n = 128, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, overlap = 1 },
+    { block_m = 64, block_n = 64, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, overlap = 1 },
+  },
+}

@@ -19,6 +19,8 @@
 
 @ include("piece/tile.cu")
 
+@ include("piece/tile_copy.cu")
+
 @ if problem.paged then
 @   include("piece/tile_paged.cu")
 

@@ -23,47 +23,54 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 @ end
 }
 
-// delta = rowsum(dO * O) - dlse and lse in base 2, a warp a row$(plan.dq_kernel and "" or "; clears the row's sum of dQ").
+// delta = rowsum(dO * O) - dlse and lse in base 2 of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
+// lines$(plan.dq_kernel and "" or ". Clears the rows' sums of dQ").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
-    const int lane = threadIdx.x % 32;
+    constexpr int chunks = head_dim_v / 8, lanes = chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32, step = 128 / lanes;
+    const int chunk = threadIdx.x % lanes;
     int h;
 @ if problem.packed then
-    int tile = blockIdx.x / (block_m / 4);
+    int tile = blockIdx.x / (block_m / 16);
     const Sequence at = this_head(p, tile, h);
-    const int q = tile * block_m + blockIdx.x % (block_m / 4) * 4 + threadIdx.x / 32;
+    const int first = tile * block_m + blockIdx.x % (block_m / 16) * 16;
 @ else
     const Sequence at = this_head(p, h);
-    const int q = blockIdx.x * 4 + threadIdx.x / 32;
+    const int first = blockIdx.x * 16;
 @ end
     if (at.b < 0) return;
-    const i64 row = padded_start(p, at, h) + q;
-    float delta = 0.0f, lse_log2 = -NEG_INF;
-    if (q < at.seqlen_q) {
-        if (lane < head_dim_v / 8) {
+    const i64 row = padded_start(p, at, h) + first;
+@ if not plan.dq_kernel then
+    for (int i = threadIdx.x; i < 16 * d_pad / 4; i += 128) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));
+@ end
+    const Element *o_row = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + chunk * 8;
+    const Element *dout_row = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + h * p.dout_head_stride + chunk * 8;
+#pragma unroll
+    for (int r = 0; r < 16; r += step) {
+        const int own = r + threadIdx.x / lanes, q = first + own;
+        float delta = 0.0f, lse_log2 = -NEG_INF;
+        if (q < at.seqlen_q && chunk < chunks) {
             float o[8], dout[8];
-            load_elements(o, p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + q * p.o_row_stride + lane * 8);
-            load_elements(dout, p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + h * p.dout_head_stride + q * p.dout_row_stride + lane * 8);
+            load_elements(o, o_row + q * p.o_row_stride);
+            load_elements(dout, dout_row + q * p.dout_row_stride);
 #pragma unroll
             for (int i = 0; i < 8; ++i) delta = fmaf(o[i], dout[i], delta);
         }
 #pragma unroll
-        for (int step = 16; step > 0; step /= 2) delta += __shfl_xor_sync(full_warp, delta, step);
-        const i64 i = lse_start(p, at, h) + q;
-        if (p.dlse) delta -= p.dlse[i];
-        if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
+        for (int other = lanes / 2; other > 0; other /= 2) delta += __shfl_xor_sync(full_warp, delta, other);
+        if (chunk != 0) continue;
+        if (q < at.seqlen_q) {
+            const i64 i = lse_start(p, at, h) + q;
+            if (p.dlse) delta -= p.dlse[i];
+            if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
 @ if problem.dropout then
-        // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
-        delta *= p.dropout_keep;
-        lse_log2 -= p.dropout_scale_log2;
+            // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
+            delta *= p.dropout_keep;
+            lse_log2 -= p.dropout_scale_log2;
 @ end
+        }
+        p.delta[row + own] = delta;
+        p.lse_log2[row + own] = lse_log2;
     }
-    if (lane == 0) {
-        p.delta[row] = delta;
-        p.lse_log2[row] = lse_log2;
-    }
-@ if not plan.dq_kernel then
-    for (int i = lane; i < d_pad / 4; i += 32) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));
-@ end
 }
 @ if not plan.dq_kernel then
 

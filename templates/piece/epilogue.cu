@@ -6,7 +6,9 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
 @ end
+@ if plan.family == "mma" then
     __syncthreads(); // every warp is done with the tiles that the output overlays
+@ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -35,5 +37,5 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
 @ end
         }
     Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
-    store_rows<block_m, dv_pad, head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
+    store_rows<block_m, $(plan.family == "mma" and "dv_pad" or layout.dv_cols), head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
 }

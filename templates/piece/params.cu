@@ -16,6 +16,12 @@ struct ArrayGrad {
 };
 
 @ end
+@ if plan.family == "wgmma" then
+struct alignas(64) TensorMap {
+    u8 bytes[128];
+};
+
+@ end
 struct Params {
 @ for _, field in ipairs(params) do
     $(field.type) $(field.name);

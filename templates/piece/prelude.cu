@@ -24,8 +24,13 @@ constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);
 constexpr int head_dim_v = $(problem.head_dim_v), dv_pad = $(layout.dv_pad);
 
 // Shared memory: $(layout.bytes) bytes
+@ if plan.family == "wgmma" then
+constexpr u32 smem_q = $(layout.q), smem_k = $(layout.k), smem_v = $(layout.v), smem_bars = $(layout.bars);
+constexpr u32 q_bytes = $(layout.q_bytes), k_bytes = $(layout.k_bytes), v_bytes = $(layout.v_bytes);
+@ else
 constexpr u32 smem_q = $(layout.q), smem_k = $(layout.k), smem_v = $(layout.v), smem_o = $(layout.o);
 constexpr u32 stage_bytes = $(layout.stage_bytes);
+@ end
 
 constexpr u32 full_warp = 0xffffffffu;
 #define NEG_INF __int_as_float(0xff800000)

@@ -8,8 +8,26 @@
 @   include("primitive/async_copy.cu")
 
 @ end
-@ include("primitive/tensor_core.cu")
+@ if plan.family == "wgmma" then
+@   local widths, seen = {}, {}
+@   for _, n in ipairs({ plan.block_n, layout.dv_pad }) do
+@     if not seen[n] then widths[#widths + 1] = n end
+@     seen[n] = true
+@   end
+@   include("primitive/mbarrier.cu")
 
+@   include("primitive/tma.cu")
+
+@   include("primitive/wgmma.cu", { wgmma_widths = widths })
+
+@   include("primitive/setmaxnreg.cu")
+
+@   include("primitive/atomics.cu")
+
+@ else
+@   include("primitive/tensor_core.cu")
+
+@ end
 @ include("primitive/convert.cu")
 @ if problem.dropout then
 

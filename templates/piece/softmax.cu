@@ -42,6 +42,24 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
         }
 }
 
+// The largest score of row half r of atom m.
+__device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
+    float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
+#pragma unroll
+    for (int n = 1; n < s_atoms; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+    return quad_max(row_max);
+}
+
+@ if plan.family == "wgmma" then
+// m of the first tile, to which l and o, still empty, refer.
+__device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2]) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) m_i[m][r] = row_maximum(s, m, r);
+}
+
+@ end
 // Takes the tile's scores into m, to which o and l then refer.
 __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
                                               float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
@@ -51,10 +69,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
-#pragma unroll
-            for (int n = 1; n < s_atoms; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
-            m_new[m][r] = fmaxf(m_i[m][r], quad_max(row_max));
+            m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, m, r));
             grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
         }
     if (__any_sync(full_warp, grows)) {

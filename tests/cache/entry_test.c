@@ -212,7 +212,7 @@ static void longest_fields(fk_entry *e) {
     memset(e->spelling, 's', sizeof e->spelling - 1);
     memset(e->compiler, 'c', sizeof e->compiler - 1);
     memset(e->entry, 'e', sizeof e->entry - 1);
-    e->registers = e->spill_bytes = e->smem_static = e->smem_dynamic = e->threads = INT32_MIN;
+    e->registers = e->spill_bytes = e->serialized_wgmma = e->smem_static = e->smem_dynamic = e->threads = INT32_MIN;
     e->compile_ms = 999999999999.0;
 }
 

@@ -65,6 +65,7 @@ static inline void fixture_entry(unsigned seed, size_t bytes, fk_entry *out) {
     strcpy(out->entry, "fk_forward");
     strcpy(out->compiler, "NVRTC 13.0");
     out->registers = (int32_t)(seed % 255);
+    out->serialized_wgmma = (int32_t)(seed % 3);
     out->smem_dynamic = 65536;
     out->threads = 128;
     out->compile_ms = 312.125;
@@ -81,8 +82,9 @@ static inline void fixture_entry(unsigned seed, size_t bytes, fk_entry *out) {
 static inline bool fixture_equal(const fk_entry *a, const fk_entry *b) {
     return !strcmp(a->key, b->key) && !strcmp(a->spelling, b->spelling) && !strcmp(a->target, b->target) &&
            !strcmp(a->entry, b->entry) && !strcmp(a->compiler, b->compiler) && a->registers == b->registers &&
-           a->spill_bytes == b->spill_bytes && a->smem_static == b->smem_static && a->smem_dynamic == b->smem_dynamic &&
-           a->threads == b->threads && a->compile_ms == b->compile_ms && a->image_bytes == b->image_bytes &&
+           a->spill_bytes == b->spill_bytes && a->serialized_wgmma == b->serialized_wgmma &&
+           a->smem_static == b->smem_static && a->smem_dynamic == b->smem_dynamic && a->threads == b->threads &&
+           a->compile_ms == b->compile_ms && a->image_bytes == b->image_bytes &&
            !memcmp(a->image, b->image, (size_t)a->image_bytes) && !a->text == !b->text &&
            (!a->text || !strcmp(a->text, b->text));
 }
@@ -136,7 +138,7 @@ static inline bool fixture_exists(const char *path) {
     return !lstat(path, &st);
 }
 
-/* Files with this prefix under DIR/v1. */
+/* Files with this prefix under DIR/v2. */
 static char fixture_prefix[8];
 static int fixture_matches;
 static inline int fixture_match(const char *path, const struct stat *st, int type, struct FTW *walk) {

@@ -238,7 +238,7 @@ def test_explain_for_another_gpu():
     assert str(told).startswith("bwd bf16 d64 causal\non NVIDIA H200\n"
                                 "batch 2, 4 heads (4 of k and v), 1024 queries, 1024 keys\n")
     if told.kernel:  # there is an NVRTC
-        assert told.kernel["target"] == "sm_90" and f"sm_90: {told.kernel['registers']} registers" in str(told)
+        assert told.kernel["target"] == "sm_90a" and f"sm_90a: {told.kernel['registers']} registers" in str(told)
     else:
         assert "not compiled: " in str(told)
     with pytest.raises(flashkiln.NoDevice, match="unknown GPU"):

@@ -144,7 +144,7 @@ static void accepted(void **state) {
     fk_grid grids[FK_MAX_KERNELS];
     a.dlse = dlse;
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
-    assert_grid(&grids[0], 128 / 4, 12, 1); /* 100 rows are two tiles of 64, four rows a CTA, for each head */
+    assert_grid(&grids[0], 128 / 16, 12, 1); /* 100 rows are two tiles of 64, four rows a CTA, for each head */
     assert_grid(&grids[1], 6, 3, 1);        /* kv heads; 300 keys are three tiles of 128 */
     assert_grid(&grids[2], 4, 12, 1);       /* 100 rows of 8 chunks, 256 a CTA */
     assert_ptr_equal(p.dout, dout);
@@ -180,7 +180,7 @@ static void accepted_deterministic(void **state) {
     fk_backward_params p;
     fk_grid grids[FK_MAX_KERNELS];
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
-    assert_grid(&grids[0], 128 / 4, 12, 1);
+    assert_grid(&grids[0], 128 / 16, 12, 1);
     assert_grid(&grids[1], 6, 3, 1);
     assert_grid(&grids[2], 12, 4, 1); /* 100 rows are four tiles of 32 */
     assert_null(p.dq_acc);
@@ -211,7 +211,7 @@ static void many_heads(void **state) {
     fk_grid grid;
     a.batch = 1000, a.num_heads_q = 200, a.num_heads_kv = 200;
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_ROWS, &grid, NULL), FK_OK);
-    assert_grid(&grid, 32, 65535, 4);
+    assert_grid(&grid, 8, 65535, 4);
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_ROW_CHUNKS, &grid, NULL), FK_OK);
     assert_grid(&grid, 4, 65535, 4);
     a.seqlen_q = 300000000;

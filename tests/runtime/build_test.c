@@ -22,10 +22,10 @@ static void builds(void **state) {
         {"fwd bf16 d128 causal", "a100", "sm_80"},
         {"fwd fp16 d64 gqa", "rtx3090", "sm_86"},
         {"fwd bf16 d64 keep=\"k <= q && (q - k) % 4 == 0\"", "l4", "sm_89"},
-        {"fwd bf16 d128", "h200", "sm_90"},
+        {"fwd bf16 d128", "h200", "sm_90a"},
         {"fwd fp16 d64 softcap(20) bias sink document causal", "t4", "sm_75"},
         {"fwd bf16 d128 array=slope:float[h] score=\"s + 0.1 * tanh(s) - abs(q - k) * slope[h]\"", "a100", "sm_80"},
-        {"fwd bf16 d128 relative(128) prefix", "h200", "sm_90"},
+        {"fwd bf16 d128 relative(128) prefix", "h200", "sm_90a"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fk_problem p;

@@ -14,14 +14,14 @@ static const char bad[] = "#line 7 \"templates/kernel/probe.cu\"\n"
                           "extern \"C\" __global__ void fk_forward(float *o) { *o = nothing; }\n";
 
 static const char *real_nvrtc(void) {
-    static const char *const targets[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"};
+    static const char *const targets[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a"};
     fk_error err;
     fk_image image;
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         EXPECT(fk_compile(good, "fk_forward", targets[i], &image, &err) == FK_OK);
         EXPECT(memcmp(image.bytes, "\177ELF", 4) == 0 && image.size > 500);
         EXPECT(image.registers > 0 && image.registers < 40 && image.spill_bytes == 0 && image.stack_bytes == 0);
-        EXPECT(image.smem_static == 1024 || image.smem_static == 2048); /* sm_90: and what the driver reserves */
+        EXPECT(image.smem_static == 1024 || image.smem_static == 2048); /* sm_90a: and what the driver reserves */
         EXPECT(image.compile_ms > 0 && strncmp(image.compiler, "NVRTC 1", 7) == 0 && strstr(image.compiler, "(build "));
         free(image.bytes);
     }

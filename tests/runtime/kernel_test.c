@@ -147,7 +147,7 @@ static const char *plans_for_another_gpu(void) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     options.plan_for = "h200";
     EXPECT(fk_context_create(&options, &context) == FK_UNSUPPORTED);
-    EXPECT(strstr(fk_last_error(), "h200") && strstr(fk_last_error(), "sm_90") && strstr(fk_last_error(), "sm_80"));
+    EXPECT(strstr(fk_last_error(), "h200") && strstr(fk_last_error(), "sm_90a") && strstr(fk_last_error(), "sm_80"));
     EXPECT(cuda("fake_cuda_retained") == 0);
     return NULL;
 }

@@ -172,7 +172,7 @@ static void backward_accepted(void **state) {
     fk_grid grids[FK_MAX_KERNELS];
     a.dlse = dlse;
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
-    assert_grid(&grids[0], 5 * 64 / 4, 6, 1);          /* four rows a CTA, for each head */
+    assert_grid(&grids[0], 5 * 64 / 16, 6, 1);         /* 16 rows a CTA, for each head */
     assert_grid(&grids[1], (320 / 128 + 3) * 3, 1, 1); /* tiles of 128 keys, for each kv head */
     assert_grid(&grids[2], 5, 6, 1);                   /* a tile of 64 queries a CTA */
     assert_int_equal(p.q_padded, 5 * 64);

@@ -9,7 +9,15 @@
 int fake_cuda_launches, fake_cuda_loaded, fake_cuda_depth, fake_cuda_retained;
 unsigned fake_cuda_grid, fake_cuda_threads, fake_cuda_smem, fake_cuda_smem_limit;
 void *fake_cuda_stream, *fake_cuda_current;
-unsigned char fake_cuda_params[512];
+unsigned char fake_cuda_params[1024];
+
+/* What a tensor map of this driver holds; tests read it. */
+typedef struct fake_cuda_map {
+    void *base;
+    uint64_t dims[4], strides[3];
+    unsigned box[4];
+    int type;
+} fake_cuda_map;
 
 static int context_object, library_object;
 char fake_cuda_launched[200]; /* entries, each with a space behind it */
@@ -158,6 +166,21 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     fake_cuda_smem = smem_bytes;
     fake_cuda_stream = stream;
     memcpy(fake_cuda_params, params[0], sizeof fake_cuda_params);
+    return 0;
+}
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base, const uint64_t *dims,
+                           const uint64_t *strides, const unsigned *box, const unsigned *element_strides,
+                           int interleave, int swizzle, int l2_promotion, int fill) {
+    NEEDS_CONTEXT;
+    if ((uintptr_t)map % 64 || rank != 4 || interleave || swizzle != 3 || l2_promotion != 3 || fill) return 1;
+    for (unsigned i = 0; i < rank; i++)
+        if (!dims[i] || !box[i] || box[i] > 256 || element_strides[i] != 1 || (i && strides[i - 1] % 16)) return 1;
+    memset(map, 0, 128);
+    fake_cuda_map facts = {base, {0}, {0}, {0}, type};
+    memcpy(facts.dims, dims, sizeof facts.dims);
+    memcpy(facts.strides, strides, sizeof facts.strides);
+    memcpy(facts.box, box, sizeof facts.box);
+    memcpy(map, &facts, sizeof facts);
     return 0;
 }
 int cuStreamSynchronize(void *stream) {

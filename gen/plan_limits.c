@@ -1,0 +1,123 @@
+/* What a tile must satisfy before its layout is asked for, and the limits of the device that it must keep. */
+#include "plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void fk_plan_reject(fk_plan_info *plan, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(plan->reason, sizeof plan->reason, format, args);
+    va_end(args);
+    plan->legal = 0;
+}
+
+static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_arch *arch = &planner->arch;
+    const bool backward = planner->p->op == FK_BACKWARD;
+    const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
+    if (planner->p->dtype == FK_BF16 && !arch->bf16) {
+        fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
+    } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
+        fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
+    } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
+        fk_plan_reject(plan, "q_in_regs 1: must be 0 for fp32, whose Q would take twice the registers");
+    } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
+        fk_plan_reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
+                       tile->stages, tile->ctas);
+    } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * own_warps)) {
+        fk_plan_reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m,
+                       own_warps);
+    } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
+        fk_plan_reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
+    } else if (backward && tile->q_in_regs) {
+        fk_plan_reject(plan, "q_in_regs 1: must be 0 in the backward pass, where every warp reads all of Q");
+    }
+    return plan->legal;
+}
+
+/* What the family does not serve falls to the mma rows beside it. */
+static const char *refuse_problem(const fk_problem *p) {
+    if (p->op != FK_FORWARD) return "op bwd";
+    if (p->dtype == FK_FP32) return "dtype fp32";
+    if (p->split) return "split";
+    return p->paged ? "paged" : NULL;
+}
+
+static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const char *refused = refuse_problem(planner->p);
+    const int consumers = fk_tile_consumers(tile);
+    if (refused) {
+        fk_plan_reject(plan, "%s: the wgmma family has none", refused);
+    } else if (!planner->arch.wgmma_flops || planner->device->sm != planner->arch.sm) {
+        fk_plan_reject(plan, "sm_%d: has no wgmma, which is sm_90's alone", planner->device->sm);
+    } else if (tile->warps % 4 || consumers < 1 || consumers > 3) {
+        fk_plan_reject(plan, "warps %d: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads",
+                       tile->warps);
+    } else if (tile->block_m != 64 * consumers) {
+        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
+                       consumers);
+    } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
+        fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
+    } else if (tile->stages < 1 || tile->stages > 16 || tile->ctas != 1) {
+        fk_plan_reject(plan, "stages %d, ctas_per_sm %d: must be from 1 to 16, and 1", tile->stages, tile->ctas);
+    } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
+        fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
+    }
+    return plan->legal;
+}
+
+bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);
+}
+
+/* Warps stand in rows of keys and columns of queries; each computes the scores of whole atoms. */
+static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_plan_info *plan) {
+    const int cols = layout->col_warps, rows = tile->warps / cols;
+    if (tile->warps % cols) {
+        fk_plan_reject(plan, "warps %d: must be a multiple of the layout's %d columns of warps", tile->warps, cols);
+    } else if (tile->block_n % (16 * rows)) {
+        fk_plan_reject(plan, "block_n %d: must be a multiple of 16 keys for each of %d rows of warps", tile->block_n,
+                       rows);
+    } else if (tile->block_m % (16 * cols)) {
+        fk_plan_reject(plan, "block_m %d: must be a multiple of 16 queries for each of %d columns of warps",
+                       tile->block_m, cols);
+    }
+}
+
+/* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
+static int register_cap(const fk_device_info *device, const fk_tile *tile) {
+    static const int of_consumers[] = {0, 248, 240, 160};
+    if (tile->wgmma) return of_consumers[fk_tile_consumers(tile)];
+    const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
+    return cap < 255 ? cap : 255;
+}
+
+static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_plan_info *plan) {
+    const int threads = tile->warps * 32, ctas = tile->ctas;
+    const int64_t smem_all = (int64_t)ctas * (plan->smem_bytes + device->smem_reserved);
+    const int cap = register_cap(device, tile);
+    if (plan->smem_bytes > device->smem_per_block) {
+        fk_plan_reject(plan, "shared memory: %d bytes > %d of a block", plan->smem_bytes, device->smem_per_block);
+    } else if (smem_all > device->smem_per_sm) {
+        fk_plan_reject(plan, "shared memory: %d CTAs of %d + %d bytes > %d of an SM", ctas, plan->smem_bytes,
+                       device->smem_reserved, device->smem_per_sm);
+    } else if (ctas * threads > device->threads_per_sm || ctas > device->blocks_per_sm) {
+        fk_plan_reject(plan, "%d CTAs of %d threads > %d threads or %d CTAs of an SM", ctas, threads,
+                       device->threads_per_sm, device->blocks_per_sm);
+    } else if (plan->registers > 255) {
+        fk_plan_reject(plan, "registers: about %d > 255 of a thread", plan->registers);
+    } else if (tile->wgmma && plan->registers > cap) {
+        fk_plan_reject(plan, "registers: about %d > %d that each of %d warpgroups of %d rows can take", plan->registers,
+                       cap, fk_tile_consumers(tile), 64);
+    } else if (plan->registers > cap) {
+        fk_plan_reject(plan, "registers: about %d > %d that %d CTAs of %d threads leave each", plan->registers, cap,
+                       ctas, threads);
+    }
+}
+
+void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
+                          fk_plan_info *plan) {
+    if (tile->walks_q) check_warps(tile, layout, plan);
+    if (plan->legal) check_limits(device, tile, plan);
+}

@@ -1,0 +1,94 @@
+/* Launches whose CTAs stay and fetch one tile after another (templates/piece/schedule_persistent.cu): which tiles there
+ * are, how many CTAs fetch them, and the workspace in which they agree.
+ *
+ * Workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT bytes. It may hold
+ * anything: the first CTA that finds another epoch than its launch's starts it afresh. */
+#include "object.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#define CLAIM_BYTES 16 /* what stands before the words of tiles */
+
+bool fk_is_persistent(const fk_kernel *kernel) {
+    for (int i = 0; i < kernel->num_launches; i++)
+        if (kernel->launch[i].grid == FK_GRID_PERSISTENT) return true;
+    return false;
+}
+
+/* heads < 2^31 once they are whole groups, tiles of one < 2^32 / block_m + batch: no overflow, as batch x heads <=
+ * 2^30.
+ */
+bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
+    const bool packed = kernel->problem.packed;
+    const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
+    const int64_t head_tiles =
+        packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
+    out->group_heads = fk_group_heads(kernel, a);
+    out->group_tiles = out->group_heads * head_tiles;
+    out->num_tiles = (heads + out->group_heads - 1) / out->group_heads * out->group_tiles;
+    const size_t bytes = CLAIM_BYTES + (size_t)out->num_tiles * sizeof(uint32_t);
+    out->bytes = (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+    return out->num_tiles < INT32_MAX; /* CTAs count one past the last tile */
+}
+
+fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
+    fk_persistent tiles;
+    const bool fits = fk_persistent_lay_out(kernel, a, &tiles);
+    const bool packed = kernel->problem.packed;
+    if (!fits)
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "batch is %lld, num_heads_q %lld, %s %lld, which makes %lld tiles of %d rows; the limit is %d",
+                       (long long)a->batch, (long long)a->num_heads_q, packed ? "total_q" : "seqlen_q",
+                       (long long)(packed ? a->total_q : a->seqlen_q), (long long)tiles.num_tiles,
+                       kernel->info.plan.block_m, INT32_MAX - 1);
+    const int64_t room = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.ctas_per_sm;
+    const int64_t ctas = room < 1 ? 1 : room;
+    *out = (fk_grid){(uint32_t)(tiles.num_tiles < ctas ? tiles.num_tiles : ctas), 1, 1};
+    return FK_OK;
+}
+
+/* ---- epochs ------------------------------------------------------------------------------------------- */
+
+/* MurmurHash3's finaliser (Appleby, public domain): every bit of x reaches every bit of the result. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 33) * 0xff51afd7ed558ccdull;
+    x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ull;
+    return x ^ x >> 33;
+}
+
+/* Memory that another process, or this one's predecessor, used as a workspace must not hold an epoch of ours. */
+static uint64_t first_epoch(const void *address) {
+    struct timespec now = {0, 0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t time = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return mix(mix(mix(time) + (uint64_t)getpid()) + (uintptr_t)address);
+}
+
+uint64_t fk_epoch_next(void) {
+    static uint64_t last; /* 0: none yet */
+    uint64_t seen = __atomic_load_n(&last, __ATOMIC_RELAXED), next;
+    do {
+        next = (seen ? seen : first_epoch(&next)) + 1;
+        if (next == 0 || next == UINT64_MAX) next = 1; /* neither is anyone's */
+    } while (!__atomic_compare_exchange_n(&last, &seen, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return next;
+}
+
+/* ---- the parameter block ------------------------------------------------------------------------------ */
+
+fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
+                             fk_forward_params *out, fk_error *err) {
+    fk_persistent tiles;
+    fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
+    const fk_status status = fk_workspace_check(workspace, tiles.bytes, err);
+    if (status) return status;
+    out->claims = workspace->data;
+    out->epoch = fk_epoch_next();
+    out->num_tiles = (int32_t)tiles.num_tiles;
+    out->group_tiles = (int32_t)tiles.group_tiles;
+    out->group_tiles_inverse = fk_inverse(tiles.group_tiles);
+    out->group_heads = (int32_t)tiles.group_heads;
+    out->group_inverse = fk_inverse(tiles.group_heads);
+    return FK_OK;
+}

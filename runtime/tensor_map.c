@@ -1,0 +1,97 @@
+/* The maps by which a launch's TMA copies find their tiles: of q, k and v, boxes of 64 columns (128 bytes, with the
+ * swizzle that wgmma reads) by a tile's rows. The GPU's are the driver's to encode, the emulator's are its own. */
+#include "object.h"
+
+#include <stdio.h>
+
+#define MAX_STRIDE ((int64_t)1 << 40) /* bytes, of any dimension: cuTensorMapEncodeTiled's */
+
+enum { RANK = 4, BOX_COLUMNS = 64, ELEMENT_BYTES = 2 };
+
+_Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
+
+typedef struct tensor {
+    char name;
+    const void *data;
+    const int64_t *stride; /* elements: batch, row, head */
+    int64_t columns, rows, heads, batch;
+    int32_t box_rows;
+} tensor;
+
+/* As a map has it, dimensions from the innermost out. */
+typedef struct shape {
+    uint64_t size[RANK], stride[RANK - 1]; /* stride: bytes, of size[1] on */
+    uint32_t box[RANK];
+} shape;
+
+/* A dimension of size 1 may have any stride, and gets one that is legal. */
+static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
+    static const int axis[RANK - 1] = {1, 2, 0};
+    static const char *const axis_name[3] = {"batch", "seqlen", "head"};
+    *out = (shape){.size = {(uint64_t)t->columns, (uint64_t)t->rows, (uint64_t)t->heads, (uint64_t)t->batch},
+                   .box = {BOX_COLUMNS, (uint32_t)t->box_rows, 1, 1}};
+    for (int i = 0; i < RANK - 1; i++) {
+        const int64_t stride = out->size[i + 1] == 1 ? t->columns : t->stride[axis[i]];
+        if (stride >= MAX_STRIDE / ELEMENT_BYTES)
+            return fk_fail(err, FK_BAD_ARGUMENT,
+                           "%c_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
+                           "than 2^39 elements",
+                           t->name, axis[i], axis_name[axis[i]], (long long)stride, (long long)out->size[i + 1]);
+        out->stride[i] = (uint64_t)stride * ELEMENT_BYTES;
+    }
+    return FK_OK;
+}
+
+static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s, int32_t dtype, fk_tensor_map *out,
+                             fk_error *err) {
+    static const uint32_t ones[RANK] = {1, 1, 1, 1};
+    char what[400];
+    const int result = d->tensor_map_encode(
+        out, dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16 : FK_CU_TENSOR_BFLOAT16, RANK, (void *)(uintptr_t)t->data, s->size,
+        s->stride, s->box, ones, FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
+    if (!result) return FK_OK;
+    snprintf(what, sizeof what,
+             "the driver makes no tensor map of %c at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "
+             "%c_stride[1] %llu, %c_stride[2] %llu, %c_stride[0] %llu bytes, in tiles of %u rows",
+             t->name, t->data, (unsigned long long)s->size[0], (unsigned long long)s->size[1],
+             (unsigned long long)s->size[2], (unsigned long long)s->size[3], t->name, (unsigned long long)s->stride[0],
+             t->name, (unsigned long long)s->stride[1], t->name, (unsigned long long)s->stride[2], s->box[1]);
+    return fk_driver_check(d, result, FK_LAUNCH_FAILED, what, err);
+}
+
+static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map *out, fk_error *err) {
+    fk_error why;
+    fk_emu_tensor described = {.base = (void *)(uintptr_t)t->data,
+                               .rank = RANK,
+                               .element_bytes = ELEMENT_BYTES,
+                               .swizzle = BOX_COLUMNS * ELEMENT_BYTES};
+    for (int i = 0; i < RANK; i++) {
+        described.dims[i] = (uint32_t)s->size[i];
+        described.box[i] = (uint16_t)s->box[i];
+        if (i) described.strides[i - 1] = s->stride[i - 1];
+    }
+    const fk_status status = fk_emu_tensor_map_encode((fk_emu_tensor_map *)out, &described, &why);
+    return status ? fk_fail(err, status, "%c: %.*s", t->name, (int)sizeof why.text - 4, why.text) : FK_OK;
+}
+
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[FK_TENSOR_MAPS],
+                              fk_error *err) {
+    const fk_problem *p = &kernel->problem;
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t batch = p->packed ? 1 : a->batch;
+    const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
+    const tensor tensors[FK_TENSOR_MAPS] = {
+        {'q', a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m},
+        {'k', a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n},
+        {'v', a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n}};
+    const fk_driver *driver = kernel->context->driver;
+    fk_status status = FK_OK;
+    for (int i = 0; i < FK_TENSOR_MAPS && !status; i++) {
+        shape s;
+        status = shape_of(&tensors[i], &s, err);
+        if (status) break;
+        status = driver ? encode_cuda(driver, &tensors[i], &s, p->dtype, &map[i], err)
+                        : encode_emulator(&tensors[i], &s, &map[i], err);
+    }
+    return status;
+}

@@ -1,0 +1,272 @@
+@ include("piece/prelude.cu")
+
+@ include("piece/primitives.cu")
+
+// ---- pieces ----
+@ include("piece/params.cu")
+
+@ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
+@   include("piece/interval.cu")
+
+@ end
+@ if #arrays > 0 then
+@   include("piece/array.cu")
+
+@ end
+@ include("piece/sequence.cu")
+
+@ include("piece/schedule_persistent.cu")
+
+@ include("piece/tile.cu")
+
+// A warp owns 16 query rows and sees every key of a tile; four warps make a warpgroup. The last warpgroup loads.
+constexpr int rows_per_warp = $(plan.rows_per_warp);
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * rows_per_warp; }
+__device__ __forceinline__ int warp_col() { return 0; }
+constexpr int m_atoms = 1;           // atoms of 16 query rows
+constexpr int s_atoms = block_n / 8; // atoms of 8 keys
+constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
+
+@ include("piece/gemm_wgmma.cu")
+
+@ include("piece/mask.cu")
+
+@ if #score.terms > 0 then
+@   include("piece/score.cu")
+
+@ end
+@ include("piece/softmax.cu")
+
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
+@ include("piece/element.cu")
+
+@ include("piece/store.cu")
+
+@ include("piece/epilogue.cu")
+
+@ include("piece/walk.cu")
+
+@ include("piece/pipeline.cu")
+
+// ---- the consumers ----
+@ local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
+@ local arrays_of_p = plan.overlap == 2 and 2 or 1
+
+struct Consumer {
+    const Params &p;
+    const u32 smem;
+    const int group; // which of the warpgroups
+    const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
+    Ring<stages> k, v;
+
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int group_) : p(p_), smem(smem_), group(group_) {}
+
+    __device__ __forceinline__ u32 wait_k() const {
+        mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
+        return smem + smem_k + k.index() * k_bytes;
+    }
+    __device__ __forceinline__ u32 wait_v() const {
+        mbarrier_wait(smem + v_full + 8 * v.index(), v.parity());
+        return smem + smem_v + v.index() * v_bytes;
+    }
+    __device__ __forceinline__ void release_k() {
+        if (leader) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        k.next();
+    }
+    __device__ __forceinline__ void release_v() {
+        if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
+        v.next();
+    }
+    // Tiles that other warpgroups of the CTA need.
+    __device__ __forceinline__ void skip(int num_tiles) {
+        for (; num_tiles > 0; --num_tiles) {
+            wait_k();
+            release_k();
+            wait_v();
+            release_v();
+        }
+    }
+
+    // O += P V of the last tile.
+    __device__ __forceinline__ void finish(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4]) {
+        gemm_pv(o, weights, wait_v());
+        wgmma_wait<0>();
+        wgmma_release(registers(o));
+        release_v();
+    }
+
+@ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
+@ local function score_step(first)
+@   if #score.terms > 0 then
+        score_tile(s, walk.n, p, at);
+@   end
+@   if first then
+        if (!walk.whole()) mask_tile(s, walk.n, p, at);
+        begin_maximum(s, m_i);
+@   else
+@     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
+        if ($(careful)) {
+            if (!walk.whole()) mask_tile(s, walk.n, p, at);
+            wgmma_wait<0>();
+            wgmma_release(registers(o));
+            raise_maximum(s, m_i, l_i, o, $(scale));
+        }
+@   end
+@   if mask.residual then
+        settled = settled || walk.whole();
+@   end
+        exponentiate(s, m_i, l_i, $(scale));
+@ end
+@ -- The scores become array `into` of packed weights.
+@ local function pack_step(into)
+#pragma unroll
+        for (int j = 0; j < s_atoms / 2; ++j) {
+            pack_block(weights[$(into)][j], s[0], j);
+@   if problem.dropout then
+            dropout(weights[$(into)][j], 0, j);
+@   end
+        }
+@ end
+@ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
+@ local function kv_step(from, into)
+        gemm_qk(s, $(q_operand), wait_k());
+        gemm_pv(o, weights[$(from)], wait_v());
+        wgmma_wait<1>();
+        wgmma_release(registers(s));
+        release_k();
+@   score_step(false)
+@   if from ~= into then
+@     pack_step(into)
+@   end
+        wgmma_wait<0>();
+        wgmma_release(registers(o));
+        release_v();
+@   if from == into then
+@     pack_step(into)
+@   end
+        $(problem.dropout and "const int n = walk.n;" or "")
+        walk.next(p, at);
+@   if problem.dropout then
+        dropout.move(0, (walk.n - n) * block_n);
+@   end
+@ end
+    // Computes the rows of this warpgroup of the tile in buffer q.
+    __device__ __forceinline__ void compute(const Ring<q_stages> &q) {
+        const u32 tile_q = smem + smem_q + q.index() * q_bytes;
+@ if plan.q_in_regs then
+        u32 q_regs[d_pad / 16][4];
+#pragma unroll
+        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
+@ end
+        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+        u32 weights[$(arrays_of_p)][s_atoms / 2][4];
+        const Where at = claimed(q);
+@ if mask.residual then
+        TileWalk walk(p, at, is_redo(q));
+        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ else
+        // Of the CTA's tiles the warpgroup's own rows may not need the first and the last ones.
+        Where own = at;
+        own.q_first += group * 64;
+        own.q_last = min(own.q_first + 63, at.q_last);
+        const TileRange all = tile_range(p, at);
+        TileWalk walk(p, own, is_redo(q));
+        if (own.q_first > own.q_last) walk.n = -1;
+        if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+        skip(all.end - walk.tiles.end);
+@ end
+        reset(o, m_i, l_i);
+        if (walk.n >= 0) {
+@ if problem.dropout then
+            Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
+@ end
+            {
+                gemm_qk(s, $(q_operand), wait_k());
+                wgmma_wait<0>();
+                wgmma_release(registers(s));
+                release_k();
+@ score_step(true)
+@ pack_step(0)
+                $(problem.dropout and "const int n = walk.n;" or "")
+                walk.next(p, at);
+@ if problem.dropout then
+                dropout.move(0, (walk.n - n) * block_n);
+@ end
+            }
+            for (;;) {
+                if (walk.n < 0) {
+                    finish(o, weights[0]);
+                    break;
+                }
+                {
+@ kv_step(0, arrays_of_p - 1)
+                }
+@ if arrays_of_p == 2 then
+                if (walk.n < 0) {
+                    finish(o, weights[1]);
+                    break;
+                }
+                {
+@   kv_step(1, 0)
+                }
+@ end
+            }
+        }
+@ if not mask.residual then
+        skip(walk.tiles.begin - all.begin);
+@ end
+        // Found once more rather than kept in registers, of which the loop has none to spare.
+        const Where there = claimed(q);
+        const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        if (optimistic && left_range(o, m_i, l_i, there.q_last + 1 - there.q_first)) st_shared_u32(smem + q_redo + 4 * q.index(), 1);
+        store_output(o, m_i, l_i, tile_q, p, there);
+    }
+
+    // What the producer wrote beside the queries; the shuffle tells the compiler that it is the same for all lanes, so that what
+    // follows from it, down to the descriptors of tiles, goes to uniform registers.
+    __device__ __forceinline__ int claim(const Ring<q_stages> &q) const {
+        return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.index()), 0);
+    }
+    __device__ __forceinline__ bool is_redo(const Ring<q_stages> &q) const { return claim(q) < 0; }
+    __device__ __forceinline__ Where claimed(const Ring<q_stages> &q) const {
+        const int tile = claim(q);
+        return tile_at(p, tile < 0 ? -2 - tile : tile);
+    }
+
+    __device__ __forceinline__ void run() {
+        for (Ring<q_stages> q;; q.next()) {
+            mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
+            if (claim(q) == no_more) return;
+            compute(q);
+            fence_proxy_async(); // the output went through the buffer that TMA fills next
+            __syncwarp();
+            if (leader) mbarrier_arrive(smem + q_empty + 8 * q.index());
+        }
+    }
+};
+
+@ local producer_regs, consumer_regs = 24, 240
+@ if plan.consumers == 1 then producer_regs, consumer_regs = 56, 248 end
+@ if plan.consumers == 3 then producer_regs, consumer_regs = 32, 160 end
+@ if plan.consumers == 2 and (mask.residual or problem.packed) then producer_regs, consumer_regs = 40, 232 end
+extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+    const u32 smem = smem_base();
+    if (threadIdx.x == 0) init_barriers(smem);
+    __syncthreads();
+    const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
+    if (warp >= 4 * consumers) {
+        setmaxnreg_dec<$(producer_regs)>();
+        if (warp == 4 * consumers) Producer(p, smem).run();
+    } else {
+        setmaxnreg_inc<$(consumer_regs)>();
+        Consumer(p, smem, warp / 4).run();
+    }
+}
+@ if problem.dropout then
+
+@   include("piece/keep_mask.cu")
+@ end

@@ -1,0 +1,155 @@
+// Buffers in shared memory that one warp fills and the warpgroups of consumers empty, in turn. Each has an mbarrier for `full`
+// (one arrival, and the bytes of the copies) and one for `empty` (an arrival of each consuming warp).
+constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), stages = $(plan.stages);
+constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * stages;
+constexpr u32 v_full = k_empty + 8 * stages, v_empty = v_full + 8 * stages, tail_full = v_empty + 8 * stages;
+// For each Q buffer: which tile it has (below -1: -2 - tile, to be computed with the running maximum throughout), and whether it
+// must be computed once more.
+constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * q_stages;
+constexpr int no_more = -1;
+
+// Which of N buffers is next, and the parity of the phase of its barriers; in one register.
+template <int N> struct Ring {
+    u32 place = 0; // counts the buffers of two phases
+    __device__ __forceinline__ u32 index() const { return place % N; }
+    __device__ __forceinline__ u32 parity() const { return place / N; }
+    __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
+};
+
+__device__ __forceinline__ void init_barriers(u32 smem) {
+    for (int i = 0; i < q_stages; ++i) {
+        mbarrier_init(smem + q_full + 8 * i, 1);
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
+        st_shared_u32(smem + q_redo + 4 * i, 0);
+    }
+    for (int i = 0; i < stages; ++i) {
+        mbarrier_init(smem + k_full + 8 * i, 1);
+        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + v_full + 8 * i, 1);
+        mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
+    }
+    mbarrier_init(smem + tail_full, 1);
+    mbarrier_init_fence();
+}
+
+// ---- the producer: one warp ----
+
+// Rows `row` and on of a head, in panels of 64 columns; outside the tensor there are zeros.
+template <int ROWS, int COLS>
+__device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel, row, head, batch);
+}
+
+struct Producer {
+    const Params &p;
+    const u32 smem;
+    const bool leader = threadIdx.x % 32 == 0;
+    Ring<q_stages> q;
+    Ring<stages> k, v;
+@ local tails = problem.packed or problem.seqused_k
+@ if tails then
+    u32 tail_parity = 0;
+@ end
+    int redo = no_more; // the chain of tiles to be computed once more
+
+    __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+
+    // Waits until buffer `ring` of Q is free, and chains the tile that it had if that must be computed once more.
+    __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
+        mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
+        const u32 flag = smem + q_redo + 4 * ring.index();
+        if (!ld_shared_u32(flag)) return;
+        const int tile = ld_shared_u32(smem + q_tile + 4 * ring.index());
+        __syncwarp();
+        if (leader) {
+            st_shared_u32(flag, 0);
+            next_redo(p, tile) = redo;
+        }
+        __syncwarp();
+        redo = tile;
+    }
+
+@ if tails then
+    // V of a tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
+    __device__ __forceinline__ void load_v_tail(u32 tile, u32 bar, int row, int head, int batch, int rows) {
+        if (leader) {
+            mbarrier_arrive_expect_tx(smem + tail_full, v_bytes);
+            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, smem + tail_full, row, head, batch);
+        }
+        mbarrier_wait(smem + tail_full, tail_parity);
+        tail_parity ^= 1;
+        for (int i = rows * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
+#pragma unroll
+            for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
+                st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
+        fence_proxy_async();
+        __syncwarp();
+        if (leader) mbarrier_arrive(bar);
+    }
+
+@ end
+    // Sends a tile's queries, and then the keys and values that they visit.
+    __device__ __forceinline__ void send(const Where &at, int tile) {
+        const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
+        const int q_row = $(problem.packed and "at.q_offset + " or "")at.q_first, k_row = $(problem.packed and "at.k_offset" or "0");
+        acquire_q(q);
+        if (leader) {
+            const u32 bar = smem + q_full + 8 * q.index();
+            st_shared_u32(smem + q_tile + 4 * q.index(), tile);
+            mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
+            load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar, q_row, at.h, batch);
+        }
+        q.next();
+        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+            const int row = k_row + walk.n * block_n;
+            u32 bar = smem + k_full + 8 * k.index();
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            if (leader) {
+                mbarrier_arrive_expect_tx(bar, k_bytes);
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, row, kv_head, batch);
+            }
+            k.next();
+            bar = smem + v_full + 8 * v.index();
+            mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
+@ if tails then
+            const int rows = at.seqlen_k - walk.n * block_n;
+            if (rows < block_n) {
+                load_v_tail(smem + smem_v + v.index() * v_bytes, bar, row, kv_head, batch, rows);
+            } else
+@ end
+            if (leader) {
+                mbarrier_arrive_expect_tx(bar, v_bytes);
+                load_tile<block_n, $(layout.dv_cols)>(smem + smem_v + v.index() * v_bytes, p.map_v, bar, row, kv_head, batch);
+            }
+            v.next();
+        }
+    }
+
+    __device__ __forceinline__ void run() {
+        int next = 0;
+        bool opened = false;
+        for (int tile = blockIdx.x; tile < p.num_tiles; tile = __shfl_sync(full_warp, next, 0)) {
+            const Where at = tile_at(p, tile);
+            if (opened && leader) next = claim_tile(p); // arrives while the copies are issued
+            if (at.b >= 0) send(at, tile);
+            if (!opened && leader) { // the first copies do not wait for it
+                open_claims(p);
+                next = claim_tile(p);
+            }
+            opened = true;
+        }
+        Ring<q_stages> rest = q;
+        for (int i = 0; i < q_stages; ++i, rest.next()) acquire_q(rest);
+        while (redo >= 0) {
+            const int tile = redo;
+            redo = next_redo(p, tile);
+            send(tile_at(p, tile), -2 - tile);
+        }
+        acquire_q(q);
+        if (leader) {
+            st_shared_u32(smem + q_tile + 4 * q.index(), no_more);
+            mbarrier_arrive(smem + q_full + 8 * q.index());
+        }
+    }
+};

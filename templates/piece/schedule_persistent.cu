@@ -1,0 +1,50 @@
+// The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous tiles.
+struct Where : Sequence {
+    int h;               // query head
+    int q_first, q_last; // query rows of the tile that exist
+};
+
+// Tiles count through groups of heads whose keys and values share the L2 cache; within a group its heads go through their query
+// tiles together, the longest first. The last group may be short.
+__device__ __forceinline__ Where tile_at(const Params &p, int index) {
+    const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
+    const int rank = quotient(in_group, p.group_heads, p.group_inverse);
+    const int head = group * p.group_heads + in_group - rank * p.group_heads;
+    Where at;
+@ if mask.q_order > 0 then
+    int tile = quotient(p.group_tiles, p.group_heads, p.group_inverse) - 1 - rank;
+@ else
+    int tile = rank;
+@ end
+@ if problem.packed then
+    at.h = head;
+    const int b = find_sequence<block_m>(p.cu_seqlens_q, p.batch, tile);
+    static_cast<Sequence &>(at) = sequence(p, b);
+@ else
+    const int b = quotient(head, p.num_heads_q, p.heads_inverse);
+    at.h = head - b * p.num_heads_q;
+    static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
+@ end
+    at.q_first = tile * block_m;
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    if ($(problem.packed and "head >= p.num_heads_q || tile < 0 || at.q_first > at.q_last" or "b >= p.batch")) at.b = -1;
+    return at;
+}
+
+// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1], which finds itself at 0
+// again when all are gone. p.claims[0] says for which launch it counts; before the first claim it may hold anything.
+__device__ __forceinline__ void open_claims(const Params &p) {
+    const u64 seen = ld_acquire_u64(p.claims);
+    if (seen != p.epoch && seen != ~p.epoch && atom_cas_u64(p.claims, seen, ~p.epoch) == seen) {
+        p.claims[1] = 0;
+        st_release_u64(p.claims, p.epoch);
+    }
+    while (ld_acquire_u64(p.claims) != p.epoch) {}
+}
+
+__device__ __forceinline__ int claim_tile(const Params &p) {
+    return gridDim.x + atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
+}
+
+// A place for each tile, from which those that must be computed once more are chained.
+__device__ __forceinline__ int &next_redo(const Params &p, int tile) { return reinterpret_cast<int *>(p.claims + 2)[tile]; }

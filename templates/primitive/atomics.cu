@@ -1,0 +1,24 @@
+// Atomic operations on global memory, between all blocks of a GPU.
+__device__ __forceinline__ u64 ld_acquire_u64(const u64 *p) {
+    u64 v;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void st_release_u64(u64 *p, u64 v) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+// Writes `desired` where `expected` is, and returns what was there.
+__device__ __forceinline__ u64 atom_cas_u64(u64 *p, u64 expected, u64 desired) {
+    u64 old;
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(desired) : "memory");
+    return old;
+}
+
+// Adds 1, or wraps from `limit` to 0; returns what was there.
+__device__ __forceinline__ u32 atom_inc_u32(u32 *p, u32 limit) {
+    u32 old;
+    asm volatile("atom.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(limit) : "memory");
+    return old;
+}
