@@ -322,10 +322,10 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
 }
 
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms) {
-    static const char *const maps[] = {"map_q", "map_k", "map_v"};
+    static const char *const maps[] = {"map_q", "map_k", "map_v", "map_o"};
     int count = 0;
     lua_newtable(L);
-    for (int i = 0; i < 3 && wgmma; ++i)
+    for (int i = 0; i < 4 && wgmma; ++i)
         add_param(L, &count, "TensorMap", maps[i]);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);
     if (op == FK_BACKWARD) {

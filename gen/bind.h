@@ -78,7 +78,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
-/** `wgmma`: three maps for TMA stand before the block. */
+/** `wgmma`: the maps for TMA stand before the block. */
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);
 
 #endif

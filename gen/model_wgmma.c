@@ -13,7 +13,8 @@
 /* Instructions (lanes) of one score: multiply-add, ex2, sum, half a conversion, the loop's share; and what dropout adds
  * (docs/dropout.md). */
 static const double SOFTMAX_LANES = 3.4, DROPOUT_LANES = 3.6;
-/* Of one score in a partial tile: indices, comparison, select, and the running maximum. */
+/* Of one score in a partial tile: indices, comparison, select, and the running maximum. A diagonal crosses
+ * block_m + block_n keys of a CTA, but 64 + block_n of a warpgroup, which alone masks. */
 static const double MASK_LANES = 10.0;
 /* Clocks between a warpgroup's products and its softmax and back; more where one array of weights serves both. */
 static const double LATENCY = 325.0, LATENCY_ONE_ARRAY = 100.0;
@@ -41,8 +42,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
     const double read_bytes = consumers * 2.0 * plan->block_n * columns, own_bytes = 2.0 * plan->block_m * columns;
     const double q_clocks = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad / device->smem_rate;
-    const double extra = (p->dropout ? DROPOUT_LANES : 0) +
-                         MASK_LANES * partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+    const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+    const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,

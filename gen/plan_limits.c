@@ -108,8 +108,8 @@ static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_p
     } else if (plan->registers > 255) {
         fk_plan_reject(plan, "registers: about %d > 255 of a thread", plan->registers);
     } else if (tile->wgmma && plan->registers > cap) {
-        fk_plan_reject(plan, "registers: about %d > %d that each of %d warpgroups of %d rows can take", plan->registers,
-                       cap, fk_tile_consumers(tile), 64);
+        fk_plan_reject(plan, "registers: about %d > %d of a thread of %d warpgroups that compute", plan->registers, cap,
+                       fk_tile_consumers(tile));
     } else if (plan->registers > cap) {
         fk_plan_reject(plan, "registers: about %d > %d that %d CTAs of %d threads leave each", plan->registers, cap,
                        ctas, threads);

@@ -461,8 +461,9 @@ typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
  *  @return FK_BAD_PROBLEM */
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
-/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for forward kernels without
- *  `split`, and for sizes that fk_execute refuses. `split`: 4 bytes for each element of o and lse, times the splits, or 0
+/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
+ *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
+ *  tile of queries of each head. `split`: 4 bytes for each element of o and lse, times the splits, or 0
  *  where one split needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
  *  more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
@@ -474,7 +475,8 @@ FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
  *  A fault of the kernel shows at fk_synchronize (on the emulator, here). o = softmax(mask(softmax_scale * q k^T)) v.
  *  Source: FlashAttention-2 (Dao 2023, arXiv 2307.08691), algorithms 1 and 2. A row that sees no key: o = 0,
  *  lse = -inf, gradients 0.
- *  @param workspace  of fk_kernel_workspace bytes; may be null if that is 0
+ *  @param workspace  of fk_kernel_workspace bytes; may be null if that is 0. It may hold anything, and is the launch's
+ *                    alone until the stream has passed
  *  @return FK_BAD_ARGUMENT names field, value and limit; FK_LAUNCH_FAILED */
 FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                             void *stream);

@@ -1,4 +1,4 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k and v, boxes of 64 columns (128 bytes, with the
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o, boxes of 64 columns (128 bytes, with the
  * swizzle that wgmma reads) by a tile's rows. The GPU's are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
@@ -7,6 +7,7 @@
 #define MAX_STRIDE ((int64_t)1 << 40) /* bytes, of any dimension: cuTensorMapEncodeTiled's */
 
 enum { RANK = 4, BOX_COLUMNS = 64, ELEMENT_BYTES = 2 };
+enum { WARP_ROWS = 16 }; /* each warp stores its own rows of o */
 
 _Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
 
@@ -83,7 +84,8 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, fk_tens
     const tensor tensors[FK_TENSOR_MAPS] = {
         {'q', a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m},
         {'k', a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n},
-        {'v', a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n}};
+        {'v', a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n},
+        {'o', a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS}};
     const fk_driver *driver = kernel->context->driver;
     fk_status status = FK_OK;
     for (int i = 0; i < FK_TENSOR_MAPS && !status; i++) {

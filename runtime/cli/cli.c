@@ -203,11 +203,11 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
         const int computing = plan->warps / 4 - 1;
-        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows, and one that loads; tiles of %d keys\n", indent,
-               plan->block_m, plan->block_n, computing, computing == 1 ? "" : "s", plan->block_m / computing,
+        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows, and one that loads; tiles of %d keys\n",
+               indent, plan->block_m, plan->block_n, computing, computing == 1 ? "" : "s", plan->block_m / computing,
                plan->block_n);
-        snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages, plan->q_stages == 1 ? "" : "s", q,
-                 plan->q_in_regs ? " on its way to registers" : "");
+        snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages, plan->q_stages == 1 ? "" : "s",
+                 q, plan->q_in_regs ? " on its way to registers" : "");
         snprintf(walked, sizeof walked, "K %s + V %s", k, v);
         total = plan->q_stages * q_bytes + plan->stages * (k_bytes + v_bytes);
     } else {
@@ -219,8 +219,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     }
     print_sram(indent, resident, walked, plan->stages, total, plan, gpu);
     const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;
-    printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each%s\n", indent,
-           ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
+    printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each%s\n",
+           indent, ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
            wgmma ? ", fewer for those that load" : "");
     if (plan->dq_kernel)

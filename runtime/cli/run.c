@@ -139,8 +139,12 @@ static fk_status run_forward(run *r, const fk_args *args) {
     forward.deterministic = forward.grad = 0;
     cli_progress("the forward pass, for o and lse");
     fk_status status = fk_kernel_create(r->context, &forward, &kernel);
-    if (status == FK_OK) status = fk_execute(kernel, args, NULL, 0, NULL);
+    void *workspace = NULL;
+    const size_t bytes = status == FK_OK ? fk_kernel_workspace(kernel, args) : 0;
+    if (bytes) status = fk_device_malloc(r->context, bytes, &workspace);
+    if (status == FK_OK) status = fk_execute(kernel, args, workspace, bytes, NULL);
     if (status == FK_OK) status = fk_synchronize(r->context, NULL);
+    fk_device_free(r->context, workspace);
     fk_kernel_destroy(kernel);
     return status;
 }

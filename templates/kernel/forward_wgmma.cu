@@ -62,6 +62,7 @@ struct Consumer {
     const int group; // which of the warpgroups
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<stages> k, v;
+    int held = -1; // the buffer of Q that is still to be given back
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int group_) : p(p_), smem(smem_), group(group_) {}
 
@@ -80,6 +81,14 @@ struct Consumer {
     __device__ __forceinline__ void release_v() {
         if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
         v.next();
+    }
+    // Gives back the buffer of Q from which TMA stores the tile before, which takes a while.
+    __device__ __forceinline__ void release_held() {
+        if (held >= 0 && leader) {
+            tma_store_wait_read<0>();
+            mbarrier_arrive(smem + q_empty + 8 * held);
+        }
+        held = -1;
     }
     // Tiles that other warpgroups of the CTA need.
     __device__ __forceinline__ void skip(int num_tiles) {
@@ -186,6 +195,7 @@ struct Consumer {
 @ end
             {
                 gemm_qk(s, $(q_operand), wait_k());
+                release_held();
                 wgmma_wait<0>();
                 wgmma_release(registers(s));
                 release_k();
@@ -222,8 +232,18 @@ struct Consumer {
         // Found once more rather than kept in registers, of which the loop has none to spare.
         const Where there = claimed(q);
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
-        if (optimistic && left_range(o, m_i, l_i, there.q_last + 1 - there.q_first)) st_shared_u32(smem + q_redo + 4 * q.index(), 1);
-        store_output(o, m_i, l_i, tile_q, p, there);
+        float inverse[m_atoms][2];
+        finish_rows(inverse, m_i, l_i, warp_row(), p, there);
+        release_held();
+        const u32 spoiled = stage_rows(o, inverse, tile_q);
+        const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
+        if (optimistic && __any_sync(full_warp, left) && leader)
+            st_shared_u32(smem + q_redo + (q.index() * 4 * consumers + threadIdx.x / 32) * 4, 1);
+        store_staged(tile_q, p, there);
+        held = q.index();
+@ if plan.q_stages == 1 then
+        release_held(); // the next queries cannot come before
+@ end
     }
 
     // What the producer wrote beside the queries; the shuffle tells the compiler that it is the same for all lanes, so that what
@@ -231,20 +251,24 @@ struct Consumer {
     __device__ __forceinline__ int claim(const Ring<q_stages> &q) const {
         return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.index()), 0);
     }
-    __device__ __forceinline__ bool is_redo(const Ring<q_stages> &q) const { return claim(q) < 0; }
+    __device__ __forceinline__ bool is_redo(const Ring<q_stages> &q) const { return claim(q) < flush; }
     __device__ __forceinline__ Where claimed(const Ring<q_stages> &q) const {
         const int tile = claim(q);
-        return tile_at(p, tile < 0 ? -2 - tile : tile);
+        return tile_at(p, tile < flush ? flush - 1 - tile : tile);
     }
 
     __device__ __forceinline__ void run() {
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
-            if (claim(q) == no_more) return;
-            compute(q);
-            fence_proxy_async(); // the output went through the buffer that TMA fills next
-            __syncwarp();
-            if (leader) mbarrier_arrive(smem + q_empty + 8 * q.index());
+            const int tile = claim(q);
+            if (tile >= 0 || tile < flush) {
+                compute(q);
+                continue;
+            }
+            release_held();
+            if (tile == no_more) return;
+            held = q.index();
+            release_held();
         }
     }
 };

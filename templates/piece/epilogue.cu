@@ -1,13 +1,10 @@
-// O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf.
-__device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
-                                             const float (&l_i)[m_atoms][2], u32 tile_o, const Params &p, const Where &at) {
-    const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
-    float inverse[m_atoms][2];
+// O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. Writes lse, and says what is left
+// to multiply the rows of acc by.
+__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], const float (&m_i)[m_atoms][2],
+                                            const float (&l_i)[m_atoms][2], int row_0, const Params &p, const Where &at) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
-@ end
-@ if plan.family == "mma" then
-    __syncthreads(); // every warp is done with the tiles that the output overlays
 @ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -36,6 +33,19 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
                 p.lse[lse_start(p, at, at.h) + q] = l == 0.0f ? NEG_INF : top + logf(l);
 @ end
         }
-    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
-    store_rows<block_m, $(plan.family == "mma" and "dv_pad" or layout.dv_cols), head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
 }
+@ if plan.family == "wgmma" then
+
+@   include("piece/store_tma.cu")
+@ else
+
+__device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
+                                             const float (&l_i)[m_atoms][2], u32 tile_o, const Params &p, const Where &at) {
+    const int row_0 = opaque(int(threadIdx.x)) / 32 * rows_per_warp;
+    float inverse[m_atoms][2];
+    finish_rows(inverse, m_i, l_i, row_0, p, at);
+    __syncthreads(); // every warp is done with the tiles that the output overlays
+    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
+    store_rows<block_m, dv_pad, head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
+}
+@ end

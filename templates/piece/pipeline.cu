@@ -3,10 +3,10 @@
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * stages;
 constexpr u32 v_full = k_empty + 8 * stages, v_empty = v_full + 8 * stages, tail_full = v_empty + 8 * stages;
-// For each Q buffer: which tile it has (below -1: -2 - tile, to be computed with the running maximum throughout), and whether it
-// must be computed once more.
+// For each Q buffer: which tile it has (below -2: -3 - tile, to be computed with the running maximum throughout), and for
+// each consuming warp whether it must be computed once more.
 constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * q_stages;
-constexpr int no_more = -1;
+constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
 template <int N> struct Ring {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
-        st_shared_u32(smem + q_redo + 4 * i, 0);
+        for (int warp = 0; warp < 4 * consumers; ++warp) st_shared_u32(smem + q_redo + (i * 4 * consumers + warp) * 4, 0);
     }
     for (int i = 0; i < stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
@@ -58,14 +58,12 @@ struct Producer {
     // Waits until buffer `ring` of Q is free, and chains the tile that it had if that must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
-        const u32 flag = smem + q_redo + 4 * ring.index();
-        if (!ld_shared_u32(flag)) return;
+        const u32 flag = smem + q_redo + (ring.index() * 4 * consumers + threadIdx.x % 32) * 4;
+        const bool set = threadIdx.x % 32 < 4 * consumers && ld_shared_u32(flag);
+        if (!__any_sync(full_warp, set)) return;
         const int tile = ld_shared_u32(smem + q_tile + 4 * ring.index());
-        __syncwarp();
-        if (leader) {
-            st_shared_u32(flag, 0);
-            next_redo(p, tile) = redo;
-        }
+        if (set) st_shared_u32(flag, 0);
+        if (leader) next_redo(p, tile) = redo;
         __syncwarp();
         redo = tile;
     }
@@ -126,6 +124,16 @@ struct Producer {
         }
     }
 
+    // Sends a word instead of a tile.
+    __device__ __forceinline__ void post(int word) {
+        acquire_q(q);
+        if (leader) {
+            st_shared_u32(smem + q_tile + 4 * q.index(), word);
+            mbarrier_arrive(smem + q_full + 8 * q.index());
+        }
+        q.next();
+    }
+
     __device__ __forceinline__ void run() {
         int next = 0;
         bool opened = false;
@@ -139,17 +147,14 @@ struct Producer {
             }
             opened = true;
         }
+        post(flush);
         Ring<q_stages> rest = q;
         for (int i = 0; i < q_stages; ++i, rest.next()) acquire_q(rest);
         while (redo >= 0) {
             const int tile = redo;
             redo = next_redo(p, tile);
-            send(tile_at(p, tile), -2 - tile);
+            send(tile_at(p, tile), flush - 1 - tile);
         }
-        acquire_q(q);
-        if (leader) {
-            st_shared_u32(smem + q_tile + 4 * q.index(), no_more);
-            mbarrier_arrive(smem + q_full + 8 * q.index());
-        }
+        post(no_more);
     }
 };

@@ -100,11 +100,13 @@ __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4]
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             if (warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4 >= num_rows) continue;
-            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= 0x1p64f);
+            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= $(problem.dtype == "fp16" and plan.family == "wgmma" and "65504.0f" or "0x1p64f"));
+@ if plan.family == "mma" then
             float sum = 0.0f; // of zeros, unless an element is infinite or NaN
 #pragma unroll
             for (int n = 0; n < o_atoms; ++n) sum += o[m][n][2 * r] * 0.0f + o[m][n][2 * r + 1] * 0.0f;
             left = left || sum != 0.0f;
+@ end
         }
     return left;
 }

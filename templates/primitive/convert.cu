@@ -19,6 +19,15 @@ __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
 }
 
 @ end
+@ if plan.family == "wgmma" and problem.dtype == "bf16" then
+// acc, a pair of zeros or NaNs, with NaN where w, a pair as well, is not finite.
+__device__ __forceinline__ u32 spoil_bf16(u32 acc, u32 w) {
+    u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0), "r"(acc));
+    return r;
+}
+
+@ end
 // 2^x; 0 at -inf.
 __device__ __forceinline__ float ex2(float x) {
     float y;

@@ -44,3 +44,11 @@ __device__ __forceinline__ float2 ld_shared_f32x2(u32 addr) {
     return v;
 }
 @ end
+@ if plan.family == "wgmma" then
+
+// Four 8x8 matrices of 16-bit elements, from the layout of ldmatrix; lanes 8i .. 8i+7 hold the row addresses of matrix i.
+__device__ __forceinline__ void stmatrix_x4(u32 addr, const u32 (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+@ end

@@ -99,8 +99,7 @@ static inline void backward_forward(fk_context *context, const sample *s, backwa
     fk_kernel *kernel;
     forward.op = FK_FORWARD, forward.deterministic = 0;
     if (fk_kernel_create(context, &forward, &kernel)) fail_msg("%s: %s", s->spelling, fk_last_error());
-    if (fk_execute(kernel, &t->args, NULL, 0, NULL)) fail_msg("%s: %s", s->spelling, fk_last_error());
-    if (fk_synchronize(context, NULL)) fail_msg("%s: %s", s->spelling, fk_last_error());
+    if (launch_once(context, kernel, &t->args)) fail_msg("%s: %s", s->spelling, fk_last_error());
     fk_kernel_destroy(kernel);
     backward_fetch(context, t, BWD_O);
 }

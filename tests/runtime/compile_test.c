@@ -13,6 +13,22 @@ static const char good[] = "#line 7 \"templates/kernel/probe.cu\"\n"
 static const char bad[] = "#line 7 \"templates/kernel/probe.cu\"\n"
                           "extern \"C\" __global__ void fk_forward(float *o) { *o = nothing; }\n";
 
+/* Reads an accumulator while products that write it are in flight. */
+static const char unordered[] =
+    "#define R(i) \"+f\"(acc[i])\n"
+    "extern \"C\" __global__ void fk_forward(float *o, unsigned long long a, int n) {\n"
+    "    float acc[8] = {};\n"
+    "    asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n"
+    "    for (int i = 0; i < n; i++) {\n"
+    "        asm volatile(\"wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 \"\n"
+    "                     \"{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %8, 1, 1, 1, 0, 0;\"\n"
+    "                     : R(0), R(1), R(2), R(3), R(4), R(5), R(6), R(7) : \"l\"(a + i) : \"memory\");\n"
+    "        acc[3] += 1.0f;\n"
+    "    }\n"
+    "    asm volatile(\"wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");\n"
+    "    for (int i = 0; i < 8; i++) o[threadIdx.x * 8 + i] = acc[i];\n"
+    "}\n";
+
 static const char *real_nvrtc(void) {
     static const char *const targets[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a"};
     fk_error err;
@@ -21,6 +37,7 @@ static const char *real_nvrtc(void) {
         EXPECT(fk_compile(good, "fk_forward", targets[i], &image, &err) == FK_OK);
         EXPECT(memcmp(image.bytes, "\177ELF", 4) == 0 && image.size > 500);
         EXPECT(image.registers > 0 && image.registers < 40 && image.spill_bytes == 0 && image.stack_bytes == 0);
+        EXPECT(image.serialized_wgmma == 0);
         EXPECT(image.smem_static == 1024 || image.smem_static == 2048); /* sm_90a: and what the driver reserves */
         EXPECT(image.compile_ms > 0 && strncmp(image.compiler, "NVRTC 1", 7) == 0 && strstr(image.compiler, "(build "));
         free(image.bytes);
@@ -28,6 +45,9 @@ static const char *real_nvrtc(void) {
     EXPECT(fk_compile(good, "fk_forward", "compute_75", &image, &err) == FK_OK);
     EXPECT(strstr(image.bytes, ".target sm_75") && ((char *)image.bytes)[image.size - 1] == 0);
     EXPECT(image.registers == -1 && image.spill_bytes == -1);
+    free(image.bytes);
+    EXPECT(fk_compile(unordered, "fk_forward", "sm_90a", &image, &err) == FK_OK);
+    EXPECT(image.serialized_wgmma == 1 && image.spill_bytes == 0);
     free(image.bytes);
     EXPECT(fk_compile(bad, "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED);
     EXPECT(strstr(err.text, "templates/kernel/probe.cu(7): error: identifier \"nothing\" is undefined"));

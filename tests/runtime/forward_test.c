@@ -64,7 +64,7 @@ static void *call(void *user) {
     args.o = c->o;
     if (!c->status) c->status = fk_kernel_create(c->context, &c->tensors->p, &kernel);
     if (!c->status) c->status = fk_kernel_describe(kernel, &c->info);
-    if (!c->status) c->status = fk_execute(kernel, &args, NULL, 0, NULL);
+    if (!c->status) c->status = launch_once(c->context, kernel, &args);
     if (c->status) fprintf(stderr, "%s\n", fk_last_error());
     fk_kernel_destroy(kernel);
     return NULL;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "flashkiln.h"
+#include "launch.h"
 #include "runtime/emulator/half.h"
 
 #include <math.h>
@@ -150,7 +151,7 @@ static inline bool sample_run(fk_context *context, const sample *s, fk_kernel_in
     if (fits) {
         if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", s->spelling, fk_last_error());
         assert_int_equal(fk_kernel_describe(kernel, info), FK_OK);
-        if (fk_execute(kernel, &t.args, NULL, 0, NULL)) fail_msg("%s: %s", s->spelling, fk_last_error());
+        if (launch_once(context, kernel, &t.args)) fail_msg("%s: %s", s->spelling, fk_last_error());
         sample_fetch(context, s, &t);
         sample_check(s, &t);
         fk_kernel_destroy(kernel);

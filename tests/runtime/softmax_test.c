@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "flashkiln.h"
+#include "launch.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -63,7 +64,8 @@ static uint16_t *tensor(int rows) {
     return device_memory((size_t)rows * D * 2);
 }
 
-/* All queries are of the second of three documents, of which the first and the last key tiles are shared with others. */
+/* All queries are of the second of three documents, of which the first and the last key tiles are shared with others.
+ */
 static int *documents(int rows, bool of_keys) {
     int *id = device_memory((size_t)rows * sizeof *id);
     for (int i = 0; i < rows; ++i)
@@ -96,7 +98,7 @@ static void run(const trial *t) {
     assert_int_equal(fk_reference(&p, &a, FK_REFERENCE_F64, exact, NULL), FK_OK);
     assert_int_equal(fk_reference(&p, &a, FK_REFERENCE_EAGER, eager, NULL), FK_OK);
     if (fk_kernel_create(context, &p, &kernel)) fail_msg("%s", fk_last_error());
-    if (fk_execute(kernel, &a, NULL, 0, NULL)) fail_msg("%s", fk_last_error());
+    if (launch_once(context, kernel, &a)) fail_msg("%s", fk_last_error());
     double ours = 0, theirs = 0, largest = 0;
     for (int i = 0; i < NQ * D; ++i) {
         const double value = (double)decode(o[i]);
@@ -130,13 +132,13 @@ static void test_late_maxima(void **state) {
     late_maxima(spellings, sizeof spellings / sizeof *spellings);
 }
 
-/* Masks that are no bounds: full tiles between masked ones, or none at all, or after tiles of which some rows see nothing. */
+/* Masks that are no bounds: full tiles between masked ones, or none at all, or after tiles of which some rows see
+ * nothing. */
 static void test_late_maxima_between_masked_tiles(void **state) {
     (void)state;
-    static const char *const spellings[] = {"fwd bf16 d16 document", "fwd fp16 d16 document",
-                                            "fwd bf16 d16 keep=\"(q - k) % 3 != 1\"",
-                                            "fwd bf16 d16 keep=\"k / 128 % 2 == 0 || q % 3 == k % 3\"",
-                                            "fwd fp16 d16 keep=\"k < 300 || q % 2 == 1\""};
+    static const char *const spellings[] = {
+        "fwd bf16 d16 document", "fwd fp16 d16 document", "fwd bf16 d16 keep=\"(q - k) % 3 != 1\"",
+        "fwd bf16 d16 keep=\"k / 128 % 2 == 0 || q % 3 == k % 3\"", "fwd fp16 d16 keep=\"k < 300 || q % 2 == 1\""};
     late_maxima(spellings, sizeof spellings / sizeof *spellings);
 }
 
@@ -151,7 +153,8 @@ static void test_all_keys_but_the_first(void **state) {
     run(&(trial){"fwd bf16 d16 document", 120, 122, 40, 1e30f, 0});
 }
 
-/* Few tiles of very many, far apart: what is left of the walk is classified anew, and once more when the reference was wrong. */
+/* Few tiles of very many, far apart: what is left of the walk is classified anew, and once more when the reference was
+ * wrong. */
 static void test_many_tiles(void **state) {
     (void)state;
     static const char *const spellings[] = {"fwd bf16 d16 keep=\"k % 30000 < 300\"",
@@ -176,9 +179,8 @@ static int close_context(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_maxima),
-                                       cmocka_unit_test(test_late_maxima_between_masked_tiles),
-                                       cmocka_unit_test(test_all_keys_but_the_first),
-                                       cmocka_unit_test(test_many_tiles)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_maxima), cmocka_unit_test(test_late_maxima_between_masked_tiles),
+        cmocka_unit_test(test_all_keys_but_the_first), cmocka_unit_test(test_many_tiles)};
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

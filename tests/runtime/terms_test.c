@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "launch.h"
 #include "runtime/emulator/half.h"
 #include "runtime/object.h"
 
@@ -215,7 +216,7 @@ static void run_on_emulator(fk_context *context, const fk_problem *p, const char
     const fk_args a = args_for(p);
     fk_kernel *kernel;
     memset(o, 0xff, sizeof o);
-    if (fk_kernel_create(context, p, &kernel) || fk_execute(kernel, &a, NULL, 0, NULL) ||
+    if (fk_kernel_create(context, p, &kernel) || launch_once(context, kernel, &a) ||
         fk_reference(p, &a, FK_REFERENCE_F64, want, want_lse))
         fail_msg("%s: %s", name, fk_last_error());
     for (int row = 0; row < B * H * SQ; row++) {

@@ -1,4 +1,5 @@
-/* Sums in global memory by all blocks, without an order; pairs and halves; the second kernel of an image. */
+/* Words of global memory that all blocks change: sums without an order, and tiles handed out; pairs and halves; the
+ * second kernel of an image. */
 #include "harness.h"
 
 static uint32_t *out;
@@ -34,6 +35,51 @@ static void test_sums(void **state) {
     }
 }
 
+/* Blocks stay and fetch tiles, as templates/piece/schedule_persistent.cu has it: words 0 and 1 say for which launch the
+ * counter in word 2 counts; from word 16 on, how often each tile was fetched. */
+static void test_claims(void **state) {
+    (void)state;
+    static const char body[] =
+        "u64 *epoch = (u64 *)p.out; if (threadIdx.x) return;"
+        "const u64 seen = ld_acquire_u64(epoch), own = p.n;"
+        "if (seen != own && seen != ~own && atom_cas_u64(epoch, seen, ~own) == seen) {"
+        "    p.out[2] = 0; st_release_u64(epoch, own); }"
+        "while (ld_acquire_u64(epoch) != own) {}"
+        "for (u32 tile = blockIdx.x; tile < 300; tile = gridDim.x + atom_inc_u32(p.out + 2, 299))"
+        "    atom_inc_u32(p.out + 16 + tile, 1000);";
+    fk_emu_image *image = load_body(body);
+    memset(out, 0xff, 4096);
+    memset(out + 16, 0, 300 * 4);
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        fk_error err = {FK_OK, ""};
+        const fk_emu_options options = {.seed = seed, .check_races = true, .poison = true};
+        const params p = {out, NULL, (int64_t)(7 + seed / 2)}; /* two launches with one number, as a graph repeats it */
+        setenv("FLASHKILN_EMU_THREADS", seed % 4 ? "4" : "1", 1);
+        if (fk_emu_launch(image, &p, sizeof p, 12, 32, 0, &options, &err) != FK_OK) fail_msg("%s", err.text);
+        unsetenv("FLASHKILN_EMU_THREADS");
+        assert_int_equal(out[2], 0); /* as it was found */
+        for (uint32_t i = 0; i < 300; ++i)
+            assert_int_equal(out[16 + i], seed + 1);
+    }
+    fk_emu_unload(image);
+}
+
+static void test_returned_words(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    const char *body =
+        "if (threadIdx.x) return; u64 *w = (u64 *)p.out + 1; u32 *r = p.out + 8;"
+        "st_release_u64(w, 5000000000); r[0] = atom_cas_u64(w, 1, 2) == 5000000000;"
+        "r[1] = ld_acquire_u64(w) == 5000000000; r[2] = atom_cas_u64(w, 5000000000, ~0ull) == 5000000000;"
+        "r[3] = ld_acquire_u64(w) == ~0ull;"
+        "for (u32 i = 0; i < 4; ++i) r[4 + i] = atom_inc_u32(p.out, 2);"
+        "p.out[1] = 9; r[8] = atom_inc_u32(p.out + 1, 2);";
+    if (launch(body, 1, "1", NULL, &err) != FK_OK) fail_msg("%s", err.text);
+    static const uint32_t want[] = {1, 1, 1, 1, 0, 1, 2, 0, 9};
+    assert_memory_equal(out + 8, want, sizeof want);
+    assert_true(out[0] == 1 && out[1] == 0);
+}
+
 static void test_pairs_from_shared_memory(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
@@ -65,7 +111,11 @@ static void test_alignment(void **state) {
         {"ld_shared_f32x2(smem_base() + 4);", "ld_shared_f32x2: shared address smem_base() + 4 is not 8-byte aligned"},
         {"const float v[4] = {}; red_add_f32x4((float *)p.out + 2, v);", "red_add_f32x4: global address"},
         {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
-        {"red_add_u64((u64 *)(p.out + 1), 0);", "red_add_u64: global address"}};
+        {"red_add_u64((u64 *)(p.out + 1), 0);", "red_add_u64: global address"},
+        {"atom_inc_u32((u32 *)((char *)p.out + 2), 0);", "atom_inc_u32: global address"},
+        {"atom_cas_u64((u64 *)(p.out + 1), 0, 1);", "atom_cas_u64: global address"},
+        {"ld_acquire_u64((u64 *)(p.out + 1));", "ld_acquire_u64: global address"},
+        {"st_release_u64((u64 *)(p.out + 1), 0);", "st_release_u64: global address"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         fk_error err = {FK_OK, ""};
         assert_int_equal(launch(cases[i][0], 1, "1", NULL, &err), FK_LAUNCH_FAILED);
@@ -111,6 +161,8 @@ static void test_several_kernels_of_an_image(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_returned_words),
         cmocka_unit_test(test_pairs_from_shared_memory),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_alignment),

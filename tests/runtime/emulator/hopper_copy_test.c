@@ -112,6 +112,41 @@ static void test_boxes(void **state) {
             check_boxes(swizzles[i] ? swizzles[i] : 48, swizzles[i], at[j]);
 }
 
+/* A stride of 0 shows the same rows again; dimensions of 1 and boxes wider than the tensor. */
+static void test_flat_tensors(void **state) {
+    (void)state;
+    const uint32_t columns = 40, bytes = 128 * BOX_ROWS * BOX_PLANES;
+    uint32_t *in = device_words(columns * ROWS / 2), *out = device_words(columns * ROWS / 2);
+    uint32_t *seen = device_words(bytes / 4);
+    uint16_t *from = (uint16_t *)in;
+    for (uint32_t i = 0; i < columns * ROWS; ++i)
+        from[i] = (uint16_t)(i + 1);
+    fk_emu_image *image = load_copy("tma_store_wait_read<0>()");
+    for (int kind = 0; kind < 2; ++kind) { /* all planes one and the same, all rows likewise; one plane of one row */
+        fk_emu_tensor t = tensor_of(in, columns, 128, 128), to = tensor_of(out, columns, 128, 128);
+        if (kind)
+            t.dims[1] = t.dims[2] = t.dims[3] = 1;
+        else
+            t.strides[0] = t.strides[1] = 0;
+        to.dims[2] = to.dims[3] = 1;
+        copy_params p = {.seen = seen, .bytes = bytes};
+        fk_error err = {FK_OK, ""};
+        assert_int_equal(fk_emu_tensor_map_encode(&p.from, &t, &err), FK_OK);
+        assert_int_equal(fk_emu_tensor_map_encode(&p.to, &to, &err), FK_OK);
+        if (fk_emu_launch(image, &p, sizeof p, 1, 64, bytes + 16, &strict, &err) != FK_OK) fail_msg("%s", err.text);
+        for (uint32_t i = 0; i < bytes / 2; ++i) {
+            const uint32_t x = i % 64, y = i / 64 % BOX_ROWS, z = i / 64 / BOX_ROWS;
+            uint16_t got;
+            memcpy(&got, (char *)seen + place(2 * i, 128), 2);
+            assert_int_equal(got, x < columns && (!kind || y + z == 0) ? x + 1 : 0);
+        }
+    }
+    fk_emu_unload(image);
+    fk_emu_free(in);
+    fk_emu_free(out);
+    fk_emu_free(seen);
+}
+
 static void test_store_without_wait(void **state) {
     (void)state;
     uint32_t *memory = device_words(64 * ROWS * PLANES * BATCH / 2);
@@ -146,6 +181,7 @@ static void test_maps_refused(void **state) {
     t.dims[2] = 0, expect_refusal(&t, "dims[2] is 0"), t = good;
     t.box[1] = 257, expect_refusal(&t, "box[1] is 257"), t = good;
     t.strides[1] = 24, expect_refusal(&t, "strides[1] is 24"), t = good;
+    t.strides[2] = 1ull << 40, expect_refusal(&t, "strides[2] is 1099511627776, must be less than 2^40"), t = good;
     t.box[0] = 12, expect_refusal(&t, "a row of the box is 24 bytes, must be a multiple of 16"), t = good;
     t.box[0] = 128, expect_refusal(&t, "a row of the box is 256 bytes, must be the swizzle's 128");
 }
@@ -212,6 +248,62 @@ static void test_named_barriers(void **state) {
                           "race at smem_base() + ");
 }
 
+/* Warp 3 names tiles to the others through two words of shared memory, each behind a full and an empty mbarrier; the
+ * others read them in all lanes, and one lane says so for its warp. */
+static const char slots[] =
+    "const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, s = smem_base();\n"
+    "if (threadIdx.x == 0) {\n"
+    "    for (u32 i = 0; i < 2; ++i) { mbarrier_init(s + 8 * i, 1); mbarrier_init(s + 16 + 8 * i, 3); }\n"
+    "    mbarrier_init_fence();\n"
+    "}\n"
+    "__syncthreads();\n"
+    "for (u32 k = 0; k < 9; ++k) {\n"
+    "    const u32 i = k % 2, parity = k / 2 % 2, full = s + 8 * i, empty = s + 16 + 8 * i, slot = s + 32 + 8 * i;\n"
+    "    if (warp == 3) {\n"
+    "        if (lane) continue;\n"
+    "        WAIT_EMPTY(empty, parity ^ 1);\n"
+    "        st_shared_u32(slot, 100 + k);\n"
+    "        mbarrier_arrive(full);\n"
+    "    } else {\n"
+    "        WAIT_FULL(full, parity);\n"
+    "        p.out[96 * k + threadIdx.x] = ld_shared_u32(slot);\n"
+    "        __syncwarp();\n"
+    "        if (lane == 0) mbarrier_arrive(empty);\n"
+    "    }\n"
+    "}\n";
+
+static fk_status run_slots(const char *defines, uint64_t seed, uint32_t *out, fk_error *err) {
+    char body[4096];
+    snprintf(body, sizeof body, "%s%s", defines, slots);
+    fk_emu_image *image = load_body(body);
+    const params p = {out, NULL, 0};
+    const fk_emu_options options = {.seed = seed, .poison = true, .check_races = true};
+    const fk_status status = fk_emu_launch(image, &p, sizeof p, 1, 128, 64, &options, err);
+    fk_emu_unload(image);
+    return status;
+}
+
+static void test_words_behind_mbarriers(void **state) {
+    (void)state;
+    uint32_t *out = device_words(9 * 96);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+        fk_error err = {FK_OK, ""};
+        memset(out, 0xff, 9 * 96 * 4);
+        if (run_slots("#define WAIT_EMPTY mbarrier_wait\n#define WAIT_FULL mbarrier_wait\n", seed, out, &err) != FK_OK)
+            fail_msg("%s", err.text);
+        for (uint32_t i = 0; i < 9 * 96; ++i)
+            assert_int_equal(out[i], 100 + i / 96);
+        static const char *const broken[] = {"#define WAIT_EMPTY" NOTHING "#define WAIT_FULL mbarrier_wait\n",
+                                             "#define WAIT_EMPTY mbarrier_wait\n#define WAIT_FULL" NOTHING};
+        for (int i = 0; i < 2; ++i) {
+            assert_int_equal(run_slots(broken[i], seed, out, &err), FK_LAUNCH_FAILED);
+            if (!strstr(err.text, "race at") && !strstr(err.text, "already has its") && !strstr(err.text, "deadlock"))
+                fail_msg("%s", err.text);
+        }
+    }
+    fk_emu_free(out);
+}
+
 static void expect_body_fault(const char *body, const char *words) {
     fk_emu_image *image = load_body(body);
     const params p = {NULL, NULL, 0};
@@ -262,9 +354,11 @@ static void test_wgmma_disagreement(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_flat_tensors),
         cmocka_unit_test(test_store_without_wait),
         cmocka_unit_test(test_maps_refused),
         cmocka_unit_test(test_named_barriers),
+        cmocka_unit_test(test_words_behind_mbarriers),
         cmocka_unit_test(test_misuse_of_barriers),
         cmocka_unit_test(test_wgmma_disagreement),
     };

@@ -1,6 +1,7 @@
-/* A libcuda of our own, for tests without a GPU: one "NVIDIA A100" (SM 80), memory from malloc, launches that are only
- * counted. FAKE_CUDA_FAIL=SYMBOL:RESULT makes that function fail; -DNO_LIBRARY leaves out what drivers before 12.0
- * lack. A cubin is accepted if it begins with "image"; "image?" is refused as made for another GPU. */
+/* A libcuda of our own, for tests without a GPU: one "NVIDIA A100" (SM 80) or, with FAKE_CUDA_SM=90, "NVIDIA H100",
+ * memory from malloc, launches that are only counted. FAKE_CUDA_FAIL=SYMBOL:RESULT makes that function fail;
+ * -DNO_LIBRARY leaves out what drivers before 12.0 lack. A cubin is accepted if it begins with "image"; "image?" is
+ * refused as made for another GPU. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 int fake_cuda_launches, fake_cuda_loaded, fake_cuda_depth, fake_cuda_retained;
 unsigned fake_cuda_grid, fake_cuda_threads, fake_cuda_smem, fake_cuda_smem_limit;
+unsigned fake_cuda_grid_y, fake_cuda_grid_z;
 void *fake_cuda_stream, *fake_cuda_current;
 unsigned char fake_cuda_params[1024];
 
@@ -21,8 +23,12 @@ typedef struct fake_cuda_map {
 
 static int context_object, library_object;
 char fake_cuda_launched[200]; /* entries, each with a space behind it */
-static const char *const entries[] = {"fk_forward", "fk_backward_delta", "fk_backward", "fk_backward_dq"};
+static const char *const entries[] = {"fk_forward", "fk_backward_delta", "fk_backward", "fk_backward_dq",
+                                      "fk_keep_mask"};
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };
+static int is_h100(void) {
+    return getenv("FAKE_CUDA_SM") != NULL;
+}
 #define PRIMARY ((void *)&context_object)
 
 static int failing(const char *symbol) {
@@ -67,14 +73,20 @@ int cuDeviceGet(int *device, int ordinal) {
 }
 int cuDeviceGetName(char *name, int size, int device) {
     (void)device;
-    snprintf(name, (size_t)size, "NVIDIA A100-SXM4-80GB");
+    snprintf(name, (size_t)size, is_h100() ? "NVIDIA H100 80GB HBM3" : "NVIDIA A100-SXM4-80GB");
     return 0;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     static const int known[][2] = {{13, 1410000}, {16, 108}, {36, 1593000}, {37, 5120},   {38, 41943040},
                                    {39, 2048},    {75, 8},   {76, 0},       {81, 167936}, {82, 65536},
                                    {97, 166912},  {106, 32}, {111, 1024}};
+    static const int h100[][2] = {{16, 132}, {75, 9}, {81, 233472}, {97, 232448}};
     MAY_FAIL;
+    for (size_t i = 0; i < sizeof h100 / sizeof *h100 && is_h100(); i++)
+        if (h100[i][0] == attribute) {
+            *value = h100[i][1];
+            return 0;
+        }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] == attribute && device == 40) {
             *value = known[i][1];
@@ -159,9 +171,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     const char *const *entry = function;
     if (entry < entries || entry >= entries + NUM_ENTRIES || block_y != 1 || block_z != 1 || extra) return 1;
     strcat(strcat(fake_cuda_launched, *entry), " ");
-    (void)grid_y, (void)grid_z;
     fake_cuda_launches++;
-    fake_cuda_grid = grid_x;
+    fake_cuda_grid = grid_x, fake_cuda_grid_y = grid_y, fake_cuda_grid_z = grid_z;
     fake_cuda_threads = block_x;
     fake_cuda_smem = smem_bytes;
     fake_cuda_stream = stream;

@@ -1,7 +1,7 @@
 /* An NVRTC of our own, version 12.9. Its image is the options behind a cubin's ELF header, or behind PTX's .target
  * line. FAKE_NVRTC=refuse|empty|slow|old makes it fail with a log, give no bytes, take a while, or put "old" into the
- * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is set.
- * -DINCOMPLETE leaves a function out. */
+ * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is set;
+ * FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,12 @@
 
 int fake_nvrtc_compiles;
 
+#define SERIALIZED                                                                                                     \
+    "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "          \
+    "insufficient register resources for the function 'fk_forward'\n"
+
 typedef struct program {
-    char image[600], log[600];
+    char image[600], log[1000];
     size_t size;
 } program;
 
@@ -40,6 +44,7 @@ int nvrtcDestroyProgram(void **p) {
 int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
     program *self = p;
     const char *spill = getenv("FAKE_NVRTC_SPILL"), *spills = getenv("FAKE_NVRTC_SPILLS");
+    const char *serialized = getenv("FAKE_NVRTC_SERIALIZED");
     const int number = __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
     if (spills && number > atoi(spills)) spill = NULL;
     if (mode("slow")) usleep(50000);
@@ -62,10 +67,11 @@ int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
     if (mode("old")) self->size += (size_t)snprintf(self->image + self->size, sizeof self->image - self->size, "old");
     self->size++; /* the zero */
     snprintf(self->log, sizeof self->log,
-             "ptxas info    : 0 bytes gmem\nptxas info    : Function properties for fk_forward\n"
+             "%sptxas info    : 0 bytes gmem\nptxas info    : Function properties for fk_forward\n"
              "ptxas         .     16 bytes stack frame, %d bytes spill stores, %d bytes spill loads\n"
              "ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]\n",
-             spill ? atoi(spill) : 0, spill ? atoi(spill) : 0);
+             serialized && number <= atoi(serialized) ? SERIALIZED : "", spill ? atoi(spill) : 0,
+             spill ? atoi(spill) : 0);
     return 0;
 }
 int nvrtcGetProgramLogSize(void *p, size_t *size) {

@@ -1,0 +1,46 @@
+// Packs the warp's rows of the output, each times its factor, into its own rows of a tile of queries, which nobody reads any
+// more. Returns what is 0 unless an element is not finite.
+__device__ __forceinline__ u32 stage_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 tile) {
+    const int lane = threadIdx.x % 32;
+    u32 spoiled = 0;
+#pragma unroll
+    for (int j = 0; j < o_atoms / 2; ++j) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
+        u32 block[4];
+        pack_block(block, o[0], j);
+        stmatrix_x4(tile + fragment_offset<block_m, $(layout.dv_cols)>(0, warp_row() + lane % 16, j, lane / 16), block);
+@ if problem.dtype == "bf16" then
+#pragma unroll
+        for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
+@ end
+    }
+    return spoiled;
+}
+
+// Sends those rows on their way; where they are many more than exist, none is written that does not.
+__device__ __forceinline__ void store_staged(u32 tile, const Params &p, const Where &at) {
+    const int row = at.q_first + warp_row();
+    fence_proxy_async();
+    __syncwarp();
+@ if problem.packed then
+    if (row + 16 > at.seqlen_q) { // the rows behind are another sequence's
+        constexpr int chunks = head_dim_v / 8;
+        Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride;
+        for (int i = threadIdx.x % 32; i < 16 * chunks; i += 32) {
+            const int q = row + i / chunks, from = warp_row() + i / chunks;
+            if (q < at.seqlen_q)
+                st_global_v4(out + q * p.o_row_stride + i % chunks * 8,
+                             ld_shared_v4(tile + tile_offset<block_m, $(layout.dv_cols)>(from, i % chunks)));
+        }
+        return;
+    }
+@ end
+    if (threadIdx.x % 32 == 0 && row < at.seqlen_q) {
+#pragma unroll
+        for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
+            tma_store_4d(&p.map_o, tile + panel * (block_m * 128) + warp_row() * 128, 64 * panel,
+                         row$(problem.packed and " + at.q_offset" or ""), at.h, $(problem.packed and "0" or "at.b"));
+        tma_store_commit();
+    }
+}

@@ -1,0 +1,295 @@
+/* The planner's wgmma family: when it serves, what it is laid out as, what is rejected, and what the model says. */
+#include "gen/plan.h"
+#include "test.h"
+
+static fk_device_info device_of(const char *key) {
+    fk_device_info device;
+    fk_error err;
+    assert_int_equal(fk_device_lookup(key, &device, &err), FK_OK);
+    return device;
+}
+
+static fk_problem problem_of(const char *spelling) {
+    fk_problem p, canonical;
+    fk_error err = {.text = ""};
+    if (fk_problem_read(spelling, &p, &err) != FK_OK) fail_msg("%s", err.text);
+    if (fk_problem_normalise(&p, &canonical, &err) != FK_OK) fail_msg("%s", err.text);
+    return canonical;
+}
+
+static size_t enumerate(const char *spelling, const char *gpu, const fk_plan_options *options, fk_plan_info **plans) {
+    const fk_problem p = problem_of(spelling);
+    const fk_device_info device = device_of(gpu);
+    fk_error err = {.text = ""};
+    size_t count;
+    if (fk_plan_enumerate(&p, &device, options, plans, &count, &err) != FK_OK) fail_msg("%s: %s", spelling, err.text);
+    return count;
+}
+
+static bool is_wgmma(const fk_plan_info *plan) {
+    return strcmp(plan->family, "wgmma") == 0;
+}
+
+static void test_what_is_chosen(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        int block_m, block_n, q_in_regs, q_stages, overlap, panel_bytes;
+    } cases[] = {
+        {"fwd bf16 d64", 192, 112, 1, 2, 1, 2 * 24576 + 4 * 14336},
+        {"fwd bf16 d64 causal", 128, 128, 1, 2, 2, 2 * 16384 + 4 * 16384},
+        {"fwd fp16 d128", 128, 128, 1, 2, 2, 2 * 32768 + 4 * 32768},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 2 * 32768 + 4 * 32768},
+        {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 2, 2, 2 * 32768 + 4 * 32768},
+        /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
+        {"fwd bf16 d72 dv64", 192, 128, 0, 2, 1, 2 * 49152 + 2 * 32768 + 2 * 16384},
+        {"fwd bf16 d256", 128, 64, 0, 1, 1, 65536 + 4 * 32768},
+        {"fwd bf16 d256 causal", 128, 64, 0, 1, 1, 65536 + 4 * 32768},
+    };
+    static const char *const gpus[] = {"h200", "h100"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans;
+        enumerate(cases[i].spelling, gpus[i % 2], NULL, &plans);
+        print_message("%s: %s %d x %d\n", cases[i].spelling, plans->family, plans->block_m, plans->block_n);
+        assert_true(is_wgmma(plans));
+        assert_int_equal(plans->sm, 90);
+        assert_int_equal(plans->block_m, cases[i].block_m);
+        assert_int_equal(plans->block_n, cases[i].block_n);
+        assert_int_equal(plans->warps, cases[i].block_m / 16 + 4);
+        assert_int_equal(plans->stages, 2);
+        assert_int_equal(plans->ctas_per_sm, 1);
+        assert_int_equal(plans->q_in_regs, cases[i].q_in_regs);
+        assert_int_equal(plans->q_stages, cases[i].q_stages);
+        assert_int_equal(plans->overlap, cases[i].overlap);
+        assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].panel_bytes); /* and barriers */
+        assert_true(plans->smem_bytes >= cases[i].panel_bytes + 8 * (2 * plans->q_stages + 4 * plans->stages + 1));
+        free(plans);
+    }
+}
+
+/* Where the family has nothing to offer, the mma rows of the same arch serve, and each wgmma row says why it does not.
+ */
+static void test_fallbacks_say_why(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu, *reason;
+    } cases[] = {
+        {"fwd bf16 d128 split", "h200", "split: the wgmma family has none"},
+        {"fwd bf16 d128 paged", "h200", "paged: the wgmma family has none"},
+        {"fwd fp32 d64", "h200", "dtype fp32: the wgmma family has none"},
+        {"bwd bf16 d64 causal", "h200", "op bwd: the wgmma family has none"},
+        {"bwd bf16 d64 deterministic", "h100", "op bwd: the wgmma family has none"},
+        {"fwd bf16 d128", "b200", "sm_100: has no wgmma, which is sm_90's alone"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans;
+        const size_t count = enumerate(cases[i].spelling, cases[i].gpu, NULL, &plans);
+        size_t rows = 0;
+        assert_string_equal(plans[0].family, "mma");
+        for (size_t j = 0; j < count; ++j) {
+            if (!is_wgmma(&plans[j])) continue;
+            assert_int_equal(plans[j].legal, 0);
+            assert_string_equal(plans[j].reason, cases[i].reason);
+            ++rows;
+        }
+        assert_true(rows > 5);
+        free(plans);
+    }
+    fk_plan_info *plans;
+    const size_t count = enumerate("fwd fp16 d64", "a100", NULL, &plans);
+    for (size_t j = 0; j < count; ++j)
+        assert_string_equal(plans[j].family, "mma");
+    free(plans);
+}
+
+/* A plan is all that is needed to get the same plan again. */
+static void test_plans_and_tiles_go_both_ways(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"fwd bf16 d64", "fwd fp16 d192 dv128 causal", "bwd bf16 d128"};
+    const fk_device_info h200 = device_of("h200");
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; ++i) {
+        static const fk_shape nominal = {0, 0, 0, 0, 0};
+        const fk_problem p = problem_of(spellings[i]);
+        fk_planner planner;
+        fk_error err = {.text = ""};
+        assert_int_equal(fk_planner_open(&p, &h200, &nominal, NULL, &planner, &err), FK_OK);
+        for (int j = 0; j < planner.arch.num_tiles; ++j) {
+            const fk_tile *tile = &planner.arch.tile[j];
+            fk_plan_info plan;
+            fk_smem_layout layout;
+            assert_int_equal(fk_plan_judge(&planner, tile, &plan, &layout, &err), FK_OK);
+            const fk_tile again = fk_plan_tile(&p, &plan);
+            assert_memory_equal(&again, tile, sizeof again);
+        }
+        fk_planner_close(&planner);
+    }
+}
+
+#define ROW(m, n, warps, rest)                                                                                         \
+    "{ block_m = " #m ", block_n = " #n ", warps = " #warps ", stages = 2, ctas = 1, " rest " },\n"
+#define SMEM_2 "q_in_regs = false, q_stages = 2, overlap = 1"
+#define REGS_2 "q_in_regs = true, q_stages = 2, overlap = 1"
+
+static void test_rejections_name_the_limit(void **state) {
+    (void)state;
+    static const char text[] =
+        "return { inherits = 'sm80', name = 'sm_90', wgmma_flops = 4096, tiles = {}, wgmma_tiles = {\n" ROW(
+            192, 128, 16, REGS_2) ROW(192, 112, 16, REGS_2) ROW(192, 128, 16, SMEM_2) ROW(128, 272, 12, SMEM_2)
+            ROW(128, 120, 12, SMEM_2) ROW(192, 64, 12, SMEM_2) ROW(256, 64, 20, SMEM_2) ROW(64, 64, 6, SMEM_2)
+                ROW(128, 256, 12, SMEM_2) "} }\n";
+    static const struct {
+        int block_m, block_n;
+        const char *reason;
+    } cases[] = {
+        {192, 128, "registers: about 172 > 160 of a thread of 3 warpgroups that compute"},
+        {128, 272, "block_n 272: must be a multiple of 16, at most 256"},
+        {128, 120, "block_n 120: must be a multiple of 16, at most 256"},
+        {192, 64, "block_m 192: must be 64 rows for each of 2 warpgroups that compute"},
+        {256, 64, "warps 20: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads"},
+        {64, 64, "warps 6: must be 8, 12 or 16"},
+        {128, 256, "registers: about 252 > 240 of a thread of 2 warpgroups that compute"},
+    };
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "arch/sm90.lua", text);
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_plan_info *plans;
+    const size_t count = enumerate("fwd bf16 d64", "h200", &options, &plans);
+    assert_int_equal(count, 9);
+    assert_true(plans[0].legal && plans[1].legal && !plans[2].legal);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const fk_plan_info *plan = NULL;
+        for (size_t j = 2; j < count && !plan; ++j) {
+            if (plans[j].block_m == cases[i].block_m && plans[j].block_n == cases[i].block_n) plan = &plans[j];
+        }
+        assert_non_null(plan);
+        assert_message(plan->reason, cases[i].reason);
+    }
+    free(plans);
+    temp_dir_remove(&dir);
+}
+
+static void test_rows_are_read_strictly(void **state) {
+    (void)state;
+#define HEAD "return { inherits = 'sm80', name = 'sm_90', wgmma_flops = 4096, wgmma_tiles = {\n"
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {HEAD ROW(128, 64, 12, "q_in_regs = false, q_stages = 3, overlap = 1") "} }",
+         "sm90.lua: wgmma_tiles[1]: field 'q_stages' is 3: must be an integer from 1 to 2"},
+        {HEAD ROW(128, 64, 12, "q_in_regs = false, q_stages = 1") "} }",
+         "sm90.lua: wgmma_tiles[1]: field 'overlap' is missing"},
+        {HEAD ROW(128, 64, 12, SMEM_2 ", dq_kernel = true") "} }",
+         "sm90.lua: wgmma_tiles[1]: unknown field 'dq_kernel'"},
+        {"return { inherits = 'sm80', wgmma_tiles = {" ROW(128, 64, 12, SMEM_2) "} }",
+         "sm90.lua: field 'wgmma_flops' is 0: must be an integer from 1"},
+        {"return { inherits = 'sm80', tiles = { " ROW(128, 64, 4, SMEM_2) "} }", "sm90.lua: tiles[1]: unknown field"},
+    };
+    const fk_problem p = problem_of("fwd fp16 d64");
+    const fk_device_info h200 = device_of("h200");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const temp_dir dir = temp_dir_create();
+        temp_dir_write(&dir, "arch/sm90.lua", cases[i].text);
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        options.template_dir = dir.path;
+        fk_plan_info plan;
+        fk_error err = {.text = ""};
+        assert_int_equal(fk_plan_best(&p, &h200, &options, &plan, &err), FK_TEMPLATE_ERROR);
+        assert_message(err.text, cases[i].message);
+        temp_dir_remove(&dir);
+    }
+}
+
+/* TFLOP/s that a prototype of the kernel reached on an H200, at 16,384 tokens and 2,048 hidden. */
+static void test_model_is_near_what_was_measured(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        int head_dim, block_m, block_n, seqlen;
+        double tflops;
+    } cases[] = {
+        {"fwd bf16 d64", 64, 128, 128, 1024, 501},          {"fwd bf16 d64", 64, 128, 128, 16384, 556},
+        {"fwd bf16 d64", 64, 192, 112, 4096, 571},          {"fwd bf16 d64", 64, 192, 112, 16384, 613},
+        {"fwd bf16 d64 causal", 64, 128, 128, 1024, 392},   {"fwd bf16 d64 causal", 64, 192, 112, 16384, 574},
+        {"fwd bf16 d128", 128, 128, 128, 512, 625},         {"fwd bf16 d128", 128, 128, 128, 4096, 753},
+        {"fwd bf16 d128 causal", 128, 128, 128, 1024, 535}, {"fwd bf16 d128 causal", 128, 128, 128, 16384, 726},
+        {"fwd bf16 d256", 256, 128, 64, 512, 577},          {"fwd bf16 d256", 256, 128, 80, 16384, 775},
+        {"fwd bf16 d256 causal", 256, 128, 64, 1024, 501},  {"fwd bf16 d256 causal", 256, 128, 64, 16384, 676},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const int64_t n = cases[i].seqlen, batch = 16384 / n, heads = 2048 / cases[i].head_dim;
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        options.shape = (fk_shape){batch, heads, heads, n, n};
+        fk_plan_info *plans;
+        const size_t count = enumerate(cases[i].spelling, "h200", &options, &plans);
+        size_t at = 0; /* the best of the tile */
+        while (at < count && (!is_wgmma(&plans[at]) || plans[at].block_m != cases[i].block_m ||
+                              plans[at].block_n != cases[i].block_n))
+            ++at;
+        assert_true(at < count && plans[at].legal);
+        const bool causal = strstr(cases[i].spelling, "causal") != NULL;
+        const double flop = 4.0 * 16384 * (double)n * 2048 / (causal ? 2 : 1);
+        const double ratio = flop / plans[at].model_us * 1e-6 / cases[i].tflops;
+        print_message("%s, %d keys: %.2f of what was measured\n", cases[i].spelling, cases[i].seqlen, ratio);
+        assert_true(ratio > 0.88 && ratio < 1.12);
+        assert_true(plans[0].model_us < 0.9 * plans[count - 1].model_us || !plans[count - 1].legal);
+        free(plans);
+    }
+}
+
+static void test_source_is_launched_as_planned(void **state) {
+    (void)state;
+    const fk_problem p = problem_of("fwd bf16 d64 causal dropout");
+    const fk_device_info h200 = device_of("h200");
+    fk_plan_info plan;
+    fk_source source;
+    fk_error err = {.text = ""};
+    assert_int_equal(fk_plan_best(&p, &h200, NULL, &plan, &err), FK_OK);
+    assert_true(is_wgmma(&plan));
+    if (fk_source_create(&p, &h200, &plan, NULL, true, &source, &err) != FK_OK) fail_msg("%s", err.text);
+    assert_string_equal(source.kernel[0].entry, "fk_forward");
+    assert_int_equal(source.kernel[0].grid, FK_GRID_PERSISTENT);
+    assert_int_equal(source.kernel[0].threads, plan.warps * 32);
+    assert_int_equal(source.kernel[0].smem_bytes, plan.smem_bytes);
+    assert_int_equal(source.kernel[1].grid, FK_GRID_KEEP_MASK);
+    assert_int_equal(source.kernel[1].threads, (plan.warps - 4) * 32); /* those that own rows */
+    assert_int_equal(source.num_kernels, 2);
+    const char *maps = strstr(source.text, "map_q"), *first = strstr(source.text, "const Element * q;");
+    if (!first) first = strstr(source.text, "const Element *q;");
+    assert_true(maps && first && maps < first);
+    fk_source_free(&source);
+}
+
+/* A plan of the caller's is judged like those of the arch file. */
+static void test_given_plans_are_judged(void **state) {
+    (void)state;
+    const fk_problem p = problem_of("fwd bf16 d128");
+    const fk_device_info h200 = device_of("h200"), a100 = device_of("a100");
+    fk_plan_info plan;
+    fk_source source;
+    fk_error err = {.text = ""};
+    assert_int_equal(fk_plan_best(&p, &h200, NULL, &plan, &err), FK_OK);
+    assert_int_equal(fk_source_create(&p, &a100, &plan, NULL, true, &source, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "plan: sm_80: has no wgmma");
+    plan.overlap = 3;
+    assert_int_equal(fk_source_create(&p, &h200, &plan, NULL, true, &source, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "plan: q_stages 2, overlap 3: must be 1 or 2");
+    plan.overlap = 2;
+    plan.ctas_per_sm = 2;
+    assert_int_equal(fk_source_create(&p, &h200, &plan, NULL, true, &source, &err), FK_UNSUPPORTED);
+    assert_message(err.text, "plan: stages 2, ctas_per_sm 2: must be from 1 to 16, and 1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_chosen),
+        cmocka_unit_test(test_fallbacks_say_why),
+        cmocka_unit_test(test_plans_and_tiles_go_both_ways),
+        cmocka_unit_test(test_rejections_name_the_limit),
+        cmocka_unit_test(test_rows_are_read_strictly),
+        cmocka_unit_test(test_model_is_near_what_was_measured),
+        cmocka_unit_test(test_source_is_launched_as_planned),
+        cmocka_unit_test(test_given_plans_are_judged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
