@@ -23,7 +23,7 @@
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
--- each, one more orders the start; a slot per Q buffer says which tile stands in it.
+-- each, and there is one more; slots of 4 bytes say which tile stands in a Q buffer, and which warps want it once more.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 

@@ -463,9 +463,9 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
- *  tile of queries of each head. `split`: 4 bytes for each element of o and lse, times the splits, or 0
- *  where one split needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
- *  more for each element of an array's gradient that more than one pair of query and key adds to. */
+ *  tile of queries of each head. `split`: 4 bytes for each element of o and lse, times the splits, or 0 where one split
+ *  needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80 more
+ *  for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).

@@ -100,14 +100,6 @@ struct Consumer {
         }
     }
 
-    // O += P V of the last tile.
-    __device__ __forceinline__ void finish(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4]) {
-        gemm_pv(o, weights, wait_v());
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
-        release_v();
-    }
-
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ local function score_step(first)
 @   if #score.terms > 0 then
@@ -140,10 +132,20 @@ struct Consumer {
 @   end
         }
 @ end
+@ local function next_tile_step()
+@   if problem.dropout then
+        const int n = walk.n;
+@   end
+        walk.next(p, at);
+@   if problem.dropout then
+        dropout.move(0, (walk.n - n) * block_n);
+@   end
+@ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ local function kv_step(from, into)
         gemm_qk(s, $(q_operand), wait_k());
-        gemm_pv(o, weights[$(from)], wait_v());
+        gemm_pv(o, weights[$(from)], wait_v(), started);
+        started = true;
         wgmma_wait<1>();
         wgmma_release(registers(s));
         release_k();
@@ -157,11 +159,7 @@ struct Consumer {
 @   if from == into then
 @     pack_step(into)
 @   end
-        $(problem.dropout and "const int n = walk.n;" or "")
-        walk.next(p, at);
-@   if problem.dropout then
-        dropout.move(0, (walk.n - n) * block_n);
-@   end
+@   next_tile_step()
 @ end
     // Computes the rows of this warpgroup of the tile in buffer q.
     __device__ __forceinline__ void compute(const Ring<q_stages> &q) {
@@ -177,6 +175,8 @@ struct Consumer {
 @ if mask.residual then
         TileWalk walk(p, at, is_redo(q));
         bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ elseif #mask.upper + #mask.lower == 0 then
+        TileWalk walk(p, at, is_redo(q));
 @ else
         // Of the CTA's tiles the warpgroup's own rows may not need the first and the last ones.
         Where own = at;
@@ -188,8 +188,20 @@ struct Consumer {
         if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
         skip(all.end - walk.tiles.end);
 @ end
-        reset(o, m_i, l_i);
+        Where there; // found once more in the end rather than kept in registers, of which the loop has none to spare
+        float inverse[m_atoms][2];
+        reset(m_i, l_i);
+@ -- The last P V, from array `from`, and beside it what the rows of O are to be multiplied by.
+@ local function last_step(from)
+        gemm_pv(o, weights[$(from)], wait_v(), started);
+        there = claimed(q);
+        finish_rows(inverse, m_i, l_i, warp_row(), p, there);
+        wgmma_wait<0>();
+        wgmma_release(registers(o));
+        release_v();
+@ end
         if (walk.n >= 0) {
+            bool started = false; // whether o holds something
 @ if problem.dropout then
             Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
 @ end
@@ -201,15 +213,11 @@ struct Consumer {
                 release_k();
 @ score_step(true)
 @ pack_step(0)
-                $(problem.dropout and "const int n = walk.n;" or "")
-                walk.next(p, at);
-@ if problem.dropout then
-                dropout.move(0, (walk.n - n) * block_n);
-@ end
+@ next_tile_step()
             }
             for (;;) {
                 if (walk.n < 0) {
-                    finish(o, weights[0]);
+@ last_step(0)
                     break;
                 }
                 {
@@ -217,7 +225,7 @@ struct Consumer {
                 }
 @ if arrays_of_p == 2 then
                 if (walk.n < 0) {
-                    finish(o, weights[1]);
+@   last_step(1)
                     break;
                 }
                 {
@@ -225,15 +233,15 @@ struct Consumer {
                 }
 @ end
             }
+        } else {
+            fill(o, 0.0f);
+            there = claimed(q);
+            finish_rows(inverse, m_i, l_i, warp_row(), p, there);
         }
-@ if not mask.residual then
+@ if not mask.residual and #mask.upper + #mask.lower > 0 then
         skip(walk.tiles.begin - all.begin);
 @ end
-        // Found once more rather than kept in registers, of which the loop has none to spare.
-        const Where there = claimed(q);
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
-        float inverse[m_atoms][2];
-        finish_rows(inverse, m_i, l_i, warp_row(), p, there);
         release_held();
         const u32 spoiled = stage_rows(o, inverse, tile_q);
         const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);

@@ -30,12 +30,12 @@ __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 til
 }
 @ end
 
-// O += P V, in flight. V is read down its columns: a step of 16 keys is 16 rows.
-__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4], u32 tile_v) {
+// O += P V, or without `accumulate` O = P V, in flight. V is read down its columns: a step of 16 keys is 16 rows.
+__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4], u32 tile_v, bool accumulate) {
     const u64 v = wgmma_descriptor<128>(tile_v, block_n * 128, 1024);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < s_atoms / 2; ++j)
-        wgmma_m64k16_$(problem.dtype)<1>(registers(o), weights[j], v + j * (16 * 128 / 16), true);
+        wgmma_m64k16_$(problem.dtype)<1>(registers(o), weights[j], v + j * (16 * 128 / 16), accumulate || j > 0);
     wgmma_commit();
 }

@@ -15,14 +15,20 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // No key seen yet. Each array's second index is the row half: 0 for g, 1 for g + 8.
-__device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m_i)[m_atoms][2], float (&l_i)[m_atoms][2]) {
-    fill(o, 0.0f);
+__device__ __forceinline__ void reset(float (&m_i)[m_atoms][2], float (&l_i)[m_atoms][2]) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
         m_i[m][0] = m_i[m][1] = NEG_INF;
         l_i[m][0] = l_i[m][1] = 0.0f;
     }
 }
+@ if plan.family == "mma" then
+
+__device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m_i)[m_atoms][2], float (&l_i)[m_atoms][2]) {
+    fill(o, 0.0f);
+    reset(m_i, l_i);
+}
+@ end
 
 // p = 2^(scale_log2 (s - m)) for the m at hand; l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_i)[m_atoms][2],

@@ -22,7 +22,7 @@ typedef struct fake_cuda_map {
 } fake_cuda_map;
 
 static int context_object, library_object;
-char fake_cuda_launched[200]; /* entries, each with a space behind it */
+char fake_cuda_launched[200]; /* the first entries, each with a space behind it */
 static const char *const entries[] = {"fk_forward", "fk_backward_delta", "fk_backward", "fk_backward_dq",
                                       "fk_keep_mask"};
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };
@@ -170,7 +170,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     NEEDS_CONTEXT;
     const char *const *entry = function;
     if (entry < entries || entry >= entries + NUM_ENTRIES || block_y != 1 || block_z != 1 || extra) return 1;
-    strcat(strcat(fake_cuda_launched, *entry), " ");
+    if (strlen(fake_cuda_launched) + strlen(*entry) + 2 <= sizeof fake_cuda_launched)
+        strcat(strcat(fake_cuda_launched, *entry), " ");
     fake_cuda_launches++;
     fake_cuda_grid = grid_x, fake_cuda_grid_y = grid_y, fake_cuda_grid_z = grid_z;
     fake_cuda_threads = block_x;
