@@ -33,7 +33,7 @@ typedef enum fk_grid_kind {
     FK_GRID_TILES,      /* the tiles that CTAs own, heads in groups that share L2 */
     FK_GRID_PERSISTENT, /* the same tiles, which CTAs fetch: as many as run at a time */
     FK_GRID_DQ_TILES,   /* the query tiles of dq's own kernel, heads in the same groups */
-    FK_GRID_ROWS,       /* query rows, one to a warp */
+    FK_GRID_ROWS,       /* query rows, 16 to a CTA */
     FK_GRID_HEADS,      /* query heads of all batch entries, one to a CTA */
     FK_GRID_ARRAYS,     /* rows of the last dimension of gradients of arrays, one or more to a CTA */
     FK_GRID_COMBINE,    /* query rows, one to a CTA; none if there is one split */

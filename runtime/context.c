@@ -99,8 +99,10 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
         *planned = *runs;
     }
     if (emulated) {
+        const char *sms = getenv("FLASHKILN_EMU_SMS");
         *runs = *planned;
         runs->ordinal = -1;
+        if (sms && atoi(sms) > 0) runs->num_sms = atoi(sms);
         snprintf(runs->name, sizeof runs->name, "emulator");
     } else if (planned->sm == runs->sm) {
         fk_target_name("sm_", runs->sm, context->target);

@@ -90,8 +90,9 @@ struct Consumer {
         }
         held = -1;
     }
-    // Tiles that other warpgroups of the CTA need.
+    // Tiles that other warpgroups of the CTA need. The producer may send the later ones only when it has the held buffer back.
     __device__ __forceinline__ void skip(int num_tiles) {
+        if (num_tiles > 0) release_held();
         for (; num_tiles > 0; --num_tiles) {
             wait_k();
             release_k();
@@ -189,13 +190,13 @@ struct Consumer {
         skip(all.end - walk.tiles.end);
 @ end
         Where there; // found once more in the end rather than kept in registers, of which the loop has none to spare
-        float inverse[m_atoms][2];
+        float inverse[m_atoms][2], lse[m_atoms][2];
         reset(m_i, l_i);
 @ -- The last P V, from array `from`, and beside it what the rows of O are to be multiplied by.
 @ local function last_step(from)
         gemm_pv(o, weights[$(from)], wait_v(), started);
         there = claimed(q);
-        finish_rows(inverse, m_i, l_i, warp_row(), p, there);
+        finish_rows(inverse, lse, m_i, l_i, p, there);
         wgmma_wait<0>();
         wgmma_release(registers(o));
         release_v();
@@ -236,7 +237,7 @@ struct Consumer {
         } else {
             fill(o, 0.0f);
             there = claimed(q);
-            finish_rows(inverse, m_i, l_i, warp_row(), p, there);
+            finish_rows(inverse, lse, m_i, l_i, p, there);
         }
 @ if not mask.residual and #mask.upper + #mask.lower > 0 then
         skip(walk.tiles.begin - all.begin);
@@ -244,10 +245,11 @@ struct Consumer {
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
         release_held();
         const u32 spoiled = stage_rows(o, inverse, tile_q);
+        store_staged(tile_q, p, there);
+        store_lse(lse, warp_row(), p, there);
         const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
         if (optimistic && __any_sync(full_warp, left) && leader)
             st_shared_u32(smem + q_redo + (q.index() * 4 * consumers + threadIdx.x / 32) * 4, 1);
-        store_staged(tile_q, p, there);
         held = q.index();
 @ if plan.q_stages == 1 then
         release_held(); // the next queries cannot come before
@@ -281,10 +283,10 @@ struct Consumer {
     }
 };
 
-@ local producer_regs, consumer_regs = 24, 240
-@ if plan.consumers == 1 then producer_regs, consumer_regs = 56, 248 end
-@ if plan.consumers == 3 then producer_regs, consumer_regs = 32, 160 end
-@ if plan.consumers == 2 and (mask.residual or problem.packed) then producer_regs, consumer_regs = 40, 232 end
+@ -- Of what a block gets at its start, as many for each warpgroup; a walk by intervals of what is left of a mask takes more.
+@ local split = { { 56, 200 }, { 40, 232 }, { 32, 160 } }
+@ if mask.residual then split = { { 88, 168 }, { 56, 224 }, { 56, 152 } } end
+@ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers(smem);

@@ -1,8 +1,7 @@
-// O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. Writes lse, and says what is left
-// to multiply the rows of acc by.
-__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], const float (&m_i)[m_atoms][2],
-                                            const float (&l_i)[m_atoms][2], int row_0, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+// O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. `inverse` is
+// what the rows of acc are to be multiplied by.
+__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], const float (&m_i)[m_atoms][2],
+                                            const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
 @ end
@@ -10,13 +9,11 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], const 
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
 @ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if #score.sinks == 0 then
             const float l = quad_sum(l_i[m][r]);
             inverse[m][r] = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
-            if (p.lse && lane % 4 == 0 && q < at.seqlen_q)
-                p.lse[lse_start(p, at, at.h) + q] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
+            lse[m][r] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
 @ else
             float top = $(natural);
 @   for i = 1, #score.sinks do
@@ -29,9 +26,20 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], const 
             l += expf(sink$(i) - top);
 @   end
             inverse[m][r] = l == 0.0f ? 0.0f : keys$(problem.dropout and " * p.dropout_scale" or "") / l;
-            if (p.lse && lane % 4 == 0 && q < at.seqlen_q)
-                p.lse[lse_start(p, at, at.h) + q] = l == 0.0f ? NEG_INF : top + logf(l);
+            lse[m][r] = l == 0.0f ? NEG_INF : top + logf(l);
 @ end
+        }
+}
+
+__device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int row_0, const Params &p, const Where &at) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+    if (!p.lse || lane % 4 != 0) return;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
+            if (q < at.seqlen_q) p.lse[lse_start(p, at, at.h) + q] = lse[m][r];
         }
 }
 @ if plan.family == "wgmma" then
@@ -42,8 +50,9 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], const 
 __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                              const float (&l_i)[m_atoms][2], u32 tile_o, const Params &p, const Where &at) {
     const int row_0 = opaque(int(threadIdx.x)) / 32 * rows_per_warp;
-    float inverse[m_atoms][2];
-    finish_rows(inverse, m_i, l_i, row_0, p, at);
+    float inverse[m_atoms][2], lse[m_atoms][2];
+    finish_rows(inverse, lse, m_i, l_i, p, at);
+    store_lse(lse, row_0, p, at);
     __syncthreads(); // every warp is done with the tiles that the output overlays
     Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
     store_rows<block_m, dv_pad, head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);

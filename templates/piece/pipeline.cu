@@ -87,19 +87,28 @@ struct Producer {
     }
 
 @ end
-    // Sends a tile's queries, and then the keys and values that they visit.
-    __device__ __forceinline__ void send(const Where &at, int tile) {
-        const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
-        const int q_row = $(problem.packed and "at.q_offset + " or "")at.q_first, k_row = $(problem.packed and "at.k_offset" or "0");
+    // Sends a tile's queries; `word` is what the consumers read of it.
+    __device__ __forceinline__ void send_q(const Where &at, int word) {
         acquire_q(q);
         if (leader) {
             const u32 bar = smem + q_full + 8 * q.index();
-            st_shared_u32(smem + q_tile + 4 * q.index(), tile);
+            st_shared_u32(smem + q_tile + 4 * q.index(), word);
             mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
-            load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar, q_row, at.h, batch);
+            load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
+                                    $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(problem.packed and "0" or "at.b"));
         }
         q.next();
-        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+    }
+
+    // Sends the keys and values that a tile visits. In between, when the first ones have found room, calls `ahead`.
+    template <class Ahead> __device__ __forceinline__ void send_kv(const Where &at, const Ahead &ahead) {
+        const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
+        const int k_row = $(problem.packed and "at.k_offset" or "0");
+        int to_go = $(plan.q_stages > 1 and "stages" or "0x7fffffff"); // with one buffer of Q all keys come before the next queries
+        for (TileWalk walk(p, at);; walk.next(p, at)) {
+            if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
+            if (walk.n < 0) break;
+            --to_go;
             const int row = k_row + walk.n * block_n;
             u32 bar = smem + k_full + 8 * k.index();
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
@@ -135,25 +144,40 @@ struct Producer {
     }
 
     __device__ __forceinline__ void run() {
-        int next = 0;
+        int tile = blockIdx.x, next;
         bool opened = false;
-        for (int tile = blockIdx.x; tile < p.num_tiles; tile = __shfl_sync(full_warp, next, 0)) {
-            const Where at = tile_at(p, tile);
-            if (opened && leader) next = claim_tile(p); // arrives while the copies are issued
-            if (at.b >= 0) send(at, tile);
-            if (!opened && leader) { // the first copies do not wait for it
-                open_claims(p);
-                next = claim_tile(p);
+        Where at = tile_at(p, tile), at_next;
+        if (at.b >= 0) send_q(at, tile);
+        while (tile < p.num_tiles) {
+            if (opened && leader) next = claim_tile(p); // arrives while copies are issued
+            const auto ahead = [&] {
+                if (!opened && leader) { // the first copies do not wait for it
+                    open_claims(p);
+                    next = claim_tile(p);
+                }
+                opened = true;
+                next = __shfl_sync(full_warp, next, 0);
+                if (next >= p.num_tiles) return;
+                at_next = tile_at(p, next);
+                if (at_next.b >= 0) send_q(at_next, next);
+            };
+            if (at.b >= 0) {
+                send_kv(at, ahead);
+            } else {
+                ahead();
             }
-            opened = true;
+            tile = next;
+            at = at_next;
         }
         post(flush);
         Ring<q_stages> rest = q;
         for (int i = 0; i < q_stages; ++i, rest.next()) acquire_q(rest);
         while (redo >= 0) {
-            const int tile = redo;
+            tile = redo;
             redo = next_redo(p, tile);
-            send(tile_at(p, tile), flush - 1 - tile);
+            at = tile_at(p, tile);
+            send_q(at, flush - 1 - tile);
+            send_kv(at, [] {});
         }
         post(no_more);
     }

@@ -31,8 +31,8 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     return at;
 }
 
-// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1], which finds itself at 0
-// again when all are gone. p.claims[0] says for which launch it counts; before the first claim it may hold anything.
+// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1], p.claims[0] says
+// for which launch it counts; before the first claim both may hold anything.
 __device__ __forceinline__ void open_claims(const Params &p) {
     const u64 seen = ld_acquire_u64(p.claims);
     if (seen != p.epoch && seen != ~p.epoch && atom_cas_u64(p.claims, seen, ~p.epoch) == seen) {
@@ -42,8 +42,11 @@ __device__ __forceinline__ void open_claims(const Params &p) {
     while (ld_acquire_u64(p.claims) != p.epoch) {}
 }
 
+// The last claim of a launch closes, so that a launch of the same epoch (of a graph) does not trust what others wrote since.
 __device__ __forceinline__ int claim_tile(const Params &p) {
-    return gridDim.x + atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
+    const u32 claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
+    if (claimed == p.num_tiles - 1) st_release_u64(p.claims, 0);
+    return gridDim.x + claimed;
 }
 
 // A place for each tile, from which those that must be computed once more are chained.

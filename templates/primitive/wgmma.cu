@@ -27,7 +27,6 @@ template <int R> __device__ __forceinline__ void wgmma_release(float (&acc)[R]) 
     for (int i = 0; i < R; ++i)
         asm volatile("" : "+f"(acc[i])::"memory");
 }
-
 @ -- The registers of acc as operands of the instruction, and as arguments of the asm statement, four from i on.
 @ local function operands(i, r)
 @   return ("%%%d, %%%d, %%%d, %%%d"):format(i, i + 1, i + 2, i + 3) .. (i + 4 < r and ", " or "}, ")
@@ -41,6 +40,7 @@ template <int R> __device__ __forceinline__ void wgmma_release(float (&acc)[R]) 
 @ end
 @ for _, n in ipairs(wgmma_widths) do
 @   local r = n // 2
+
 // A and B from shared memory. Without `accumulate`, acc = A B. TRANS_A, TRANS_B: 0 K-major, 1 transposed.
 template <int TRANS_A, int TRANS_B>
 __device__ __forceinline__ void wgmma_m64k16_$(problem.dtype)(float (&acc)[$(r)], u64 a, u64 b, bool accumulate) {
@@ -72,5 +72,4 @@ __device__ __forceinline__ void wgmma_m64k16_$(problem.dtype)(float (&acc)[$(r)]
 @   end
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"(TRANS_B) : "memory");
 }
-
 @ end

@@ -145,8 +145,8 @@ static void accepted(void **state) {
     a.dlse = dlse;
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
     assert_grid(&grids[0], 128 / 16, 12, 1); /* 100 rows are two tiles of 64, four rows a CTA, for each head */
-    assert_grid(&grids[1], 6, 3, 1);        /* kv heads; 300 keys are three tiles of 128 */
-    assert_grid(&grids[2], 4, 12, 1);       /* 100 rows of 8 chunks, 256 a CTA */
+    assert_grid(&grids[1], 6, 3, 1);         /* kv heads; 300 keys are three tiles of 128 */
+    assert_grid(&grids[2], 4, 12, 1);        /* 100 rows of 8 chunks, 256 a CTA */
     assert_ptr_equal(p.dout, dout);
     assert_ptr_equal(p.dv, dv);
     assert_ptr_equal(p.dlse, dlse);

@@ -1,0 +1,161 @@
+/* The wgmma family on the emulator: few SMs, so that CTAs fetch several tiles, under different schedules; whatever the
+ * workspace holds, and whoever used it before. Broad random coverage is tests/random_problems.c. */
+#include "sample.h"
+#include "scratch.h"
+
+#include <unistd.h>
+
+static char store_dir[256];
+
+static fk_context *open_context(const char *sms, const char *seed, const char *late) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context = NULL;
+    setenv("FLASHKILN_EMU_SMS", sms, 1);
+    setenv("FLASHKILN_EMU_SEED", seed, 1);
+    setenv("FLASHKILN_EMU_LATE", late, 1);
+    options.device = "emu", options.plan_for = "h100", options.cache_dir = store_dir;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    unsetenv("FLASHKILN_EMU_SMS");
+    unsetenv("FLASHKILN_EMU_SEED");
+    unsetenv("FLASHKILN_EMU_LATE");
+    return context;
+}
+
+static void samples(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"fwd bf16 d64 causal", "h100", 1, 2, 2, 300, 300, FK_BSHD, 0},
+        {"fwd fp16 d128", "h100", 2, 1, 1, 140, 200, FK_BHSD, 0},
+        {"fwd bf16 d72 dv40 gqa", "h100", 1, 4, 2, 150, 70, FK_BSHD, 0},
+        {"fwd fp16 d40 dv24", "h100", 1, 1, 1, 65, 33, FK_BSHD, 72},
+        {"fwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h100", 1, 1, 1, 129, 257, FK_BSHD, 0},
+        {"fwd bf16 d64 causal top-left softcap(20)", "h100", 1, 1, 1, 260, 100, FK_BSHD, 0},
+    };
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"2", "7", "1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            fk_context *context = open_context(schedules[n][0], schedules[n][1], schedules[n][2]);
+            assert_true(sample_run(context, &cases[i], &info));
+            assert_string_equal(info.plan.family, "wgmma");
+            assert_string_equal(info.image.target, "emu");
+            fk_context_destroy(context);
+        }
+}
+
+enum { BATCH = 2, HEADS = 3, QUERIES = 270, KEYS = 190, DIM = 64 };
+
+typedef struct inputs {
+    uint16_t *q, *k, *v, *o;
+    fk_args args;
+} inputs;
+
+static uint16_t *device_tensor(fk_context *context, size_t rows, uint32_t seed) {
+    void *memory = NULL;
+    assert_int_equal(fk_device_malloc(context, rows * DIM * 2, &memory), FK_OK);
+    sample_fill(memory, rows * DIM, true, seed);
+    return memory;
+}
+
+static inputs make_inputs(fk_context *context, const fk_problem *p) {
+    inputs in = {.q = device_tensor(context, BATCH * QUERIES * HEADS, 1),
+                 .k = device_tensor(context, BATCH * KEYS * HEADS, 2),
+                 .v = device_tensor(context, BATCH * KEYS * HEADS, 3),
+                 .o = device_tensor(context, BATCH * QUERIES * HEADS, 4),
+                 .args = FK_ARGS_INIT};
+    fk_args *a = &in.args;
+    a->batch = BATCH, a->num_heads_q = a->num_heads_kv = HEADS, a->seqlen_q = QUERIES, a->seqlen_k = KEYS;
+    a->q = in.q, a->k = in.k, a->v = in.v, a->o = in.o;
+    assert_int_equal(fk_args_layout(p, FK_BSHD, a), FK_OK);
+    return in;
+}
+
+static void free_inputs(fk_context *context, const inputs *in) {
+    uint16_t *const all[] = {in->q, in->k, in->v, in->o};
+    for (int i = 0; i < 4; i++)
+        fk_device_free(context, all[i]);
+}
+
+/* The same bits with any number of CTAs and order of events, in a workspace that holds anything or has just been used.
+ */
+static void same_bits(void **state) {
+    (void)state;
+    static const char *const schedules[][4] = {
+        {"132", "0", "0", "1"}, {"1", "0", "1", "1"}, {"2", "3", "0", "4"}, {"3", "5", "1", "4"}};
+    enum { ELEMENTS = BATCH * QUERIES * HEADS * DIM };
+    static uint16_t first[ELEMENTS];
+    fk_problem p;
+    assert_int_equal(fk_problem_parse("fwd bf16 d64 causal", &p), FK_OK);
+    for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+        fk_context *context = open_context(schedules[n][0], schedules[n][1], schedules[n][2]);
+        const inputs in = make_inputs(context, &p);
+        fk_kernel *kernel;
+        void *workspace = NULL;
+        assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+        const size_t bytes = fk_kernel_workspace(kernel, &in.args);
+        assert_true(bytes > 0);
+        assert_int_equal(fk_device_malloc(context, bytes, &workspace), FK_OK);
+        memset(workspace, (int)(17 * n), bytes);
+        setenv("FLASHKILN_EMU_THREADS", schedules[n][3], 1);
+        for (int launch = 0; launch < 3; launch++) {
+            memset(in.o, 0xff, ELEMENTS * 2);
+            if (fk_execute(kernel, &in.args, workspace, bytes, NULL)) fail_msg("%s", fk_last_error());
+            if (n + (size_t)launch == 0) memcpy(first, in.o, sizeof first);
+            assert_memory_equal(first, in.o, sizeof first);
+        }
+        unsetenv("FLASHKILN_EMU_THREADS");
+        fk_device_free(context, workspace);
+        free_inputs(context, &in);
+        fk_kernel_destroy(kernel);
+        fk_context_destroy(context);
+    }
+}
+
+/* One K and V for all batches; one row of V for all keys; q of one head, seen by all. */
+static void expanded_tensors(void **state) {
+    (void)state;
+    static double want[BATCH * QUERIES * HEADS * DIM];
+    fk_problem p;
+    assert_int_equal(fk_problem_parse("fwd bf16 d64", &p), FK_OK);
+    fk_context *context = open_context("2", "0", "0");
+    fk_kernel *kernel;
+    assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+    for (int kind = 0; kind < 3; kind++) {
+        inputs in = make_inputs(context, &p);
+        if (kind == 0) in.args.k_stride[0] = in.args.v_stride[0] = 0;
+        if (kind == 1) in.args.v_stride[1] = 0;
+        if (kind == 2) in.args.q_stride[2] = 0;
+        if (launch_once(context, kernel, &in.args)) fail_msg("%s", fk_last_error());
+        assert_int_equal(fk_reference(&p, &in.args, FK_REFERENCE_F64, want, NULL), FK_OK);
+        for (int row = 0; row < BATCH * HEADS * QUERIES; row++) { /* of the reference: batch, head, query */
+            const int b = row / QUERIES / HEADS, h = row / QUERIES % HEADS, i = row % QUERIES;
+            for (int c = 0; c < DIM; c++) {
+                const double got = (double)fk_bf16_to_float(in.o[((b * QUERIES + i) * HEADS + h) * DIM + c]);
+                if (!(fabs(got - want[row * DIM + c]) < 0.02))
+                    fail_msg("kind %d: o[%d][%d][%d][%d] is %g, not %g", kind, b, h, i, c, got, want[row * DIM + c]);
+            }
+        }
+        free_inputs(context, &in);
+    }
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+}
+
+static int start(void **state) {
+    (void)state;
+    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
+}
+
+static int stop(void **state) {
+    (void)state;
+    return scratch_remove(store_dir) ? 0 : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples),
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(expanded_tensors),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
