@@ -68,13 +68,13 @@ local function wgmma(problem, plan)
   local q_bytes = plan.block_m * math.max(d_cols, dv_cols) * 2
   local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
   local k = plan.q_stages * q_bytes
-  local v = k + plan.stages * k_bytes
+  local v = k + plan.k_stages * k_bytes
   local bars = v + plan.stages * v_bytes
   return {
     d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, o = 0, bars = bars, col_warps = 1,
     q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes, stage_bytes = k_bytes + v_bytes,
-    bytes = bars + 8 * (2 * plan.q_stages + 4 * plan.stages + 1) + 4 * plan.q_stages * (1 + 4 * plan.consumers),
+    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 1) + 4 * plan.q_stages * (1 + 4 * plan.consumers),
   }
 end
 

@@ -120,6 +120,7 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .dq_kernel = backward && (plan->dq_kernel || p->deterministic),
                      .wgmma = strcmp(plan->family, "wgmma") == 0,
                      .q_stages = plan->q_stages,
+                     .k_stages = plan->k_stages,
                      .overlap = plan->overlap};
 }
 
@@ -156,6 +157,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->ctas_per_sm = tile->ctas;
     out->dq_kernel = tile->dq_kernel;
     out->q_stages = tile->q_stages;
+    out->k_stages = tile->k_stages;
     out->overlap = tile->overlap;
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;

@@ -61,6 +61,8 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
     } else if (tile->stages < 1 || tile->stages > 16 || tile->ctas != 1) {
         fk_plan_reject(plan, "stages %d, ctas_per_sm %d: must be from 1 to 16, and 1", tile->stages, tile->ctas);
+    } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
+        fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
     }

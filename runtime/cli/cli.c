@@ -209,7 +209,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages, plan->q_stages == 1 ? "" : "s",
                  q, plan->q_in_regs ? " on its way to registers" : "");
         snprintf(walked, sizeof walked, "K %s + V %s", k, v);
-        total = plan->q_stages * q_bytes + plan->stages * (k_bytes + v_bytes);
+        total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + plan->stages * v_bytes;
     } else {
         printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
                plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);

@@ -110,7 +110,8 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
             settled = settled || whole;
         }
 @   end
-        exponentiate(s, m_i, l_i, $(scale));
+        scale_maximum(m_scaled, m_i, $(scale));
+        exponentiate(s, m_scaled, l_i, $(scale));
 @   if problem.dropout then
         gemm_pn(o, s, tile_v, dropout);
         dropout.move(0, (next - n) * block_n);
@@ -186,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, d_pad>(q[m][j], smem + smem_q, warp_row(), m, j);
 @ end
 
-    float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+    float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
     reset(o, m_i, l_i);
 
 @ if problem.dropout then

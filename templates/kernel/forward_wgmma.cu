@@ -61,7 +61,8 @@ struct Consumer {
     const u32 smem;
     const int group; // which of the warpgroups
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
-    Ring<stages> k, v;
+    Ring<k_stages> k;
+    Ring<v_stages> v;
     int held = -1; // the buffer of Q that is still to be given back
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int group_) : p(p_), smem(smem_), group(group_) {}
@@ -109,6 +110,7 @@ struct Consumer {
 @   if first then
         if (!walk.whole()) mask_tile(s, walk.n, p, at);
         begin_maximum(s, m_i);
+        scale_maximum(m_scaled, m_i, $(scale));
 @   else
 @     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
@@ -116,12 +118,13 @@ struct Consumer {
             wgmma_wait<0>();
             wgmma_release(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
         }
 @   end
 @   if mask.residual then
         settled = settled || walk.whole();
 @   end
-        exponentiate(s, m_i, l_i, $(scale));
+        exponentiate(s, m_scaled, l_i, $(scale));
 @ end
 @ -- The scores become array `into` of packed weights.
 @ local function pack_step(into)
@@ -170,7 +173,7 @@ struct Consumer {
 #pragma unroll
         for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
 @ end
-        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
         u32 weights[$(arrays_of_p)][s_atoms / 2][4];
         const Where at = claimed(q);
 @ if mask.residual then

@@ -1,8 +1,8 @@
 // Buffers in shared memory that one warp fills and the warpgroups of consumers empty, in turn. Each has an mbarrier for `full`
 // (one arrival, and the bytes of the copies) and one for `empty` (an arrival of each consuming warp).
-constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), stages = $(plan.stages);
-constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * stages;
-constexpr u32 v_full = k_empty + 8 * stages, v_empty = v_full + 8 * stages, tail_full = v_empty + 8 * stages;
+constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
+constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
+constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
 // For each Q buffer: which tile it has (below -2: -3 - tile, to be computed with the running maximum throughout), and for
 // each consuming warp whether it must be computed once more.
 constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * q_stages;
@@ -22,9 +22,11 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
         for (int warp = 0; warp < 4 * consumers; ++warp) st_shared_u32(smem + q_redo + (i * 4 * consumers + warp) * 4, 0);
     }
-    for (int i = 0; i < stages; ++i) {
+    for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
         mbarrier_init(smem + k_empty + 8 * i, 4 * consumers);
+    }
+    for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
@@ -46,7 +48,8 @@ struct Producer {
     const u32 smem;
     const bool leader = threadIdx.x % 32 == 0;
     Ring<q_stages> q;
-    Ring<stages> k, v;
+    Ring<k_stages> k;
+    Ring<v_stages> v;
 @ local tails = problem.packed or problem.seqused_k
 @ if tails then
     u32 tail_parity = 0;
@@ -104,7 +107,7 @@ struct Producer {
     template <class Ahead> __device__ __forceinline__ void send_kv(const Where &at, const Ahead &ahead) {
         const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
         const int k_row = $(problem.packed and "at.k_offset" or "0");
-        int to_go = $(plan.q_stages > 1 and "stages" or "0x7fffffff"); // with one buffer of Q all keys come before the next queries
+        int to_go = $(plan.q_stages > 1 and "v_stages" or "0x7fffffff"); // with one buffer of Q all keys come before the next queries
         for (TileWalk walk(p, at);; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
             if (walk.n < 0) break;

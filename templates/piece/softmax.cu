@@ -30,22 +30,28 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 }
 @ end
 
-// p = 2^(scale_log2 (s - m)) for the m at hand; l_i is the lane's own share of the row sum.
-__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_i)[m_atoms][2],
+// scale_log2 m, which full tiles go on using; 0 for a row that has seen no key.
+__device__ __forceinline__ void scale_maximum(float (&m_scaled)[m_atoms][2], const float (&m_i)[m_atoms][2], float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) m_scaled[m][r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+}
+
+// p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
+__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_scaled)[m_atoms][2],
                                              float (&l_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const float m_scaled = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+        for (int r = 0; r < 2; ++r)
 #pragma unroll
             for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; ++e) {
-                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -m_scaled));
+                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -m_scaled[m][r]));
                     l_i[m][r] += s[m][n][e];
                 }
-        }
 }
 
 // The largest score of row half r of atom m.
