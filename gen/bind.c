@@ -75,7 +75,7 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
 
 static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile) {
     fk_table_check(L, where,
-                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages overlap "
+                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap "
                          : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
     tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
     tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
@@ -87,6 +87,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile
     if (wgmma) {
         tile->q_stages = fk_table_int(L, where, "q_stages", 1, 2);
         tile->k_stages = fk_table_int(L, where, "k_stages", 1, 16);
+        tile->turns = fk_table_bool(L, where, "turns");
         tile->overlap = fk_table_int(L, where, "overlap", 1, 2);
     }
     const bool given = lua_getfield(L, -1, "dq_kernel") != LUA_TNIL;
@@ -204,6 +205,7 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_table_set_bool(L, "dq_kernel", tile->dq_kernel);
     fk_table_set_int(L, "q_stages", tile->q_stages);
     fk_table_set_int(L, "k_stages", tile->k_stages);
+    fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     lua_newtable(L);

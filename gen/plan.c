@@ -121,6 +121,7 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .wgmma = strcmp(plan->family, "wgmma") == 0,
                      .q_stages = plan->q_stages,
                      .k_stages = plan->k_stages,
+                     .turns = plan->turns,
                      .overlap = plan->overlap};
 }
 
@@ -158,6 +159,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->dq_kernel = tile->dq_kernel;
     out->q_stages = tile->q_stages;
     out->k_stages = tile->k_stages;
+    out->turns = tile->turns;
     out->overlap = tile->overlap;
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;

@@ -272,6 +272,7 @@ typedef struct fk_plan_info {
                             workspace; always so for deterministic problems */
     int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; else 0 */
     int32_t k_stages;  /**< wgmma: K buffers, where `stages` is those of V; else 0 */
+    int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied; else 0 */
     double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;

@@ -56,16 +56,28 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 
+@ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
+@ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
+@ local function take_turn()
+@   if plan.turns then
+        named_barrier_sync(1 + group, 256);
+@   end
+@ end
+@ local function pass_turn()
+@   if plan.turns then
+        named_barrier_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 256);
+@   end
+@ end
 struct Consumer {
     const Params &p;
     const u32 smem;
-    const int group; // which of the warpgroups
+    const int warp, group; // which of the consumers' warps and warpgroups
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
     int held = -1; // the buffer of Q that is still to be given back
 
-    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int group_) : p(p_), smem(smem_), group(group_) {}
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -95,6 +107,8 @@ struct Consumer {
     __device__ __forceinline__ void skip(int num_tiles) {
         if (num_tiles > 0) release_held();
         for (; num_tiles > 0; --num_tiles) {
+@ take_turn()
+@ pass_turn()
             wait_k();
             release_k();
             wait_v();
@@ -147,8 +161,11 @@ struct Consumer {
 @ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ local function kv_step(from, into)
-        gemm_qk(s, $(q_operand), wait_k());
-        gemm_pv(o, weights[$(from)], wait_v(), started);
+        const u32 tile_k = wait_k(), tile_v = wait_v();
+@   take_turn()
+        gemm_qk(s, $(q_operand), tile_k);
+        gemm_pv(o, weights[$(from)], tile_v, started);
+@   pass_turn()
         started = true;
         wgmma_wait<1>();
         wgmma_release(registers(s));
@@ -210,7 +227,10 @@ struct Consumer {
             Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
 @ end
             {
-                gemm_qk(s, $(q_operand), wait_k());
+                const u32 tile_k = wait_k();
+@ take_turn()
+                gemm_qk(s, $(q_operand), tile_k);
+@ pass_turn()
                 release_held();
                 wgmma_wait<0>();
                 wgmma_release(registers(s));
@@ -248,11 +268,11 @@ struct Consumer {
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
         release_held();
         const u32 spoiled = stage_rows(o, inverse, tile_q);
-        store_staged(tile_q, p, there);
+        store_staged(tile_q, 16 * warp, p, there);
         store_lse(lse, warp_row(), p, there);
         const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
         if (optimistic && __any_sync(full_warp, left) && leader)
-            st_shared_u32(smem + q_redo + (q.index() * 4 * consumers + threadIdx.x / 32) * 4, 1);
+            st_shared_u32(smem + q_redo + (q.index() * 4 * consumers + warp) * 4, 1);
         held = q.index();
 @ if plan.q_stages == 1 then
         release_held(); // the next queries cannot come before
@@ -271,6 +291,11 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
+@ if plan.turns then
+        if (group == consumers - 1) {
+@   pass_turn()
+        }
+@ end
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
             const int tile = claim(q);
@@ -300,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         if (warp == 4 * consumers) Producer(p, smem).run();
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
-        Consumer(p, smem, warp / 4).run();
+        Consumer(p, smem, warp).run();
     }
 }
 @ if problem.dropout then

@@ -107,7 +107,7 @@ struct Producer {
     template <class Ahead> __device__ __forceinline__ void send_kv(const Where &at, const Ahead &ahead) {
         const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
         const int k_row = $(problem.packed and "at.k_offset" or "0");
-        int to_go = $(plan.q_stages > 1 and "v_stages" or "0x7fffffff"); // with one buffer of Q all keys come before the next queries
+        int to_go = v_stages;
         for (TileWalk walk(p, at);; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
             if (walk.n < 0) break;
@@ -150,6 +150,20 @@ struct Producer {
         int tile = blockIdx.x, next;
         bool opened = false;
         Where at = tile_at(p, tile), at_next;
+@ if plan.q_stages == 1 then
+        // The queries have room once the tile before is done; until then the first keys and values come.
+        while (tile < p.num_tiles) {
+            if (opened && leader) next = claim_tile(p); // arrives while copies are issued
+            if (at.b >= 0) send_kv(at, [&] { send_q(at, tile); });
+            if (!opened && leader) { // the first copies do not wait for it
+                open_claims(p);
+                next = claim_tile(p);
+            }
+            opened = true;
+            tile = __shfl_sync(full_warp, next, 0);
+            if (tile < p.num_tiles) at = tile_at(p, tile);
+        }
+@ else
         if (at.b >= 0) send_q(at, tile);
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
@@ -172,6 +186,7 @@ struct Producer {
             tile = next;
             at = at_next;
         }
+@ end
         post(flush);
         Ring<q_stages> rest = q;
         for (int i = 0; i < q_stages; ++i, rest.next()) acquire_q(rest);

@@ -22,6 +22,11 @@
 
 @   include("primitive/setmaxnreg.cu")
 
+@   if plan.turns then
+@     include("primitive/named_barrier.cu")
+
+@   end
+
 @   include("primitive/atomics.cu")
 
 @ else
