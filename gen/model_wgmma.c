@@ -28,6 +28,11 @@ static const double LATE = 1.3;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.26;
 
+/* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
+ * products; of a ring of two where CTAs walk over unlike numbers of tiles; of a deeper one where they walk alike.
+ * Measured at head dim 64; at 128 nobody falls into step. */
+static const double IN_STEP = 0.17, SHALLOW = 0.10, DEEP = 0.04;
+
 int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout) {
     const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n / 4;
     const int q = tile->q_in_regs ? layout->d_pad / 4 : 0;
@@ -58,6 +63,9 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double latency = LATENCY + (plan->overlap == 1 ? LATENCY_ONE_ARRAY : 0);
     const double chain = (cost.tensor + softmax) / consumers + latency;
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
+    const bool unlike = partial_share > 0.01;
+    if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    if (consumers == 3) cost.serial *= 1 + (plan->stages > 2 ? (unlike ? 0 : DEEP) : (unlike ? SHALLOW : 0));
     if (plan->q_stages == 1) cost.edge += ONE_BUFFER_CLOCKS + 0.5 * own_bytes / EDGE_RATE;
     return cost;
 }

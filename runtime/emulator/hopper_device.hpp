@@ -14,6 +14,9 @@ inline void mbarrier_wait(unsigned int bar, unsigned int parity) {
     fk_emu_engine->mbarrier_wait(bar, parity);
 }
 
+inline bool elect_lane() {
+    return threadIdx.x % 32 == 0;
+}
 inline void tma_prefetch_map(const void *) {}
 inline void tma_load_3d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2) {
     const int at[] = {c0, c1, c2};
@@ -105,4 +108,7 @@ inline unsigned int spoil_bf16(unsigned int acc, unsigned int w) {
     for (unsigned int half = 0x7f80; half; half = half << 16)
         if ((w & half) == half) acc |= half | half >> 1;
     return acc;
+}
+inline float rcp(float x) {
+    return 1.0f / x;
 }

@@ -215,8 +215,10 @@ struct Consumer {
 @ -- The last P V, from array `from`, and beside it what the rows of O are to be multiplied by.
 @ local function last_step(from)
         gemm_pv(o, weights[$(from)], wait_v(), started);
-        there = claimed(q);
-        finish_rows(inverse, lse, m_i, l_i, p, there);
+        if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
+            there = claimed(q);
+            finish_rows(inverse, lse, m_i, l_i, p, there);
+        }
         wgmma_wait<0>();
         wgmma_release(registers(o));
         release_v();

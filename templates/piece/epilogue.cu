@@ -9,11 +9,13 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
+@ local fast = plan.family == "wgmma" -- other warps' products wait
+@ local function log(x) return fast and "lg2(" .. x .. ") * 0.6931471805599453f" or "logf(" .. x .. ")" end
 @ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if #score.sinks == 0 then
             const float l = quad_sum(l_i[m][r]);
-            inverse[m][r] = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
-            lse[m][r] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
+            inverse[m][r] = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") $(fast and "* rcp(l)" or "/ l");
+            lse[m][r] = l == 0.0f ? NEG_INF : $(natural) + $(log("l"));
 @ else
             float top = $(natural);
 @   for i = 1, #score.sinks do
@@ -26,7 +28,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
             l += expf(sink$(i) - top);
 @   end
             inverse[m][r] = l == 0.0f ? 0.0f : keys$(problem.dropout and " * p.dropout_scale" or "") / l;
-            lse[m][r] = l == 0.0f ? NEG_INF : top + logf(l);
+            lse[m][r] = l == 0.0f ? NEG_INF : top + $(log("l"));
 @ end
         }
 }

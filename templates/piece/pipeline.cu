@@ -74,7 +74,7 @@ struct Producer {
 @ if tails then
     // V of a tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
     __device__ __forceinline__ void load_v_tail(u32 tile, u32 bar, int row, int head, int batch, int rows) {
-        if (leader) {
+        if (elect_lane()) {
             mbarrier_arrive_expect_tx(smem + tail_full, v_bytes);
             load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, smem + tail_full, row, head, batch);
         }
@@ -93,7 +93,7 @@ struct Producer {
     // Sends a tile's queries; `word` is what the consumers read of it.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
         acquire_q(q);
-        if (leader) {
+        if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.index(), word);
             mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
@@ -115,7 +115,7 @@ struct Producer {
             const int row = k_row + walk.n * block_n;
             u32 bar = smem + k_full + 8 * k.index();
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
-            if (leader) {
+            if (elect_lane()) {
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, row, kv_head, batch);
             }
@@ -128,7 +128,7 @@ struct Producer {
                 load_v_tail(smem + smem_v + v.index() * v_bytes, bar, row, kv_head, batch, rows);
             } else
 @ end
-            if (leader) {
+            if (elect_lane()) {
                 mbarrier_arrive_expect_tx(bar, v_bytes);
                 load_tile<block_n, $(layout.dv_cols)>(smem + smem_v + v.index() * v_bytes, p.map_v, bar, row, kv_head, batch);
             }
@@ -147,6 +147,11 @@ struct Producer {
     }
 
     __device__ __forceinline__ void run() {
+        if (leader) {
+            tma_prefetch_map(&p.map_q);
+            tma_prefetch_map(&p.map_k);
+            tma_prefetch_map(&p.map_v);
+        }
         int tile = blockIdx.x, next;
         bool opened = false;
         Where at = tile_at(p, tile), at_next;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_staged(u32 tile, int row_0, const Params &
         return;
     }
 @ end
-    if (threadIdx.x % 32 == 0 && row < at.seqlen_q) {
+    if (row < at.seqlen_q && elect_lane()) {
 #pragma unroll
         for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
             tma_store_4d(&p.map_o, tile + panel * (block_m * 128) + row_0 * 128, 64 * panel,

@@ -35,6 +35,20 @@ __device__ __forceinline__ float ex2(float x) {
     return y;
 }
 
+@ if plan.family == "wgmma" then
+// log2(x) and 1 / x, to one or two units in the last place.
+__device__ __forceinline__ float lg2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+@ end
 // x, about which the compiler knows nothing: what follows from it is computed where it is used, and not kept in registers
 // that the accumulators need.
 template <class T> __device__ __forceinline__ T opaque(T x) {

@@ -1,5 +1,14 @@
 // Boxes of a tensor between global and shared memory. `map` is a 64-byte aligned CUtensorMap among the kernel's parameters;
 // the coordinates of the box's first element go from the innermost dimension out. One thread issues a copy.
+
+// True for one lane of the warp, which is whole here, and always the same; where it is asked in the condition of a branch, the
+// compiler knows that one lane alone is within, and spares the copy's operands a loop over lanes.
+__device__ __forceinline__ bool elect_lane() {
+    u32 elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected)::"memory");
+    return elected;
+}
+
 __device__ __forceinline__ void tma_prefetch_map(const void *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
