@@ -75,7 +75,9 @@ struct Consumer {
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
+@ if plan.q_stages == 2 then
     int held = -1; // the buffer of Q that is still to be given back
+@ end
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
 
@@ -95,17 +97,24 @@ struct Consumer {
         if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
         v.next();
     }
+@ if plan.q_stages == 2 then
     // Gives back the buffer of Q from which TMA stores the tile before, which takes a while.
     __device__ __forceinline__ void release_held() {
-        if (held >= 0 && leader) {
+        if (held >= 0 && elect_lane()) { // the lane that stored
             tma_store_wait_read<0>();
             mbarrier_arrive(smem + q_empty + 8 * held);
         }
         held = -1;
     }
+@ end
+    __device__ __forceinline__ void release_q(int index) const {
+        if (leader) mbarrier_arrive(smem + q_empty + 8 * index);
+    }
     // Tiles that other warpgroups of the CTA need. The producer may send the later ones only when it has the held buffer back.
     __device__ __forceinline__ void skip(int num_tiles) {
+@ if plan.q_stages == 2 then
         if (num_tiles > 0) release_held();
+@ end
         for (; num_tiles > 0; --num_tiles) {
 @ take_turn()
 @ pass_turn()
@@ -214,6 +223,9 @@ struct Consumer {
         reset(m_i, l_i);
 @ -- The last P V, from array `from`, and beside it what the rows of O are to be multiplied by.
 @ local function last_step(from)
+@   if plan.q_stages == 1 then
+        release_q(q.index()); // all scores are there
+@   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
             there = claimed(q);
@@ -233,7 +245,9 @@ struct Consumer {
 @ take_turn()
                 gemm_qk(s, $(q_operand), tile_k);
 @ pass_turn()
+@ if plan.q_stages == 2 then
                 release_held();
+@ end
                 wgmma_wait<0>();
                 wgmma_release(registers(s));
                 release_k();
@@ -260,6 +274,9 @@ struct Consumer {
 @ end
             }
         } else {
+@ if plan.q_stages == 1 then
+            release_q(q.index());
+@ end
             fill(o, 0.0f);
             there = claimed(q);
             finish_rows(inverse, lse, m_i, l_i, p, there);
@@ -268,23 +285,25 @@ struct Consumer {
         skip(walk.tiles.begin - all.begin);
 @ end
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+@ if plan.q_stages == 1 then
+        const u32 spoiled = store_rows(o, inverse, p, there);
+@ else
         release_held();
         const u32 spoiled = stage_rows(o, inverse, tile_q);
         store_staged(tile_q, 16 * warp, p, there);
+        held = q.index();
+@ end
         store_lse(lse, warp_row(), p, there);
         const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
         if (optimistic && __any_sync(full_warp, left) && leader)
-            st_shared_u32(smem + q_redo + (q.index() * 4 * consumers + warp) * 4, 1);
-        held = q.index();
-@ if plan.q_stages == 1 then
-        release_held(); // the next queries cannot come before
-@ end
+            st_shared_u32(smem + q_redo + (q.slot() * 4 * consumers + warp) * 4, 1);
+        __syncwarp(); // before any lane gives back the buffer
     }
 
     // What the producer wrote beside the queries; the shuffle tells the compiler that it is the same for all lanes, so that what
     // follows from it, down to the descriptors of tiles, goes to uniform registers.
     __device__ __forceinline__ int claim(const Ring<q_stages> &q) const {
-        return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.index()), 0);
+        return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.slot()), 0);
     }
     __device__ __forceinline__ bool is_redo(const Ring<q_stages> &q) const { return claim(q) < flush; }
     __device__ __forceinline__ Where claimed(const Ring<q_stages> &q) const {
@@ -305,10 +324,11 @@ struct Consumer {
                 compute(q);
                 continue;
             }
+@ if plan.q_stages == 2 then
             release_held();
+@ end
             if (tile == no_more) return;
-            held = q.index();
-            release_held();
+            release_q(q.index());
         }
     }
 };

@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 }
 @ if plan.family == "wgmma" then
 
-@   include("piece/store_tma.cu")
+@   include(plan.q_stages == 1 and "piece/store_direct.cu" or "piece/store_tma.cu")
 @ else
 
 __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],

@@ -3,9 +3,9 @@
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
-// For each Q buffer: which tile it has (below -2: -3 - tile, to be computed with the running maximum throughout), and for
-// each consuming warp whether it must be computed once more.
-constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * q_stages;
+// Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout),
+// and for each consuming warp whether it must be computed once more.
+constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * 2;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
@@ -13,6 +13,7 @@ template <int N> struct Ring {
     u32 place = 0; // counts the buffers of two phases
     __device__ __forceinline__ u32 index() const { return place % N; }
     __device__ __forceinline__ u32 parity() const { return place / N; }
+    __device__ __forceinline__ u32 slot() const { return place % 2; } // of q_tile and q_redo: N is 1 or 2
     __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
 };
 
@@ -20,7 +21,6 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
-        for (int warp = 0; warp < 4 * consumers; ++warp) st_shared_u32(smem + q_redo + (i * 4 * consumers + warp) * 4, 0);
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
@@ -31,6 +31,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
     mbarrier_init(smem + tail_full, 1);
+    for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
 
@@ -58,13 +59,13 @@ struct Producer {
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
-    // Waits until buffer `ring` of Q is free, and chains the tile that it had if that must be computed once more.
+    // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
-        const u32 flag = smem + q_redo + (ring.index() * 4 * consumers + threadIdx.x % 32) * 4;
+        const u32 flag = smem + q_redo + (ring.slot() * 4 * consumers + threadIdx.x % 32) * 4;
         const bool set = threadIdx.x % 32 < 4 * consumers && ld_shared_u32(flag);
         if (!__any_sync(full_warp, set)) return;
-        const int tile = ld_shared_u32(smem + q_tile + 4 * ring.index());
+        const int tile = ld_shared_u32(smem + q_tile + 4 * ring.slot());
         if (set) st_shared_u32(flag, 0);
         if (leader) next_redo(p, tile) = redo;
         __syncwarp();
@@ -95,7 +96,7 @@ struct Producer {
         acquire_q(q);
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
-            st_shared_u32(smem + q_tile + 4 * q.index(), word);
+            st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
             load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                     $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(problem.packed and "0" or "at.b"));
@@ -107,7 +108,7 @@ struct Producer {
     template <class Ahead> __device__ __forceinline__ void send_kv(const Where &at, const Ahead &ahead) {
         const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
         const int k_row = $(problem.packed and "at.k_offset" or "0");
-        int to_go = v_stages;
+        int to_go = $(plan.q_stages == 1 and 1 or "v_stages");
         for (TileWalk walk(p, at);; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
             if (walk.n < 0) break;
@@ -140,7 +141,7 @@ struct Producer {
     __device__ __forceinline__ void post(int word) {
         acquire_q(q);
         if (leader) {
-            st_shared_u32(smem + q_tile + 4 * q.index(), word);
+            st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             mbarrier_arrive(smem + q_full + 8 * q.index());
         }
         q.next();
@@ -156,7 +157,7 @@ struct Producer {
         bool opened = false;
         Where at = tile_at(p, tile), at_next;
 @ if plan.q_stages == 1 then
-        // The queries have room once the tile before is done; until then the first keys and values come.
+        // The queries have room when the consumers have all scores of the tile before; until then the first keys and values come.
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
             if (at.b >= 0) send_kv(at, [&] { send_q(at, tile); });

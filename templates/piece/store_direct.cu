@@ -1,0 +1,29 @@
+// Writes the warp's rows of the output, each times its factor, straight to global memory, so that no buffer of Q need wait for it.
+// Lanes trade in pairs, so that a row gets 32 bytes at a time, a whole sector. Returns what is 0 unless an element is not finite.
+__device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], const Params &p,
+                                          const Where &at) {
+    const int lane = threadIdx.x % 32, odd = lane % 2, row = at.q_first + warp_row() + lane / 4;
+    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + row * p.o_row_stride + lane % 4 / 2 * 4;
+    u32 spoiled = 0;
+#pragma unroll
+    for (int j = 0; j < o_atoms / 2; ++j) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
+        u32 block[4]; // of the left atom rows g and g + 8, then of the right one
+        pack_block(block, o[0], j);
+@ if problem.dtype == "bf16" then
+#pragma unroll
+        for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
+@ end
+#pragma unroll
+        for (int r = 0; r < 2; ++r) { // an even lane takes the left atom, an odd one the right
+            const u32 kept = odd ? block[2 + r] : block[r];
+            const u32 got = __shfl_xor_sync(full_warp, odd ? block[r] : block[2 + r], 1);
+            const int col = (2 * j + odd) * 8;
+            if (row + 8 * r < at.seqlen_q && (dv_pad == head_dim_v || col < head_dim_v))
+                *reinterpret_cast<float2 *>(out + 8 * r * p.o_row_stride + col) =
+                    make_float2(__uint_as_float(odd ? got : kept), __uint_as_float(odd ? kept : got));
+        }
+    }
+    return spoiled;
+}
