@@ -201,19 +201,20 @@ struct Consumer {
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
         u32 weights[$(arrays_of_p)][s_atoms / 2][4];
-        const Where at = claimed(q);
+        const int word = claim(smem, q);
+        const Where at = claimed(p, word);
 @ if mask.residual then
-        TileWalk walk(p, at, is_redo(q));
+        TileWalk walk(p, at, is_redo(word));
         bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ elseif #mask.upper + #mask.lower == 0 then
-        TileWalk walk(p, at, is_redo(q));
+        TileWalk walk(p, at, is_redo(word));
 @ else
         // Of the CTA's tiles the warpgroup's own rows may not need the first and the last ones.
         Where own = at;
         own.q_first += group * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         const TileRange all = tile_range(p, at);
-        TileWalk walk(p, own, is_redo(q));
+        TileWalk walk(p, own, is_redo(word));
         if (own.q_first > own.q_last) walk.n = -1;
         if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
         skip(all.end - walk.tiles.end);
@@ -228,7 +229,7 @@ struct Consumer {
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
-            there = claimed(q);
+            there = claimed(p, claim(smem, q));
             finish_rows(inverse, lse, m_i, l_i, p, there);
         }
         wgmma_wait<0>();
@@ -278,7 +279,7 @@ struct Consumer {
             release_q(q.index());
 @ end
             fill(o, 0.0f);
-            there = claimed(q);
+            there = claimed(p, claim(smem, q));
             finish_rows(inverse, lse, m_i, l_i, p, there);
         }
 @ if not mask.residual and #mask.upper + #mask.lower > 0 then
@@ -300,17 +301,6 @@ struct Consumer {
         __syncwarp(); // before any lane gives back the buffer
     }
 
-    // What the producer wrote beside the queries; the shuffle tells the compiler that it is the same for all lanes, so that what
-    // follows from it, down to the descriptors of tiles, goes to uniform registers.
-    __device__ __forceinline__ int claim(const Ring<q_stages> &q) const {
-        return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.slot()), 0);
-    }
-    __device__ __forceinline__ bool is_redo(const Ring<q_stages> &q) const { return claim(q) < flush; }
-    __device__ __forceinline__ Where claimed(const Ring<q_stages> &q) const {
-        const int tile = claim(q);
-        return tile_at(p, tile < flush ? flush - 1 - tile : tile);
-    }
-
     __device__ __forceinline__ void run() {
 @ if plan.turns then
         if (group == consumers - 1) {
@@ -319,15 +309,15 @@ struct Consumer {
 @ end
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
-            const int tile = claim(q);
-            if (tile >= 0 || tile < flush) {
+            const int word = claim(smem, q);
+            if (word >= 0 || is_redo(word)) {
                 compute(q);
                 continue;
             }
 @ if plan.q_stages == 2 then
             release_held();
 @ end
-            if (tile == no_more) return;
+            if (word == no_more) return;
             release_q(q.index());
         }
     }
@@ -345,6 +335,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     if (warp >= 4 * consumers) {
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
+        if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
         Consumer(p, smem, warp).run();

@@ -1,5 +1,5 @@
-// Buffers in shared memory that one warp fills and the warpgroups of consumers empty, in turn. Each has an mbarrier for `full`
-// (one arrival, and the bytes of the copies) and one for `empty` (an arrival of each consuming warp).
+// Buffers in shared memory that producers fill and the warpgroups of consumers empty, in turn. Each has an mbarrier for `full`
+// (one arrival, and the bytes of the copies) and one for `empty` (an arrival of each warp that reads it).
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
@@ -20,7 +20,7 @@ template <int N> struct Ring {
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + 1); // and the producer of V, who reads which tile it is
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
@@ -35,7 +35,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init_fence();
 }
 
-// ---- the producer: one warp ----
+// ---- the producers: a warp for Q and K, and one for V, so that neither waits for the other's buffers ----
 
 // Rows `row` and on of a head, in panels of 64 columns; outside the tensor there are zeros.
 template <int ROWS, int COLS>
@@ -44,17 +44,87 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
     for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel, row, head, batch);
 }
 
+// What the producer of Q wrote beside the queries. The shuffle tells the compiler that it is the same for all lanes, so that what
+// follows from it, down to the descriptors of tiles, goes to uniform registers.
+__device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) {
+    return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.slot()), 0);
+}
+__device__ __forceinline__ bool is_redo(int word) { return word < flush; }
+__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
+
+@ local batch = problem.packed and "0" or "at.b"
+@ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
+@ local k_row = problem.packed and "at.k_offset + " or ""
+@ local tails = problem.packed or problem.seqused_k
+struct ValueProducer {
+    const Params &p;
+    const u32 smem;
+    Ring<v_stages> v;
+@ if tails then
+    u32 tail_parity = 0;
+@ end
+
+    __device__ __forceinline__ ValueProducer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+
+    // Starts the copy of tile n of the values, whose bytes `bar` counts.
+    __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n) {
+        if (elect_lane()) {
+            mbarrier_arrive_expect_tx(bar, v_bytes);
+            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+        }
+    }
+
+@ if tails then
+    // A tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
+    __device__ __forceinline__ void load_tail(u32 tile, u32 bar, const Where &at, int n) {
+        load(tile, smem + tail_full, at, n);
+        mbarrier_wait(smem + tail_full, tail_parity);
+        tail_parity ^= 1;
+        for (int i = (at.seqlen_k - n * block_n) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
+#pragma unroll
+            for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
+                st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
+        fence_proxy_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);
+    }
+
+@ end
+    __device__ __forceinline__ void send(const Where &at) {
+        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+            const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
+            mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
+@ if tails then
+            if (at.seqlen_k - walk.n * block_n < block_n) {
+                load_tail(tile, bar, at, walk.n);
+            } else {
+                load(tile, bar, at, walk.n);
+            }
+@ else
+            load(tile, bar, at, walk.n);
+@ end
+            v.next();
+        }
+    }
+
+    // Follows the tiles that the other producer claims.
+    __device__ __forceinline__ void run() {
+        for (Ring<q_stages> q;; q.next()) {
+            mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
+            const int word = claim(smem, q);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
+            if (word == no_more) return;
+            if (word != flush) send(claimed(p, word));
+        }
+    }
+};
+
 struct Producer {
     const Params &p;
     const u32 smem;
     const bool leader = threadIdx.x % 32 == 0;
     Ring<q_stages> q;
     Ring<k_stages> k;
-    Ring<v_stages> v;
-@ local tails = problem.packed or problem.seqused_k
-@ if tails then
-    u32 tail_parity = 0;
-@ end
     int redo = no_more; // the chain of tiles to be computed once more
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
@@ -72,25 +142,6 @@ struct Producer {
         redo = tile;
     }
 
-@ if tails then
-    // V of a tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
-    __device__ __forceinline__ void load_v_tail(u32 tile, u32 bar, int row, int head, int batch, int rows) {
-        if (elect_lane()) {
-            mbarrier_arrive_expect_tx(smem + tail_full, v_bytes);
-            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, smem + tail_full, row, head, batch);
-        }
-        mbarrier_wait(smem + tail_full, tail_parity);
-        tail_parity ^= 1;
-        for (int i = rows * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
-#pragma unroll
-            for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
-                st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
-        fence_proxy_async();
-        __syncwarp();
-        if (leader) mbarrier_arrive(bar);
-    }
-
-@ end
     // Sends a tile's queries; `word` is what the consumers read of it.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
         acquire_q(q);
@@ -99,41 +150,25 @@ struct Producer {
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
             load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
-                                    $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(problem.packed and "0" or "at.b"));
+                                    $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
         }
         q.next();
     }
 
-    // Sends the keys and values that a tile visits. In between, when the first ones have found room, calls `ahead`.
-    template <class Ahead> __device__ __forceinline__ void send_kv(const Where &at, const Ahead &ahead) {
-        const int batch = $(problem.packed and "0" or "at.b"), kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
-        const int k_row = $(problem.packed and "at.k_offset" or "0");
-        int to_go = $(plan.q_stages == 1 and 1 or "v_stages");
+    // Sends the keys that a tile visits. In between, when the first ones have found room, calls `ahead`.
+    template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead) {
+        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
         for (TileWalk walk(p, at);; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
             if (walk.n < 0) break;
             --to_go;
-            const int row = k_row + walk.n * block_n;
-            u32 bar = smem + k_full + 8 * k.index();
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (elect_lane()) {
+                const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, row, kv_head, batch);
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
             }
             k.next();
-            bar = smem + v_full + 8 * v.index();
-            mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
-@ if tails then
-            const int rows = at.seqlen_k - walk.n * block_n;
-            if (rows < block_n) {
-                load_v_tail(smem + smem_v + v.index() * v_bytes, bar, row, kv_head, batch, rows);
-            } else
-@ end
-            if (elect_lane()) {
-                mbarrier_arrive_expect_tx(bar, v_bytes);
-                load_tile<block_n, $(layout.dv_cols)>(smem + smem_v + v.index() * v_bytes, p.map_v, bar, row, kv_head, batch);
-            }
-            v.next();
         }
     }
 
@@ -151,16 +186,15 @@ struct Producer {
         if (leader) {
             tma_prefetch_map(&p.map_q);
             tma_prefetch_map(&p.map_k);
-            tma_prefetch_map(&p.map_v);
         }
         int tile = blockIdx.x, next;
         bool opened = false;
         Where at = tile_at(p, tile), at_next;
 @ if plan.q_stages == 1 then
-        // The queries have room when the consumers have all scores of the tile before; until then the first keys and values come.
+        // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
-            if (at.b >= 0) send_kv(at, [&] { send_q(at, tile); });
+            if (at.b >= 0) send_k(at, [&] { send_q(at, tile); });
             if (!opened && leader) { // the first copies do not wait for it
                 open_claims(p);
                 next = claim_tile(p);
@@ -185,7 +219,7 @@ struct Producer {
                 if (at_next.b >= 0) send_q(at_next, next);
             };
             if (at.b >= 0) {
-                send_kv(at, ahead);
+                send_k(at, ahead);
             } else {
                 ahead();
             }
@@ -201,7 +235,7 @@ struct Producer {
             redo = next_redo(p, tile);
             at = tile_at(p, tile);
             send_q(at, flush - 1 - tile);
-            send_kv(at, [] {});
+            send_k(at, [] {});
         }
         post(no_more);
     }
