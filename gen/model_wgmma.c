@@ -15,7 +15,7 @@
 static const double SOFTMAX_LANES = 3.4, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. A diagonal crosses
  * block_m + block_n keys of a CTA, but 64 + block_n of a warpgroup, which alone masks. */
-static const double MASK_LANES = 10.0;
+static const double MASK_LANES = 7.0;
 /* Clocks between a warpgroup's products and its softmax and back; more where one array of weights serves both. */
 static const double LATENCY = 325.0, LATENCY_ONE_ARRAY = 100.0;
 /* Share of reading Q from shared memory that the products wait for. */

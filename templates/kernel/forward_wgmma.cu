@@ -323,9 +323,8 @@ struct Consumer {
     }
 };
 
-@ -- Of what a block gets at its start, as many for each warpgroup; a walk by intervals of what is left of a mask takes more.
-@ local split = { { 56, 200 }, { 40, 232 }, { 32, 160 } }
-@ if mask.residual then split = { { 88, 168 }, { 56, 224 }, { 56, 152 } } end
+@ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
+@ local split = { { 56, 248 }, { 56, 224 }, { 32, 160 } }
 @ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
