@@ -59,6 +59,8 @@ static fk_status copy(fk_context *context, void *to, const void *from, size_t by
     if (!result) {
         result =
             to_device ? d->copy_to_device((uintptr_t)to, from, bytes) : d->copy_from_device(to, (uintptr_t)from, bytes);
+        /* What comes from pageable memory may be on its way still, which another stream would overtake. */
+        if (!result && to_device) result = d->stream_synchronize(NULL);
         fk_driver_leave(d, pushed);
     }
     return fk_driver_check(d, result, FK_LAUNCH_FAILED, to_device ? "copying to the device" : "copying from the device",
