@@ -13,9 +13,9 @@
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
     int q_stages, k_stages, turns, overlap; /* wgmma: fk_plan_info's */
-    bool walks_q;          /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
-    bool dq_kernel;        /* backward: dq comes from a kernel of its own */
-    bool wgmma;            /* of that family: all warpgroups but the last compute, 64 rows each */
+    bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
+    bool dq_kernel; /* backward: dq comes from a kernel of its own */
+    bool wgmma;     /* of that family: all warpgroups but the last compute, 64 rows each */
 } fk_tile;
 /** The family's name: which kernel file. */
 const char *fk_tile_family(const fk_tile *tile);

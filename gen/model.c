@@ -130,9 +130,8 @@ static double makespan(const fk_device_info *device, const fk_plan_info *plan, c
     const double waves = num_ctas / (sms * resident);
     const double busy = num_ctas / sms * (tiles->mean_visited * clocks + cta);
     const double idle = (ceil(waves) - waves) * resident * (tiles->min_visited * clocks + cta);
-    const double late = cost->late * (tiles->max_visited - tiles->mean_visited) * clocks;
     const double longest = tiles->max_visited * visit_clocks(cost, cost->turns) + cost->start;
-    return fmax(busy + idle + late, longest);
+    return fmax(busy + idle, longest);
 }
 
 /* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them,

@@ -4,34 +4,29 @@
  *     smem     K and V read by each warpgroup, Q where it is read there, tiles written
  *     chain    what one of the warpgroups waits for: its products, its softmax, and LATENCY; the others' run meanwhile
  * and besides what no product hides: dropout, masks, the running maximum. Beside a full tensor pipe an instruction
- * takes the clock that it is issued in. All constants are fitted to an H200: tilings of head dims 64, 128 and 256, full
- * and causal, at 512 to 16,384 keys. */
+ * takes the clock that it is issued in. All constants are fitted to an H200: what is chosen for head dims 64, 128 and
+ * 256, full and causal, at 512 to 8,192 keys. */
 #include "plan.h"
 
 #include <math.h>
 
-/* Instructions (lanes) of one score: multiply-add, ex2, sum, half a conversion, the loop's share; and what dropout adds
+/* Instructions (lanes) of one score: multiply-add, sum, half a conversion, the loop's share; and what dropout adds
  * (docs/dropout.md). */
-static const double SOFTMAX_LANES = 3.4, DROPOUT_LANES = 3.6;
+static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. A diagonal crosses
  * block_m + block_n keys of a CTA, but 64 + block_n of a warpgroup, which alone masks. */
-static const double MASK_LANES = 7.0;
-/* Clocks between a warpgroup's products and its softmax and back; more where one array of weights serves both. */
-static const double LATENCY = 325.0, LATENCY_ONE_ARRAY = 100.0;
-/* Share of reading Q from shared memory that the products wait for. */
-static const double Q_SHARE = 0.4;
+static const double MASK_LANES = 3.0;
+/* Clocks between a warpgroup's products and its softmax and back. */
+static const double LATENCY = 510.0;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
- * clock. A single buffer of Q waits for the output that passes through it, and for the load after it. */
-static const double TILE_CLOCKS = 400.0, ONE_BUFFER_CLOCKS = 1200.0, EDGE_RATE = 32.0;
-/* CTAs fetch tiles group of heads by group of heads, so that long ones are left to the end. */
-static const double LATE = 1.3;
+ * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is. */
+static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
-static const double POWER_SHARE = 0.26;
-
+static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
- * products; of a ring of two where CTAs walk over unlike numbers of tiles; of a deeper one where they walk alike.
- * Measured at head dim 64; at 128 nobody falls into step. */
-static const double IN_STEP = 0.17, SHALLOW = 0.10, DEEP = 0.04;
+ * products; of a ring of two where CTAs walk over unlike numbers of tiles. Measured at head dim 64; at 128 nobody falls
+ * into step. */
+static const double IN_STEP = 0.17, SHALLOW = 0.10;
 
 int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout) {
     const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n / 4;
@@ -56,17 +51,14 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         .smem = (read_bytes + 2.0 * plan->block_n * stored) / device->smem_rate + q_clocks,
         .turns = 1,
         .start = TILE_CLOCKS,
-        .edge = own_bytes / EDGE_RATE,
-        .late = LATE,
+        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),
     };
-    const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate + Q_SHARE * q_clocks;
-    const double latency = LATENCY + (plan->overlap == 1 ? LATENCY_ONE_ARRAY : 0);
-    const double chain = (cost.tensor + softmax) / consumers + latency;
+    const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
+    const double chain = (cost.tensor + softmax) / consumers + LATENCY;
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
-    if (consumers == 3) cost.serial *= 1 + (plan->stages > 2 ? (unlike ? 0 : DEEP) : (unlike ? SHALLOW : 0));
-    if (plan->q_stages == 1) cost.edge += ONE_BUFFER_CLOCKS + 0.5 * own_bytes / EDGE_RATE;
+    if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     return cost;
 }
 

@@ -56,7 +56,6 @@ typedef struct fk_visit_cost {
     double turns;       /* warps of a CTA on each scheduler that take turns; 1: serial is of all of them */
     double alone;       /* share that one CTA without neighbours takes longer */
     double start, edge; /* clocks of an own tile besides; and for what it reads first and writes last */
-    double late;        /* share of the longest own tile's lead over the mean that SMs stand idle at the end */
 } fk_visit_cost;
 
 /* ---- model_split.c: the forward pass of a problem with `split` ---- */

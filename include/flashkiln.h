@@ -70,9 +70,15 @@ FK_API void fk_free(void *memory);
 
 /* An options structure of nothing but its size: every other field is 0, the default. */
 #ifdef __cplusplus
-#define FK_SIZED(type) [] { type value = type(); value.struct_size = sizeof(type); return value; }()
+#define FK_SIZED(type)                                                                                                 \
+    [] {                                                                                                               \
+        type value = type();                                                                                           \
+        value.struct_size = sizeof(type);                                                                              \
+        return value;                                                                                                  \
+    }()
 #else
-#define FK_SIZED(type) {.struct_size = sizeof(type)}
+#define FK_SIZED(type)                                                                                                 \
+    { .struct_size = sizeof(type) }
 #endif
 
 /* ---- problem ------------------------------------------------------------------------------------------ */
@@ -149,7 +155,8 @@ typedef struct fk_problem {
     int32_t dropout;       /**< 1: attention weights are dropped at random: fk_args.dropout_p; docs/dropout.md */
     int32_t packed;        /**< 1: sequences of different lengths lie one after another: fk_args.cu_seqlens_q, _k */
     int32_t seqused_k;     /**< 1: only the first fk_args.seqused_k[b] keys of sequence b are there */
-    int32_t split; /**< forward: 1 = several CTAs may share the keys of a query tile, fk_args.num_splits; for few queries */
+    int32_t
+        split; /**< forward: 1 = several CTAs may share the keys of a query tile, fk_args.num_splits; for few queries */
     int32_t paged; /**< forward: 1 = k and v lie in pages that fk_args.page_table names */
     int32_t num_masks, num_scores, num_arrays;
     fk_mask mask[FK_MAX_MASKS];
@@ -255,7 +262,7 @@ typedef struct fk_plan_info {
     int32_t block_m; /**< query rows of a CTA, B_r in the paper; backward: of a tile that CTAs walk over */
     int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA */
     int32_t warps;
-    int32_t stages;      /**< KV buffers in shared memory; backward: Q and dO buffers */
+    int32_t stages;      /**< KV buffers in shared memory; wgmma: V buffers, see k_stages; backward: Q and dO buffers */
     int32_t q_in_regs;   /**< 1: Q stays in registers; 0: it is re-read from shared memory */
     int32_t ctas_per_sm; /**< resident CTAs the register cap is set for */
     int32_t smem_bytes;  /**< dynamic shared memory of a CTA */
@@ -264,17 +271,18 @@ typedef struct fk_plan_info {
     int32_t chosen;      /**< 1 for the plan that fk_generate takes */
     double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< floors of the model */
     double model_us;
-    double hbm_bytes; /**< predicted HBM traffic */
-    char bound[16];   /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
-    char reason[160]; /**< why it was rejected, or "" */
-    double l2_us;     /**< one more floor: backward, the adds to dq's sum; 0 in forward */
+    double hbm_bytes;  /**< predicted HBM traffic */
+    char bound[16];    /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
+    char reason[160];  /**< why it was rejected, or "" */
+    double l2_us;      /**< one more floor: backward, the adds to dq's sum; 0 in forward */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems */
     int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; else 0 */
     int32_t k_stages;  /**< wgmma: K buffers, where `stages` is those of V; else 0 */
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
-    int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied; else 0 */
-    double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
+    int32_t
+        overlap; /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied; else 0 */
+    double mma_flops; /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
@@ -403,8 +411,8 @@ typedef struct fk_array {
 } fk_array;
 
 /** Where the gradient of a declared array goes: float32, aligned to 4 bytes, strides in elements, at least 0; sizes are
- * those of the array. A stride of 0 sums over its dimension: so a bias that is repeated over the batch has a gradient of
- * the bias's own shape. Every element within the sizes is overwritten, padding between them is not. */
+ * those of the array. A stride of 0 sums over its dimension: so a bias that is repeated over the batch has a gradient
+ * of the bias's own shape. Every element within the sizes is overwritten, padding between them is not. */
 typedef struct fk_array_grad {
     float *data;
     int64_t stride[FK_MAX_RANK];
@@ -413,10 +421,10 @@ typedef struct fk_array_grad {
 /** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
  *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
  *  Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
- *  emulator), 16-byte aligned, and strides multiples of 8 (fp32: 4), so that 16-byte copies are possible. lse: float32 [batch,
- *  num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o and lse,
- *  and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the ends of
- *  a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k, num_heads_kv, .]; lse:
+ *  emulator), 16-byte aligned, and strides multiples of 8 (fp32: 4), so that 16-byte copies are possible. lse: float32
+ * [batch, num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o
+ * and lse, and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the
+ * ends of a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k, num_heads_kv, .]; lse:
  *  [num_heads_q, total_q]; seqlens are the longest there may be, and batch strides are not looked at. */
 typedef struct fk_args {
     size_t struct_size;
@@ -431,7 +439,8 @@ typedef struct fk_args {
     const float *dlse; /**< gradient of lse, of its shape; may be null: 0 */
     int64_t dout_stride[3], dq_stride[3], dk_stride[3], dv_stride[3];
     fk_array array[FK_MAX_ARRAYS]; /**< in the order of fk_problem_arrays; the rest is not looked at */
-    fk_array_grad array_grad[FK_MAX_ARRAYS]; /**< likewise; those whose bits are set in the problem's `grad` are written */
+    fk_array_grad
+        array_grad[FK_MAX_ARRAYS]; /**< likewise; those whose bits are set in the problem's `grad` are written */
     /** Problems with `dropout`: the share of attention weights dropped, 0 <= p < 1, as realised a multiple of 1/256
      *  (docs/dropout.md); what is kept is scaled by 1 / (1 - p as realised). lse is that without dropout. Else 0. */
     double dropout_p;
@@ -441,17 +450,19 @@ typedef struct fk_args {
      *  that the replays of a captured graph can differ; null: the two above. Aligned to 8 bytes. */
     const uint64_t *dropout_state;
     /** Packed: where sequences begin; device pointers (host pointers on the emulator) to batch + 1 numbers that never
-     *  decrease, from at least 0 to at most total_q and total_k, by at most seqlen_q and seqlen_k. Sequence b has queries
-     *  cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. On a GPU this is trusted. */
+     *  decrease, from at least 0 to at most total_q and total_k, by at most seqlen_q and seqlen_k. Sequence b has
+     * queries cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. On a GPU this is
+     * trusted. */
     const int32_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
-    const int32_t *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
-    /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as fill the GPU (docs/sequences.md).
-     * Results differ between numbers of splits in rounding alone. */
+    const int32_t
+        *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
+    /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as fill the GPU
+     * (docs/sequences.md). Results differ between numbers of splits in rounding alone. */
     int32_t num_splits;
-    /** Problems with `paged`: k and v are [num_pages, page_size, num_heads_kv, .], stride[0] is from page to page, and key
-     * j of batch entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size]. The table is on
-     * the device (host on the emulator); its entries beyond the last page with keys are not read. page_size: 1 to
+    /** Problems with `paged`: k and v are [num_pages, page_size, num_heads_kv, .], stride[0] is from page to page, and
+     * key j of batch entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size]. The table
+     * is on the device (host on the emulator); its entries beyond the last page with keys are not read. page_size: 1 to
      * FK_MAX_SEQLEN; num_pages: 1 to 2^31 - 1, every entry read must be below it, and at least 0. */
     const int32_t *page_table;
     int64_t page_table_stride, page_size, num_pages;
@@ -466,8 +477,8 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
  *  tile of queries of each head. `split`: 4 bytes for each element of o and lse, times the splits, or 0 where one split
- *  needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80 more
- *  for each element of an array's gradient that more than one pair of query and key adds to. */
+ *  needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
+ * more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
@@ -483,9 +494,9 @@ FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                             void *stream);
 
-/** Debugging of problems with `dropout`: which weights the kernel keeps, 1 or 0, as its warps find it in their operands,
- *  for every pair whether a mask shows it or not. Of `args` the sizes and the dropout fields are read; `stream` as in
- *  fk_execute.
+/** Debugging of problems with `dropout`: which weights the kernel keeps, 1 or 0, as its warps find it in their
+ * operands, for every pair whether a mask shows it or not. Of `args` the sizes and the dropout fields are read;
+ * `stream` as in fk_execute.
  *  @param out  device memory (host memory on the emulator): [batch, num_heads_q, seqlen_q, seqlen_k], contiguous
  *  @return as fk_execute */
 FK_API fk_status fk_keep_mask(const fk_kernel *kernel, const fk_args *args, uint8_t *out, void *stream);
@@ -512,17 +523,18 @@ typedef enum fk_reference_kind {
                                 P rounded, O = PV accumulated in float32 and rounded */
 } fk_reference_kind;
 
-/** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to an element, and
- * any strides from 0; args->o and args->lse are not used. o: contiguous [batch, num_heads_q, seqlen_q, head_dim_v];
- * lse: [batch, num_heads_q, seqlen_q], natural log; packed: [num_heads_q, total_q, ...], of which rows of no sequence are
- * left as they are. Either may be null. Masks are those that fk_problem_parse knows,
- * whatever template_dir the kernel had. A row that sees no key: o = 0, lse = -inf.
+/** Attention on the CPU by the definition, O(N^2) time, on all cores. args hold host pointers, aligned to an element,
+ * and any strides from 0; args->o and args->lse are not used. o: contiguous [batch, num_heads_q, seqlen_q, head_dim_v];
+ * lse: [batch, num_heads_q, seqlen_q], natural log; packed: [num_heads_q, total_q, ...], of which rows of no sequence
+ * are left as they are. Either may be null. Masks are those that fk_problem_parse knows, whatever template_dir the
+ * kernel had. A row that sees no key: o = 0, lse = -inf.
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT as fk_execute */
 FK_API fk_status fk_reference(const fk_problem *problem, const fk_args *args, fk_reference_kind kind, double *o,
                               double *lse);
 /** The gradients of args->dout (and args->dlse), likewise: dq, dk and dv are contiguous [batch, heads, seqlen, dim],
- * packed [heads, total, dim]; any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes rowsum(dout * o) from args->o
- * if that is not null, as kernels do: then its result lacks the error that rounding o brings. args->lse is not read. */
+ * packed [heads, total, dim]; any may be null. EAGER rounds P, dP, dS and the results, and sums in float32. F64 takes
+ * rowsum(dout * o) from args->o if that is not null, as kernels do: then its result lacks the error that rounding o
+ * brings. args->lse is not read. */
 FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
                                        double *dq, double *dk, double *dv);
 /** The gradients of declared arrays that the problem's `grad` asks for, likewise. grad[i] has the strides of
@@ -531,7 +543,8 @@ FK_API fk_status fk_reference_backward(const fk_problem *problem, const fk_args 
 FK_API fk_status fk_reference_arrays(const fk_problem *problem, const fk_args *args, fk_reference_kind kind,
                                      double *const grad[FK_MAX_ARRAYS]);
 
-/** The mask of fk_keep_mask by its definition (docs/dropout.md), about 1 ns an element; args->dropout_state is the host's.
+/** The mask of fk_keep_mask by its definition (docs/dropout.md), about 1 ns an element; args->dropout_state is the
+ * host's.
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT */
 FK_API fk_status fk_reference_keep_mask(const fk_problem *problem, const fk_args *args, uint8_t *out);
 

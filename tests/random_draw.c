@@ -255,7 +255,8 @@ static int64_t draw_splits(rng *r) {
 }
 
 static const char *draw_gpu(rng *r) {
-    static const char *const gpus[] = {"a100", "a100", "a100", "t4", "t4", "rtx3090", "l4", "h200"};
+    static const char *const gpus[] = {"a100", "a100", "t4",   "t4",   "rtx3090",
+                                       "l4",   "h200", "h200", "h200", "h200"}; /* two families */
     return gpus[rng_range(r, 0, COUNT(gpus) - 1)];
 }
 
@@ -279,8 +280,9 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->packed) draw_packed(&values, longest_seqlen(limits), size_budget(limits), dims, out);
     if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
     if (out->seqused_k) draw_used(&values, out);
-    out->split = !out->backward && rng_chance(&kernel, 25);
-    out->paged = !out->backward && rng_chance(&kernel, 25);
+    const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* family wgmma serves neither */
+    out->split = !out->backward && rng_chance(&kernel, rest);
+    out->paged = !out->backward && rng_chance(&kernel, rest);
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
     if (out->paged) draw_pages(&values, out);
     append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype], (int)dim);
@@ -303,4 +305,5 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     draw_inputs(&values, dim, out);
     out->emulator_seed = rng_chance(&values, 25) ? 0 : rng_next(&values) >> 32;
     out->late_copies = rng_chance(&values, 50);
+    out->emulator_sms = rng_chance(&values, 60) ? (int)rng_range(&values, 1, 3) : 0;
 }

@@ -51,6 +51,7 @@ typedef struct drawn {
     double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */
     uint64_t emulator_seed; /* schedule; 0: ascending */
     bool late_copies;
+    int emulator_sms; /* so few that CTAs of a persistent grid fetch several tiles; 0: as many as the GPU has */
 } drawn;
 
 typedef struct draw_limits {

@@ -50,9 +50,11 @@ static fk_status open_context(const settings *s, const char *plan_for, fk_contex
 
 /* In a context of its own, because the emulator reads these when a context is opened. */
 static bool emulated_trial(const settings *s, const drawn *d, verdict *out) {
-    char seed[24];
+    char seed[24], sms[12];
     fk_context *context = NULL;
+    snprintf(sms, sizeof sms, "%d", d->emulator_sms);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)d->emulator_seed);
+    setenv("FLASHKILN_EMU_SMS", sms, 1);
     setenv("FLASHKILN_EMU_SEED", seed, 1);
     setenv("FLASHKILN_EMU_LATE", d->late_copies ? "1" : "0", 1);
     if (open_context(s, d->plan_for, &context)) {

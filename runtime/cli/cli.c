@@ -203,12 +203,17 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
         const int computing = plan->warps / 4 - 1;
-        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows, and one that loads; tiles of %d keys\n",
+        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows%s, and one that loads; tiles of %d keys\n",
                indent, plan->block_m, plan->block_n, computing, computing == 1 ? "" : "s", plan->block_m / computing,
-               plan->block_n);
-        snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages, plan->q_stages == 1 ? "" : "s",
-                 q, plan->q_in_regs ? " on its way to registers" : "");
-        snprintf(walked, sizeof walked, "K %s + V %s", k, v);
+               plan->turns ? " that multiply in turns" : "", plan->block_n);
+        const int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
+                                  plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
+        if (plan->k_stages == plan->stages) {
+            snprintf(walked, sizeof walked, "K %s + V %s", k, v);
+        } else {
+            snprintf(resident + used, sizeof resident - (size_t)used, "%d x K %s + ", plan->k_stages, k);
+            snprintf(walked, sizeof walked, "V %s", v);
+        }
         total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + plan->stages * v_bytes;
     } else {
         printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,

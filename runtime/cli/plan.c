@@ -2,17 +2,14 @@
 #include "cli.h"
 
 static const table_column columns[] = {
-    {"", "chosen", false},        {"family", "family", false},
-    {"block_m", "block_m", true}, {"block_n", "block_n", true},
-    {"warps", "warps", true},     {"stages", "stages", true},
-    {"Q in", "q_in_regs", false}, {"Qs", "q_stages", true},
-    {"Ps", "overlap", true},      {"CTAs/SM", "ctas_per_sm", true},
-    {"smem", "smem_bytes", true}, {"regs", "registers", true},
-    {"model", "model_us", true},  {"bound", "bound", false},
-    {"HBM", "hbm_bytes", true},   {NULL, "legal", false},
-    {NULL, "tensor_us", true},    {NULL, "exp_us", true},
-    {NULL, "issue_us", true},     {NULL, "smem_us", true},
-    {NULL, "hbm_us", true},       {NULL, "l2_us", true},
+    {"", "chosen", false},        {"family", "family", false}, {"block_m", "block_m", true},
+    {"block_n", "block_n", true}, {"warps", "warps", true},    {"stages", "stages", true},
+    {"Q in", "q_in_regs", false}, {"Qs", "q_stages", true},    {"Ks", "k_stages", true},
+    {"Ps", "overlap", true},      {"turns", "turns", false},   {"CTAs/SM", "ctas_per_sm", true},
+    {"smem", "smem_bytes", true}, {"regs", "registers", true}, {"model", "model_us", true},
+    {"bound", "bound", false},    {"HBM", "hbm_bytes", true},  {NULL, "legal", false},
+    {NULL, "tensor_us", true},    {NULL, "exp_us", true},      {NULL, "issue_us", true},
+    {NULL, "smem_us", true},      {NULL, "hbm_us", true},      {NULL, "l2_us", true},
     {"why not", "reason", false},
 };
 
@@ -26,7 +23,9 @@ static void add_plan(table *t, const fk_plan_info *p) {
     table_number(t, p->stages, "%d", p->stages);
     table_bool(t, p->q_in_regs, p->q_in_regs ? "regs" : "smem");
     table_number(t, p->q_stages, p->q_stages ? "%d" : "", p->q_stages);
+    table_number(t, p->k_stages, p->k_stages ? "%d" : "", p->k_stages);
     table_number(t, p->overlap, p->overlap ? "%d" : "", p->overlap);
+    table_bool(t, p->turns, p->turns ? "yes" : "");
     table_number(t, p->ctas_per_sm, "%d", p->ctas_per_sm);
     table_number(t, p->smem_bytes, "%s", cli_bytes(p->smem_bytes, text));
     table_number(t, p->registers, "%d", p->registers);
@@ -82,7 +81,8 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
 const cli_verb verb_plan = {"plan", "SPELLING [--gpu KEY]",
                             "candidate tilings, their modelled cost, and why one is chosen",
                             "Columns\n"
-                            "  Qs, Ps      family wgmma: buffers of Q, and arrays of weights\n"
+                            "  Qs, Ks, Ps  family wgmma: buffers of Q and of K (stages: of V), and arrays of weights\n"
+                            "  turns       family wgmma: warpgroups issue their products in turns\n"
                             "  smem, regs  shared memory of a block and estimated registers of a thread\n"
                             "  model       modelled time of the whole problem, and the unit that bounds it\n"
                             "  HBM         predicted traffic to device memory\n"

@@ -26,7 +26,6 @@
 @     include("primitive/named_barrier.cu")
 
 @   end
-
 @   include("primitive/atomics.cu")
 
 @ else

@@ -1,5 +1,6 @@
 /* The wgmma family on the emulator: few SMs, so that CTAs fetch several tiles, under different schedules; whatever the
  * workspace holds, and whoever used it before. Broad random coverage is tests/random_problems.c. */
+#include "emulated.h"
 #include "sample.h"
 #include "scratch.h"
 
@@ -8,17 +9,7 @@
 static char store_dir[256];
 
 static fk_context *open_context(const char *sms, const char *seed, const char *late) {
-    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
-    fk_context *context = NULL;
-    setenv("FLASHKILN_EMU_SMS", sms, 1);
-    setenv("FLASHKILN_EMU_SEED", seed, 1);
-    setenv("FLASHKILN_EMU_LATE", late, 1);
-    options.device = "emu", options.plan_for = "h100", options.cache_dir = store_dir;
-    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
-    unsetenv("FLASHKILN_EMU_SMS");
-    unsetenv("FLASHKILN_EMU_SEED");
-    unsetenv("FLASHKILN_EMU_LATE");
-    return context;
+    return emulated_context("h100", store_dir, &(emulated){sms, seed, late});
 }
 
 static void samples(void **state) {

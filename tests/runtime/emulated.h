@@ -1,0 +1,35 @@
+/* A context on the emulator with as many SMs, and such an order of events, as a test asks for. */
+#ifndef FK_TESTS_EMULATED_H
+#define FK_TESTS_EMULATED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "flashkiln.h"
+
+#include <stdlib.h>
+
+typedef struct emulated {
+    const char *sms, *seed, *late; /* FLASHKILN_EMU_... */
+} emulated;
+
+/** What it compiles goes to `store_dir`. */
+static inline fk_context *emulated_context(const char *plan_for, const char *store_dir, const emulated *e) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context = NULL;
+    setenv("FLASHKILN_EMU_SMS", e->sms, 1);
+    setenv("FLASHKILN_EMU_SEED", e->seed, 1);
+    setenv("FLASHKILN_EMU_LATE", e->late, 1);
+    options.device = "emu", options.plan_for = plan_for, options.cache_dir = store_dir;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    unsetenv("FLASHKILN_EMU_SMS");
+    unsetenv("FLASHKILN_EMU_SEED");
+    unsetenv("FLASHKILN_EMU_LATE");
+    return context;
+}
+
+#endif
