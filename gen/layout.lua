@@ -23,7 +23,7 @@
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
--- each, and there is one more; slots of 4 bytes say which tile stands in a Q buffer, and which warps want it once more.
+-- each, and there is one more; slots of 4 bytes say of two tiles which they are, and which warps want them once more.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
@@ -72,8 +72,7 @@ local function wgmma(problem, plan)
   local bars = v + plan.stages * v_bytes
   return {
     d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
-    q = 0, k = k, v = v, o = 0, bars = bars, col_warps = 1,
-    q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes, stage_bytes = k_bytes + v_bytes,
+    q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 1) + 4 * 2 * (1 + 4 * plan.consumers),
   }
 end

@@ -13,6 +13,7 @@
 #include "gen/generate.h"
 
 #include <pthread.h>
+#include <string.h>
 
 /* ---- table of kernels (table.c) ----------------------------------------------------------------------- */
 
@@ -182,7 +183,7 @@ typedef struct fk_launch_block {
 
 /** Whether the kernel's parameter block begins with maps. */
 static inline bool fk_takes_maps(const fk_kernel *kernel) {
-    return kernel->info.plan.family[0] == 'w'; /* "wgmma" */
+    return strcmp(kernel->info.plan.family, "wgmma") == 0;
 }
 /** Makes the maps of a launch whose args have been checked; the primary context is current. */
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, fk_tensor_map map[FK_TENSOR_MAPS],

@@ -41,10 +41,6 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/dropout.cu")
 
 @ end
-@ include("piece/element.cu")
-
-@ include("piece/store.cu")
-
 @ include("piece/epilogue.cu")
 
 @ include("piece/walk.cu")

@@ -31,8 +31,8 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     return at;
 }
 
-// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1], p.claims[0] says
-// for which launch it counts; before the first claim both may hold anything.
+// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]
+// says for which launch it counts; before the first claim both may hold anything.
 __device__ __forceinline__ void open_claims(const Params &p) {
     const u64 seen = ld_acquire_u64(p.claims);
     if (seen != p.epoch && seen != ~p.epoch && atom_cas_u64(p.claims, seen, ~p.epoch) == seen) {
