@@ -56,11 +56,12 @@
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
     X(int32_t, int, total_q)              /* packed: rows of q; lse is [num_heads_q, total_q] */                       \
-    X(int32_t, int, num_tiles)            /* persistent: of all groups of heads, the last one taken as whole */        \
+    X(int32_t, int, num_tiles)            /* persistent: of all heads */                                               \
     X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \
     X(uint32_t, u32, group_tiles_inverse) /* floor(2^32 / group_tiles), at most 2^32 - 1 */                            \
     X(int32_t, int, group_heads)          /* packed, persistent: heads that share L2 */                                \
     X(uint32_t, u32, group_inverse)       /* floor(2^32 / group_heads), at most 2^32 - 1 */                            \
+    X(uint32_t, u32, last_group_inverse)  /* persistent: the same of the last group, which may have fewer heads */     \
     X(int32_t, int, row_heads)            /* query heads of a kv head that share a tile's rows; 1: none do */          \
     X(uint32_t, u32, row_heads_inverse)   /* floor(2^32 / row_heads), at most 2^32 - 1 */                              \
     X(int32_t, int, own_heads)            /* num_heads_q / row_heads */                                                \

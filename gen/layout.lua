@@ -73,7 +73,7 @@ local function wgmma(problem, plan)
   return {
     d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 1) + 4 * 2 * (1 + 4 * plan.consumers),
+    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 4 * (2 * (1 + 4 * plan.consumers) + 1),
   }
 end
 

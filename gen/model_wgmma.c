@@ -27,6 +27,9 @@ static const double POWER_SHARE = 0.28;
  * products; of a ring of two where CTAs walk over unlike numbers of tiles. Measured at head dim 64; at 128 nobody falls
  * into step. */
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
+/* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
+ * where a mask's bounds want the registers. */
+static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
 int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout) {
     const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n / 4;
@@ -59,6 +62,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
+    if (plan->q_in_regs) cost.serial *= unlike ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 

@@ -56,11 +56,6 @@ int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *a) {
     return group_kv_heads(kernel, a, a->num_heads_kv);
 }
 
-int64_t fk_group_heads(const fk_kernel *kernel, const fk_args *a) {
-    const int64_t kv_heads = (kernel->problem.packed ? 1 : a->batch) * a->num_heads_kv;
-    return group_kv_heads(kernel, a, kv_heads) * (a->num_heads_q / a->num_heads_kv);
-}
-
 /* x: tiles of all sequences, and within each the heads of a group; y: groups; z: splits. */
 static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
                                   fk_error *err) {

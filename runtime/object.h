@@ -147,8 +147,6 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kin
 int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *args);
 /** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);
-/** Query heads that share L2, of a problem packed or not. */
-int64_t fk_group_heads(const fk_kernel *kernel, const fk_args *args);
 /** min(floor(2^32 / heads), 2^32 - 1): kernels divide by it. */
 uint32_t fk_inverse(int64_t heads);
 /** Bytes of the parameter block that the kernel's text declares, maps included. */
@@ -192,8 +190,9 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, fk_t
 /* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
 
 typedef struct fk_persistent {
-    int64_t group_heads, group_tiles, num_tiles; /* groups of heads count as whole */
-    size_t bytes;                                /* of the workspace */
+    int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
+    int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads */
+    size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

@@ -16,6 +16,25 @@ bool fk_is_persistent(const fk_kernel *kernel) {
     return false;
 }
 
+/* How many kv heads walk over their keys together. More than one, so that the longest tiles of many heads come first
+ * and the shortest last; but
+ * - what they walk over shares the L2 cache. An SM sees the far half of it through the near one, so that a third is
+ * sure to stay; where tiles have unlike lengths, balance is worth two thirds;
+ * - their first tiles fetch from HBM, each 4,096 / block_m bytes a clock where the tensor cores bound, and all later
+ * ones wait meanwhile. An SM per 512 rows takes two fifths of what HBM gives (measured on an H200:
+ * docs/performance-log.md).
+ */
+static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
+    const fk_problem *p = &kernel->problem;
+    const int64_t kv_heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
+    const int64_t walked_bytes = a->seqlen_k * (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
+    const int64_t fitting = kernel->l2_bytes * (p->num_masks ? 2 : 1) / 3 / walked_bytes;
+    const int64_t fetching = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.block_m / 512;
+    const int64_t most = fitting < fetching ? fitting : fetching;
+    const int64_t groups = most < 1 ? kv_heads : (kv_heads + most - 1) / most;
+    return (kv_heads + groups - 1) / groups;
+}
+
 /* heads < 2^31 once they are whole groups, tiles of one < 2^32 / block_m + batch: no overflow, as batch x heads <=
  * 2^30.
  */
@@ -24,9 +43,10 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
     const int64_t head_tiles =
         packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
-    out->group_heads = fk_group_heads(kernel, a);
+    out->group_heads = group_kv_heads(kernel, a) * (a->num_heads_q / a->num_heads_kv);
+    out->last_group_heads = (heads - 1) % out->group_heads + 1;
     out->group_tiles = out->group_heads * head_tiles;
-    out->num_tiles = (heads + out->group_heads - 1) / out->group_heads * out->group_tiles;
+    out->num_tiles = heads * head_tiles;
     const size_t bytes = CLAIM_BYTES + (size_t)out->num_tiles * sizeof(uint32_t);
     out->bytes = (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     return out->num_tiles < INT32_MAX; /* CTAs count one past the last tile */
@@ -90,5 +110,6 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     out->group_tiles_inverse = fk_inverse(tiles.group_tiles);
     out->group_heads = (int32_t)tiles.group_heads;
     out->group_inverse = fk_inverse(tiles.group_heads);
+    out->last_group_inverse = fk_inverse(tiles.last_group_heads);
     return FK_OK;
 }

@@ -74,6 +74,7 @@ struct Consumer {
 @ if plan.q_stages == 2 then
     int held = -1; // the buffer of Q that is still to be given back
 @ end
+    int behind = 0; // tiles of the CTA's behind the walk's
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
 
@@ -187,115 +188,100 @@ struct Consumer {
 @   end
 @   next_tile_step()
 @ end
-    // Computes the rows of this warpgroup of the tile in buffer q.
-    __device__ __forceinline__ void compute(const Ring<q_stages> &q) {
-        const u32 tile_q = smem + smem_q + q.index() * q_bytes;
-@ if plan.q_in_regs then
-        u32 q_regs[d_pad / 16][4];
-#pragma unroll
-        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
-@ end
-        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
-        u32 weights[$(arrays_of_p)][s_atoms / 2][4];
-        const int word = claim(smem, q);
-        const Where at = claimed(p, word);
-@ if mask.residual then
-        TileWalk walk(p, at, is_redo(word));
-        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
-@ elseif #mask.upper + #mask.lower == 0 then
-        TileWalk walk(p, at, is_redo(word));
-@ else
-        // Of the CTA's tiles the warpgroup's own rows may not need the first and the last ones.
+@ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
+    // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
+    __device__ __forceinline__ int begin_walk(TileWalk &walk, const Where &at, int word) {
+@ if bounds then
         Where own = at;
         own.q_first += group * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         const TileRange all = tile_range(p, at);
-        TileWalk walk(p, own, is_redo(word));
+        walk = TileWalk(p, own, is_redo(word));
         if (own.q_first > own.q_last) walk.n = -1;
         if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-        skip(all.end - walk.tiles.end);
+        behind = walk.tiles.begin - all.begin;
+        return all.end - walk.tiles.end;
+@ else
+        walk = TileWalk(p, at, is_redo(word));
+        return 0;
 @ end
-        Where there; // found once more in the end rather than kept in registers, of which the loop has none to spare
-        float inverse[m_atoms][2], lse[m_atoms][2];
-        reset(m_i, l_i);
-@ -- The last P V, from array `from`, and beside it what the rows of O are to be multiplied by.
+    }
+
+@ -- The rows of the tile in buffer q, of which `word` was read.
+@ local function open_tile()
+        at = claimed(p, word);
+        lead = begin_walk(walk, at, word);
+@   if plan.q_in_regs then
+#pragma unroll
+        for (int j = 0; j < d_pad / 16; ++j)
+            load_a<block_m, $(layout.d_cols)>(q_regs[j], smem + smem_q + q.index() * q_bytes, warp_row(), 0, j);
+@   end
+@ end
+@ -- The rows of the tile before, in o, leave.
+@ local function store_step()
+        {
+            const Where there = claimed(p, claim(smem, done));
+@   if plan.q_stages == 1 then
+            const u32 spoiled = store_rows(o, inverse, p, there);
+@   else
+            const u32 spoiled = stage_rows(o, inverse, smem + smem_q + done.index() * q_bytes);
+            store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
+            held = done.index();
+@   end
+            store_lse(lse, warp_row(), p, there);
+            const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
+            if (optimistic && __any_sync(full_warp, left) && leader)
+                st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
+            __syncwarp(); // before any lane gives back the buffer
+        }
+@ end
+@ -- The first scores of the tile in buffer q. What stands between their products and the wait for them: `beside`.
+@ local function first_scores(beside)
+            const u32 tile_k = wait_k();
+@   if not plan.q_in_regs then
+            const u32 tile_q = smem + smem_q + q.index() * q_bytes;
+@   end
+@   take_turn()
+            gemm_qk(s, $(q_operand), tile_k);
+@   pass_turn()
+@   if beside then
+@     beside()
+@   end
+            wgmma_wait<0>();
+            wgmma_release(registers(s));
+            release_k();
+@ end
+@ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
 @   if plan.q_stages == 1 then
         release_q(q.index()); // all scores are there
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
-            there = claimed(p, claim(smem, q));
-            finish_rows(inverse, lse, m_i, l_i, p, there);
+            finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
         }
+        optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+@   if bounds then
+        trail = behind;
+@   end
+        done = q;
+        q.next();
+@   if plan.q_stages == 2 then
+        const int word = next_word(q);
+        opened = is_tile(word);
+        if (opened) {
+@     open_tile()
+        }
+@   end
         wgmma_wait<0>();
         wgmma_release(registers(o));
         release_v();
 @ end
-        if (walk.n >= 0) {
-            bool started = false; // whether o holds something
-@ if problem.dropout then
-            Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
-@ end
-            {
-                const u32 tile_k = wait_k();
-@ take_turn()
-                gemm_qk(s, $(q_operand), tile_k);
-@ pass_turn()
-@ if plan.q_stages == 2 then
-                release_held();
-@ end
-                wgmma_wait<0>();
-                wgmma_release(registers(s));
-                release_k();
-@ score_step(true)
-@ pack_step(0)
-@ next_tile_step()
-            }
-            for (;;) {
-                if (walk.n < 0) {
-@ last_step(0)
-                    break;
-                }
-                {
-@ kv_step(0, arrays_of_p - 1)
-                }
-@ if arrays_of_p == 2 then
-                if (walk.n < 0) {
-@   last_step(1)
-                    break;
-                }
-                {
-@   kv_step(1, 0)
-                }
-@ end
-            }
-        } else {
-@ if plan.q_stages == 1 then
-            release_q(q.index());
-@ end
-            fill(o, 0.0f);
-            there = claimed(p, claim(smem, q));
-            finish_rows(inverse, lse, m_i, l_i, p, there);
-        }
-@ if not mask.residual and #mask.upper + #mask.lower > 0 then
-        skip(walk.tiles.begin - all.begin);
-@ end
-        const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
-@ if plan.q_stages == 1 then
-        const u32 spoiled = store_rows(o, inverse, p, there);
-@ else
-        release_held();
-        const u32 spoiled = stage_rows(o, inverse, tile_q);
-        store_staged(tile_q, 16 * warp, p, there);
-        held = q.index();
-@ end
-        store_lse(lse, warp_row(), p, there);
-        const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
-        if (optimistic && __any_sync(full_warp, left) && leader)
-            st_shared_u32(smem + q_redo + (q.slot() * 4 * consumers + warp) * 4, 1);
-        __syncwarp(); // before any lane gives back the buffer
+    __device__ __forceinline__ int next_word(const Ring<q_stages> &q) const {
+        mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
+        return claim(smem, q);
     }
+    static __device__ __forceinline__ bool is_tile(int word) { return word >= 0 || is_redo(word); }
 
     __device__ __forceinline__ void run() {
 @ if plan.turns then
@@ -303,18 +289,112 @@ struct Consumer {
 @   pass_turn()
         }
 @ end
-        for (Ring<q_stages> q;; q.next()) {
-            mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
-            const int word = claim(smem, q);
-            if (word >= 0 || is_redo(word)) {
-                compute(q);
-                continue;
+        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
+        float inverse[m_atoms][2], lse[m_atoms][2];
+        u32 weights[$(arrays_of_p)][s_atoms / 2][4];
+@ if plan.q_in_regs then
+        u32 q_regs[d_pad / 16][4];
+@ end
+        Ring<q_stages> q, done;
+        TileWalk walk;
+        Where at;
+        int lead, trail = 0;
+        bool optimistic;
+@ if plan.q_stages == 2 then
+        bool opened = false, ahead = false; // what there is of the tile in buffer q: its rows; and its first scores
+@ end
+        for (;;) {
+            $(plan.q_stages == 2 and "if (!opened) " or ""){
+                const int word = next_word(q);
+                if (!is_tile(word)) {
+@ if plan.q_stages == 2 then
+                    release_held();
+@ end
+                    if (word == no_more) return;
+                    release_q(q.index());
+                    q.next();
+                    continue;
+                }
+@ open_tile()
+            }
+            $(plan.q_stages == 2 and "if (!ahead) " or ""){
+@ if bounds then
+                skip(lead);
+@ end
+                if (walk.n >= 0) {
+@ first_scores()
+                }
             }
 @ if plan.q_stages == 2 then
-            release_held();
+            opened = ahead = false;
 @ end
-            if (word == no_more) return;
-            release_q(q.index());
+            reset(m_i, l_i);
+            if (walk.n >= 0) {
+                bool started = false; // whether o holds something
+@ if mask.residual then
+                bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ end
+@ if problem.dropout then
+                Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
+@ end
+@ if not plan.q_in_regs then
+                const u32 tile_q = smem + smem_q + q.index() * q_bytes;
+@ end
+@ if plan.q_stages == 2 then
+                release_held();
+@ end
+                {
+@ score_step(true)
+@ pack_step(0)
+@ next_tile_step()
+                }
+                for (;;) {
+                    if (walk.n < 0) {
+@ last_step(0)
+                        break;
+                    }
+                    {
+@ kv_step(0, arrays_of_p - 1)
+                    }
+@ if arrays_of_p == 2 then
+                    if (walk.n < 0) {
+@   last_step(1)
+                        break;
+                    }
+                    {
+@   kv_step(1, 0)
+                    }
+@ end
+                }
+            } else {
+@ if plan.q_stages == 1 then
+                release_q(q.index());
+@ else
+                release_held();
+@ end
+                fill(o, 0.0f);
+                finish_rows(inverse, lse, m_i, l_i, p, at);
+                optimistic = false;
+@ if bounds then
+                trail = behind;
+@ end
+                done = q;
+                q.next();
+            }
+@ if bounds then
+            skip(trail);
+@ end
+@ if plan.q_stages == 2 then
+            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or "");
+            if (ahead) {
+@   if bounds then
+                skip(lead);
+@   end
+@   first_scores(store_step)
+                continue;
+            }
+@ end
+@ store_step()
         }
     }
 };
@@ -331,6 +411,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
+        if (warp == 4 * consumers + 2) claim_first(p, smem);
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
         Consumer(p, smem, warp).run();

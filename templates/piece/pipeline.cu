@@ -5,7 +5,8 @@ constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_em
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
 // Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout),
 // and for each consuming warp whether it must be computed once more.
-constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * 2;
+constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
+constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
@@ -31,6 +32,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
     mbarrier_init(smem + tail_full, 1);
+    mbarrier_init(smem + claim_full, 1);
     for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
@@ -119,6 +121,14 @@ struct ValueProducer {
     }
 };
 
+// Each CTA's first claim, by a warp of its own, as it takes several trips to memory for which no copy should wait.
+__device__ __forceinline__ void claim_first(const Params &p, u32 smem) {
+    if (threadIdx.x % 32 != 0) return;
+    open_claims(p);
+    st_shared_u32(smem + first_claim, claim_tile(p));
+    mbarrier_arrive(smem + claim_full);
+}
+
 struct Producer {
     const Params &p;
     const u32 smem;
@@ -195,9 +205,9 @@ struct Producer {
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
             if (at.b >= 0) send_k(at, [&] { send_q(at, tile); });
-            if (!opened && leader) { // the first copies do not wait for it
-                open_claims(p);
-                next = claim_tile(p);
+            if (!opened) {
+                mbarrier_wait(smem + claim_full, 0);
+                next = ld_shared_u32(smem + first_claim);
             }
             opened = true;
             tile = __shfl_sync(full_warp, next, 0);
@@ -208,9 +218,9 @@ struct Producer {
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
             const auto ahead = [&] {
-                if (!opened && leader) { // the first copies do not wait for it
-                    open_claims(p);
-                    next = claim_tile(p);
+                if (!opened) {
+                    mbarrier_wait(smem + claim_full, 0);
+                    next = ld_shared_u32(smem + first_claim);
                 }
                 opened = true;
                 next = __shfl_sync(full_warp, next, 0);

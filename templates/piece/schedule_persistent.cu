@@ -5,11 +5,15 @@ struct Where : Sequence {
 };
 
 // Tiles count through groups of heads whose keys and values share the L2 cache; within a group its heads go through their query
-// tiles together, the longest first. The last group may be short.
+// tiles together, the longest first. The last group may have fewer heads. No number stands for nothing (but in packed sequences):
+// CTAs claim their next tile while they compute one, and who claimed nothing would end up with less than its share.
 __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
-    const int rank = quotient(in_group, p.group_heads, p.group_inverse);
-    const int head = group * p.group_heads + in_group - rank * p.group_heads;
+    const int heads_left = $(problem.packed and "p.num_heads_q" or "p.batch * p.num_heads_q") - group * p.group_heads;
+    const bool short_group = heads_left < p.group_heads;
+    const int heads = short_group ? heads_left : p.group_heads;
+    const int rank = quotient(in_group, heads, short_group ? p.last_group_inverse : p.group_inverse);
+    const int head = group * p.group_heads + in_group - rank * heads;
     Where at;
 @ if mask.q_order > 0 then
     int tile = quotient(p.group_tiles, p.group_heads, p.group_inverse) - 1 - rank;
@@ -23,11 +27,13 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ else
     const int b = quotient(head, p.num_heads_q, p.heads_inverse);
     at.h = head - b * p.num_heads_q;
-    static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
+    static_cast<Sequence &>(at) = sequence(p, b);
 @ end
     at.q_first = tile * block_m;
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
-    if ($(problem.packed and "head >= p.num_heads_q || tile < 0 || at.q_first > at.q_last" or "b >= p.batch")) at.b = -1;
+@ if problem.packed then
+    if (tile < 0 || at.q_first > at.q_last) at.b = -1;
+@ end
     return at;
 }
 

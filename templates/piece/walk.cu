@@ -6,6 +6,7 @@ struct TileWalk {
     TileScan scan;
 @ end
 
+    __device__ __forceinline__ TileWalk() {}
     // `careful`: no tile is taken for full.
     __device__ __forceinline__ TileWalk(const Params &p, const Where &at, bool careful = false) : tiles(tile_range(p, at)) {
         if (careful) tiles.full_begin = tiles.full_end = tiles.begin;

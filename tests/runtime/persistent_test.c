@@ -82,14 +82,21 @@ static void batches(void **state) {
     assert_int_equal(fk_kernel_workspace(&kernel, &a), 256);
     context.runs.num_sms = 5, kernel.info.plan.ctas_per_sm = 2;
     p = prepared(&kernel, &a, 10);
-    assert_tiles(&p, 12, 36, 36);
-    kernel.l2_bytes = 2 * (300 * (64 + 32) * 2 * 2 + 5); /* half of it holds two kv heads, so four query heads */
-    p = prepared(&kernel, &a, 10);
+    assert_tiles(&p, 2, 6, 36); /* so few SMs fetch for one kv head at a time */
+    context.runs.num_sms = 132, kernel.info.plan.ctas_per_sm = 1;
+    kernel.l2_bytes = 3 * (300 * (64 + 32) * 2 * 2 + 5); /* a third of it holds two kv heads, so four query heads */
+    p = prepared(&kernel, &a, 36);
     assert_tiles(&p, 4, 12, 36);
-    a.batch = 1, a.num_heads_kv = a.num_heads_q = 5; /* pairs of heads: the last one is alone, and counts as two */
+    a.batch = 1, a.num_heads_kv = a.num_heads_q = 5; /* pairs of heads: the last one is alone */
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);
-    p = prepared(&kernel, &a, 10);
-    assert_tiles(&p, 2, 6, 18);
+    p = prepared(&kernel, &a, 15);
+    assert_tiles(&p, 2, 6, 15);
+    assert_int_equal(p.last_group_inverse, fk_inverse(1));
+    kernel.problem.num_masks = 1; /* two thirds */
+    p = prepared(&kernel, &a, 15);
+    assert_tiles(&p, 3, 9, 15);
+    assert_int_equal(p.last_group_inverse, fk_inverse(2));
+    kernel.problem.num_masks = 0;
     a.seqlen_q = 1, a.batch = 2, a.num_heads_q = a.num_heads_kv = 3;
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);
     p = prepared(&kernel, &a, 6);
@@ -103,9 +110,9 @@ static void sequences(void **state) {
     fk_forward_params p = prepared(&kernel, &a, 6 * (170 / 128 + 3));
     assert_tiles(&p, 6, 24, 24); /* 170 queries in 3 sequences: at most 4 tiles of 128 */
     assert_int_equal(p.total_q, 170);
-    kernel.l2_bytes = 2 * 2 * 300 * 96 * 2; /* keys and values of two heads in its half: groups of 2 and 1 */
-    p = prepared(&kernel, &a, 32);
-    assert_tiles(&p, 4, 16, 32);
+    kernel.l2_bytes = 3 * 2 * 300 * 96 * 2; /* a third holds two heads: groups of 2 and 1 */
+    p = prepared(&kernel, &a, 24);
+    assert_tiles(&p, 4, 16, 24);
 }
 
 /* Whatever the numbers, each tile of each head has one number. */
@@ -130,10 +137,13 @@ static void every_tile_once(void **state) {
         assert_int_equal(tiles.group_tiles, tiles.group_heads * head_tiles);
         char *seen = calloc((size_t)(heads * head_tiles), 1);
         for (int64_t t = 0; t < tiles.num_tiles; t++) {
-            const int64_t in_group = t % tiles.group_tiles;
-            const int64_t head = t / tiles.group_tiles * tiles.group_heads + in_group % tiles.group_heads;
-            assert_in_range(in_group / tiles.group_heads, 0, head_tiles - 1);
-            if (head < heads) assert_int_equal(seen[head * head_tiles + in_group / tiles.group_heads]++, 0);
+            const int64_t group = t / tiles.group_tiles, in_group = t % tiles.group_tiles;
+            const bool last = heads - group * tiles.group_heads < tiles.group_heads;
+            const int64_t own = last ? tiles.last_group_heads : tiles.group_heads;
+            const int64_t head = group * tiles.group_heads + in_group % own;
+            assert_in_range(in_group / own, 0, head_tiles - 1);
+            assert_in_range(head, 0, heads - 1);
+            assert_int_equal(seen[head * head_tiles + in_group / own]++, 0);
         }
         for (int64_t t = 0; t < heads * head_tiles; t++)
             assert_int_equal(seen[t], 1);
