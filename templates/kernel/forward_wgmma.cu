@@ -135,8 +135,7 @@ struct Consumer {
 @     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, at);
-            wgmma_wait<0>();
-            wgmma_release(registers(o));
+            wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
         }
@@ -173,15 +172,13 @@ struct Consumer {
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
-        wgmma_wait<1>();
-        wgmma_release(registers(s));
+        wgmma_wait<1>(registers(s));
         release_k();
 @   score_step(false)
 @   if from ~= into then
 @     pack_step(into)
 @   end
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
         release_v();
 @   if from == into then
 @     pack_step(into)
@@ -247,8 +244,7 @@ struct Consumer {
 @   if beside then
 @     beside()
 @   end
-            wgmma_wait<0>();
-            wgmma_release(registers(s));
+            wgmma_wait<0>(registers(s));
             release_k();
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
@@ -273,8 +269,7 @@ struct Consumer {
 @     open_tile()
         }
 @   end
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(registers(o));
         release_v();
 @ end
     __device__ __forceinline__ int next_word(const Ring<q_stages> &q) const {
