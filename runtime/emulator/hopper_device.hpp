@@ -135,6 +135,15 @@ inline void stmatrix_x4(unsigned int addr, const unsigned int (&r)[4]) {
     for (unsigned int i = 0; i < 4; ++i)
         st_shared_u32(__shfl_sync(0xffffffffu, addr, (int)(8 * i + lane / 4)) + lane % 4 * 4, r[i]);
 }
+inline unsigned long long pair_f32(float lo, float hi) {
+    return (unsigned long long)__float_as_uint(hi) << 32 | __float_as_uint(lo);
+}
+
+inline void unpair_f32(float &lo, float &hi, unsigned long long pair) {
+    lo = __uint_as_float((unsigned int)pair);
+    hi = __uint_as_float((unsigned int)(pair >> 32));
+}
+
 inline unsigned int spoil_bf16(unsigned int acc, unsigned int w) {
     for (unsigned int half = 0x7f80; half; half = half << 16)
         if ((w & half) == half) acc |= half | half >> 1;

@@ -166,9 +166,10 @@ struct Consumer {
 @ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ local function kv_step(from, into)
-        const u32 tile_k = wait_k(), tile_v = wait_v();
+        const u32 tile_k = wait_k();
 @   take_turn()
         gemm_qk(s, $(q_operand), tile_k);
+        const u32 tile_v = wait_v();
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
@@ -284,7 +285,8 @@ struct Consumer {
 @   pass_turn()
         }
 @ end
-        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
+        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+        u64 m_scaled[m_atoms];
         float inverse[m_atoms][2], lse[m_atoms][2];
         u32 weights[$(arrays_of_p)][s_atoms / 2][4];
 @ if plan.q_in_regs then

@@ -28,6 +28,19 @@ __device__ __forceinline__ u32 spoil_bf16(u32 acc, u32 w) {
 }
 
 @ end
+@ if plan.family == "wgmma" then
+// Two floats in a pair of registers, and out of it: at that place, not where the compiler would rather have them apart.
+__device__ __forceinline__ u64 pair_f32(float lo, float hi) {
+    u64 r;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "f"(lo), "f"(hi));
+    return r;
+}
+
+__device__ __forceinline__ void unpair_f32(float &lo, float &hi, u64 pair) {
+    asm volatile("mov.b64 {%0, %1}, %2;" : "=f"(lo), "=f"(hi) : "l"(pair));
+}
+
+@ end
 // 2^x; 0 at -inf.
 __device__ __forceinline__ float ex2(float x) {
     float y;
