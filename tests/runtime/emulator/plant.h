@@ -14,12 +14,13 @@ enum { SEQLEN = 300, FEW = 60 };
 
 typedef struct plan_wanted {
     const char *spelling, *gpu;
-    int32_t stages, q_in_regs, q_stages, overlap; /* the latter two: of family wgmma */
+    int32_t stages, q_in_regs, q_stages, overlap; /* the latter two: of family wgmma, with as many stages of K */
 } plan_wanted;
 
 static inline bool is_wanted(const plan_wanted *v, const fk_plan_info *plan) {
     return plan->legal && plan->stages == v->stages && plan->q_in_regs == v->q_in_regs &&
-           plan->q_stages == v->q_stages && plan->overlap == v->overlap;
+           plan->q_stages == v->q_stages && plan->overlap == v->overlap &&
+           (plan->q_stages == 0 || plan->k_stages == plan->stages);
 }
 
 static fk_source source;
