@@ -121,19 +121,20 @@ struct Consumer {
         }
     }
 
+@ local mask_at = mask.residual and not problem.packed and "claimed(p, claim(smem, q))" or "at"
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ local function score_step(first)
 @   if #score.terms > 0 then
         score_tile(s, walk.n, p, at);
 @   end
 @   if first then
-        if (!walk.whole()) mask_tile(s, walk.n, p, at);
+        if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
 @   else
 @     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
-            if (!walk.whole()) mask_tile(s, walk.n, p, at);
+            if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
             wgmma_wait<0>();
             wgmma_release(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
@@ -155,15 +156,17 @@ struct Consumer {
 @   end
         }
 @ end
+@ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
 @ local function next_tile_step()
 @   if problem.dropout then
         const int n = walk.n;
 @   end
-        walk.next(p, at);
+        $(next_tile);
 @   if problem.dropout then
         dropout.move(0, (walk.n - n) * block_n);
 @   end
 @ end
+@ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ local function kv_step(from, into)
         const u32 tile_k = wait_k(), tile_v = wait_v();
@@ -172,6 +175,9 @@ struct Consumer {
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
+@   if mask.residual then -- which tile it is, is read under the products
+@     next_tile_step()
+@   end
         wgmma_wait<1>();
         wgmma_release(registers(s));
         release_k();
@@ -185,22 +191,31 @@ struct Consumer {
 @   if from == into then
 @     pack_step(into)
 @   end
-@   next_tile_step()
+@   if not mask.residual then
+@     next_tile_step()
+@   end
 @ end
     // Computes the rows of this warpgroup of the tile in buffer q.
     __device__ __forceinline__ void compute(const Ring<q_stages> &q) {
         const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @ if plan.q_in_regs then
         u32 q_regs[d_pad / 16][4];
+@   local row = "warp_row()"
+@   if mask.residual then -- the loop has no registers for addresses that are needed once more in the end
+@     row = "row"
+        const int row = opaque(warp_row());
+@   end
 #pragma unroll
-        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
+        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, $(row), 0, j);
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
         u32 weights[$(arrays_of_p)][s_atoms / 2][4];
         const int word = claim(smem, q);
         const Where at = claimed(p, word);
 @ if mask.residual then
-        TileWalk walk(p, at, is_redo(word));
+        const u32 first_k = wait_k();
+        Visit walk = visit(smem, k);
+        if (walk.n < 0) release_k();
         bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ elseif #mask.upper + #mask.lower == 0 then
         TileWalk walk(p, at, is_redo(word));
@@ -224,7 +239,7 @@ struct Consumer {
         release_q(q.index()); // all scores are there
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
-        if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
+        if ($(mask.residual and "opaque(walk.word) & 2" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             there = claimed(p, claim(smem, q));
             finish_rows(inverse, lse, m_i, l_i, p, there);
         }
@@ -238,7 +253,7 @@ struct Consumer {
             Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
 @ end
             {
-                const u32 tile_k = wait_k();
+                const u32 tile_k = $(mask.residual and "first_k" or "wait_k()");
 @ take_turn()
                 gemm_qk(s, $(q_operand), tile_k);
 @ pass_turn()
@@ -250,10 +265,12 @@ struct Consumer {
                 release_k();
 @ score_step(true)
 @ pack_step(0)
-@ next_tile_step()
+@ if not mask.residual then
+@   next_tile_step()
+@ end
             }
             for (;;) {
-                if (walk.n < 0) {
+                if ($(at_end)) {
 @ last_step(0)
                     break;
                 }
@@ -261,7 +278,7 @@ struct Consumer {
 @ kv_step(0, arrays_of_p - 1)
                 }
 @ if arrays_of_p == 2 then
-                if (walk.n < 0) {
+                if ($(at_end)) {
 @   last_step(1)
                     break;
                 }

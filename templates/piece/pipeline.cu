@@ -7,6 +7,10 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * 2;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
+@ if mask.residual then
+// Which tiles of keys a mask that is no bound leaves over, the producer of K alone finds out; beside each it writes a Visit.
+constexpr u32 k_visit = q_redo + 4 * 2 * 4 * consumers;
+@ end
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
 template <int N> struct Ring {
@@ -24,7 +28,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(mask.residual and " + 1" or ""));$(mask.residual and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
@@ -52,6 +56,25 @@ __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) {
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
+@ if mask.residual then
+// A tile of keys to visit, in a word.
+struct Visit {
+    int word = 4 * -1 + 2;
+    int n = -1; // the tile; -1: the row of queries visits none
+
+    __device__ __forceinline__ Visit() {}
+    __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> 2) {}
+    __device__ __forceinline__ Visit(int n_, bool last, bool whole) : word(4 * n_ + 2 * last + whole), n(n_) {}
+    __device__ __forceinline__ bool last() const { return word & 2; } // of its row
+    __device__ __forceinline__ bool whole() const { return word & 1; } // all its pairs are seen, and may be taken so
+};
+
+// What the producer of K wrote beside the keys.
+__device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
+    return Visit(__shfl_sync(full_warp, ld_shared_u32(smem + k_visit + 4 * k.index()), 0));
+}
+
+@ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -60,6 +83,9 @@ struct ValueProducer {
     const Params &p;
     const u32 smem;
     Ring<v_stages> v;
+@ if mask.residual then
+    Ring<k_stages> k;
+@ end
 @ if tails then
     u32 tail_parity = 0;
 @ end
@@ -90,8 +116,23 @@ struct ValueProducer {
     }
 
 @ end
+@ if mask.residual then
+    // The tile whose keys come next.
+    __device__ __forceinline__ Visit follow() {
+        mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
+        const Visit next = visit(smem, k);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        k.next();
+        return next;
+    }
+
+@ end
     __device__ __forceinline__ void send(const Where &at) {
+@ if mask.residual then
+        for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
+@ else
         for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+@ end
             const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
             mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
@@ -155,6 +196,36 @@ struct Producer {
         q.next();
     }
 
+@ if mask.residual then
+    // Sends the keys that a tile visits, or only word that there are none. In between, when the first ones have found room, calls
+    // `ahead`. `careful`: no tile is taken for full.
+    template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead, bool careful = false) {
+        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
+        TileWalk walk(p, at, careful);
+        if (walk.n < 0) {
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            if (leader) {
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit().word);
+                mbarrier_arrive(smem + k_full + 8 * k.index());
+            }
+            k.next();
+        }
+        for (; walk.n >= 0; --to_go, k.next()) {
+            if (to_go == 0) ahead();
+            const int n = walk.n;
+            const bool whole = walk.whole();
+            walk.next(p, at);
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            if (elect_lane()) {
+                const u32 bar = smem + k_full + 8 * k.index();
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(n, walk.n < 0, whole).word);
+                mbarrier_arrive_expect_tx(bar, k_bytes);
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+            }
+        }
+        if (to_go >= 0) ahead();
+    }
+@ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `ahead`.
     template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
@@ -171,6 +242,7 @@ struct Producer {
             k.next();
         }
     }
+@ end
 
     // Sends a word instead of a tile.
     __device__ __forceinline__ void post(int word) {
@@ -235,7 +307,7 @@ struct Producer {
             redo = next_redo(p, tile);
             at = tile_at(p, tile);
             send_q(at, flush - 1 - tile);
-            send_k(at, [] {});
+            send_k(at, [] {}$(mask.residual and ", true" or ""));
         }
         post(no_more);
     }
