@@ -24,7 +24,7 @@
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
 -- each, and there is one more; slots of 4 bytes say of two tiles which they are, and which warps want them once more; then,
--- where a mask is no bound, of each stage of K which tile it is.
+-- where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which tile it is.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
@@ -75,7 +75,7 @@ local function wgmma(problem, plan, scans)
     d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 1) + 4 * 2 * (1 + 4 * plan.consumers) +
-      (scans and 4 * plan.k_stages or 0),
+      (scans and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
   }
 end
 

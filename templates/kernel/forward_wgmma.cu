@@ -43,8 +43,10 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ end
 @ include("piece/epilogue.cu")
 
-@ include("piece/walk.cu")
+@ if not mask.residual then
+@   include("piece/walk.cu")
 
+@ end
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
@@ -121,6 +123,7 @@ struct Consumer {
         }
     }
 
+@ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
 @ local mask_at = mask.residual and not problem.packed and "claimed(p, claim(smem, q))" or "at"
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ local function score_step(first)
@@ -298,6 +301,9 @@ struct Consumer {
 @ if not mask.residual and #mask.upper + #mask.lower > 0 then
         skip(walk.tiles.begin - all.begin);
 @ end
+@ if mask.residual and plan.q_in_regs and not problem.packed then
+        there = claimed(p, claim(smem, q)); // once more, rather than spilled beside the last product
+@ end
         const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @ if plan.q_stages == 1 then
         const u32 spoiled = store_rows(o, inverse, p, there);
@@ -348,6 +354,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
+@ if mask.residual then
+        if (warp == 4 * consumers + 2) Scanner(p, smem).run();
+@ end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
         Consumer(p, smem, warp).run();

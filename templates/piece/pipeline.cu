@@ -8,8 +8,10 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 constexpr u32 q_tile = tail_full + 8, q_redo = q_tile + 4 * 2;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ if mask.residual then
-// Which tiles of keys a mask that is no bound leaves over, the producer of K alone finds out; beside each it writes a Visit.
-constexpr u32 k_visit = q_redo + 4 * 2 * 4 * consumers;
+// What the producer of K and the scanner tell each other (below), and beside each tile of K which it is: a Visit.
+constexpr u32 scan_asked = q_redo + 4 * 2 * 4 * consumers, scan_told = scan_asked + 8;
+constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = scan_end + 4, scan_first = scan_turn + 4;
+constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
 @ end
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
@@ -35,6 +37,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
     mbarrier_init(smem + tail_full, 1);
+@ if mask.residual then
+    mbarrier_init(smem + scan_asked, 1);
+    mbarrier_init(smem + scan_told, 1);
+@ end
     for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
@@ -160,6 +166,43 @@ struct ValueProducer {
     }
 };
 
+@ if mask.residual then
+// The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
+// queries before. The producer of K asks: of which tile of queries, and below which tile of keys. The answer, what scan_tiles
+// found, holds the next tiles to visit of up to 1024; scan_first has 1 added where there may be more below.
+struct Scanner {
+    const Params &p;
+    const u32 smem;
+
+    __device__ __forceinline__ Scanner(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;;) {
+            mbarrier_wait(smem + scan_asked, parity);
+            const int word = __shfl_sync(full_warp, ld_shared_u32(smem + scan_word), 0);
+            if (word == no_more) return;
+            const Where at = claimed(p, word);
+            TileRange tiles = tile_range(p, at);
+            if (is_redo(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
+            TileScan scan;
+            int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));
+            while (end > tiles.begin) {
+                end = (end - 1) / 1024 * 1024;
+                scan_tiles(scan, end, tiles, p, at);
+                if (__any_sync(full_warp, scan.active)) break;
+            }
+            const int lane = opaque(int(threadIdx.x)) % 32; // of a warp with the fewest registers
+            parity = ld_shared_u32(smem + scan_turn) ^ 1;
+            st_shared_u32(smem + scan_active + 4 * lane, scan.active);
+            st_shared_u32(smem + scan_full + 4 * lane, scan.full);
+            if (lane == 0) st_shared_u32(smem + scan_first, scan.first + (end > tiles.begin));
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(smem + scan_told);
+        }
+    }
+};
+
+@ end
 struct Producer {
     const Params &p;
     const u32 smem;
@@ -167,6 +210,11 @@ struct Producer {
     Ring<q_stages> q;
     Ring<k_stages> k;
     int redo = no_more; // the chain of tiles to be computed once more
+@ if mask.residual then
+    int row, upcoming = no_more; // what the scanner was asked about last, and what it is to be asked about next
+    bool more = false;           // whether it was asked for what follows its last answer
+    u32 scan_parity = 0;
+@ end
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
@@ -197,12 +245,46 @@ struct Producer {
     }
 
 @ if mask.residual then
+    __device__ __forceinline__ void ask(int word, int end) {
+        __syncwarp(); // all lanes have read the answer before
+        if (leader) {
+            st_shared_u32(smem + scan_word, word);
+            st_shared_u32(smem + scan_end, end);
+            st_shared_u32(smem + scan_turn, scan_parity);
+            mbarrier_arrive(smem + scan_asked);
+        }
+    }
+
+    // Asks about a tile of queries; where the one before is not done with, later.
+    __device__ __forceinline__ void ask(int word) {
+        if (more) {
+            upcoming = word;
+        } else {
+            row = word;
+            ask(word, 0x7fffffff);
+        }
+    }
+
+    // Takes an answer, and asks for what follows it. Returns its first tile; -1: there is none.
+    __device__ __forceinline__ int hear(TileScan &scan) {
+        mbarrier_wait(smem + scan_told, scan_parity);
+        scan_parity ^= 1;
+        const int first = __shfl_sync(full_warp, ld_shared_u32(smem + scan_first), 0);
+        scan.first = first & ~1;
+        scan.active = ld_shared_u32(smem + scan_active + 4 * (threadIdx.x % 32));
+        scan.full = ld_shared_u32(smem + scan_full + 4 * (threadIdx.x % 32));
+        more = first & 1;
+        if (more) ask(row, scan.first);
+        return next_run(scan, scan.first + 1024);
+    }
+
     // Sends the keys that a tile visits, or only word that there are none. In between, when the first ones have found room, calls
-    // `ahead`. `careful`: no tile is taken for full.
-    template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead, bool careful = false) {
+    // `ahead`.
+    template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
-        TileWalk walk(p, at, careful);
-        if (walk.n < 0) {
+        TileScan scan;
+        int n = hear(scan);
+        if (n < 0) {
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (leader) {
                 st_shared_u32(smem + k_visit + 4 * k.index(), Visit().word);
@@ -210,20 +292,23 @@ struct Producer {
             }
             k.next();
         }
-        for (; walk.n >= 0; --to_go, k.next()) {
+        for (; n >= 0; --to_go, k.next()) {
             if (to_go == 0) ahead();
-            const int n = walk.n;
-            const bool whole = walk.whole();
-            walk.next(p, at);
+            const int sent = n;
+            const bool whole = scan.whole();
+            n = next_tile(scan, n);
+            if (n < 0 && more) n = hear(scan);
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
-                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(n, walk.n < 0, whole).word);
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, whole).word);
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(batch));
             }
         }
         if (to_go >= 0) ahead();
+        if (upcoming != no_more) ask(upcoming);
+        upcoming = no_more;
     }
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `ahead`.
@@ -262,7 +347,43 @@ struct Producer {
         int tile = blockIdx.x, next;
         bool opened = false;
         Where at = tile_at(p, tile), at_next;
-@ if plan.q_stages == 1 then
+@ if mask.residual then
+        if (at.b >= 0) {
+            ask(tile);
+@   if plan.q_stages == 2 then
+            send_q(at, tile);
+@   end
+        }
+        while (tile < p.num_tiles) {
+            if (opened && leader) next = claim_tile(p); // arrives while copies are issued
+            const auto ahead = [&] {
+@   if plan.q_stages == 1 then
+                // They have room when the consumers have all scores of the tile before; until then the first keys come.
+                if (at.b >= 0) send_q(at, tile);
+@   end
+                if (!opened && leader) { // the first copies do not wait for it
+                    open_claims(p);
+                    next = claim_tile(p);
+                }
+                opened = true;
+                next = __shfl_sync(full_warp, next, 0);
+                if (next >= p.num_tiles) return;
+                at_next = tile_at(p, next);
+                if (at_next.b < 0) return;
+                ask(next);
+@   if plan.q_stages == 2 then
+                send_q(at_next, next);
+@   end
+            };
+            if (at.b >= 0) {
+                send_k(at, ahead);
+            } else {
+                ahead();
+            }
+            tile = next;
+            at = at_next;
+        }
+@ elseif plan.q_stages == 1 then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         while (tile < p.num_tiles) {
             if (opened && leader) next = claim_tile(p); // arrives while copies are issued
@@ -306,9 +427,15 @@ struct Producer {
             tile = redo;
             redo = next_redo(p, tile);
             at = tile_at(p, tile);
+@ if mask.residual then
+            ask(flush - 1 - tile);
+@ end
             send_q(at, flush - 1 - tile);
-            send_k(at, [] {}$(mask.residual and ", true" or ""));
+            send_k(at, [] {});
         }
+@ if mask.residual then
+        ask(no_more);
+@ end
         post(no_more);
     }
 };
