@@ -219,14 +219,16 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_lua_seal(L, "plan", NULL);
 }
 
-void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out) {
+void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, bool scans,
+                         fk_smem_layout *out) {
     static const char path[] = "gen/layout.lua";
     luaL_checkstack(L, 16, path);
     fk_lua_run(L, path);
     fk_bind_push_problem(L, p, "");
     fk_bind_push_plan(L, tile, "");
     lua_pushvalue(L, arch);
-    lua_call(L, 3, 1);
+    lua_pushboolean(L, scans);
+    lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
     out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);
     out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);

@@ -46,7 +46,8 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
 } fk_smem_layout;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
-void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_smem_layout *out);
+void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, bool scans,
+                         fk_smem_layout *out);
 
 /** The printed forms of a mask; made outside of bodies, which could not free them. */
 typedef struct fk_mask_texts {

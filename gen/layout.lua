@@ -23,7 +23,9 @@
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
--- each, and there is one more; slots of 4 bytes say of two tiles which they are, and which warps want them once more.
+-- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
+-- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
+-- tile it is.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
@@ -63,7 +65,7 @@ local function backward_dq(problem, plan)
   }
 end
 
-local function wgmma(problem, plan)
+local function wgmma(problem, plan, scans)
   local d_cols, dv_cols = (problem.head_dim + 63) // 64 * 64, (problem.head_dim_v + 63) // 64 * 64
   local q_bytes = plan.block_m * math.max(d_cols, dv_cols) * 2
   local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
@@ -73,12 +75,14 @@ local function wgmma(problem, plan)
   return {
     d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 4 * (2 * (1 + 4 * plan.consumers) + 1),
+    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
+      (scans and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
   }
 end
 
-return function(problem, plan)
-  if plan.family == "wgmma" then return wgmma(problem, plan) end
+-- `scans`: whether tiles of keys are looked for in a mask that is no bound.
+return function(problem, plan, arch, scans)
+  if plan.family == "wgmma" then return wgmma(problem, plan, scans) end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
   local size = element_bytes(problem)

@@ -133,8 +133,12 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
 
 /* ---- judging ---- */
 
+bool fk_plan_scans(const fk_planner *planner) {
+    return planner->terms.mask.split_k.residual != NULL;
+}
+
 typedef struct layout_call {
-    const fk_problem *p;
+    const fk_planner *planner;
     const fk_tile *tile;
     fk_smem_layout *out;
 } layout_call;
@@ -142,7 +146,7 @@ typedef struct layout_call {
 static void layout_body(lua_State *L, void *arg) {
     const layout_call *call = arg;
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, call->p, call->tile, lua_gettop(L), call->out);
+    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scans(call->planner), call->out);
 }
 
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,
@@ -164,7 +168,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;
     if (!fk_plan_check_tile(planner, tile, out)) return FK_OK;
-    layout_call call = {planner->p, tile, layout};
+    layout_call call = {planner, tile, layout};
     const fk_status status = fk_lua_call(planner->lua, layout_body, &call, err);
     if (status != FK_OK) return status;
     out->smem_bytes = layout->bytes;

@@ -61,10 +61,6 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
-    } else if (consumers == 3 && planner->terms.mask.split.residual) {
-        fk_plan_reject(plan,
-                       "warps %d: must be 12 at most for a mask that is not all bounds, whose walk takes registers",
-                       tile->warps);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {

@@ -43,8 +43,10 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ end
 @ include("piece/epilogue.cu")
 
-@ include("piece/walk.cu")
+@ if not mask.residual then
+@   include("piece/walk.cu")
 
+@ end
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
@@ -122,19 +124,21 @@ struct Consumer {
         }
     }
 
+@ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
+@ local mask_at = mask.residual and not problem.packed and "claimed(p, claim(smem, q))" or "at"
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ local function score_step(first)
 @   if #score.terms > 0 then
         score_tile(s, walk.n, p, at);
 @   end
 @   if first then
-        if (!walk.whole()) mask_tile(s, walk.n, p, at);
+        if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
 @   else
 @     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
-            if (!walk.whole()) mask_tile(s, walk.n, p, at);
+            if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
@@ -155,15 +159,17 @@ struct Consumer {
 @   end
         }
 @ end
+@ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
 @ local function next_tile_step()
 @   if problem.dropout then
         const int n = walk.n;
 @   end
-        walk.next(p, at);
+        $(next_tile);
 @   if problem.dropout then
         dropout.move(0, (walk.n - n) * block_n);
 @   end
 @ end
+@ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ local function kv_step(from, into)
         const u32 tile_k = wait_k();
@@ -173,6 +179,9 @@ struct Consumer {
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
+@   if mask.residual then -- which tile it is, is read under the products
+@     next_tile_step()
+@   end
         wgmma_wait<1>(registers(s));
         release_k();
 @   score_step(false)
@@ -184,11 +193,13 @@ struct Consumer {
 @   if from == into then
 @     pack_step(into)
 @   end
-@   next_tile_step()
+@   if not mask.residual then
+@     next_tile_step()
+@   end
 @ end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
     // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
-    __device__ __forceinline__ int begin_walk(TileWalk &walk, const Where &at, int word) {
+    __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, int word) {
 @ if bounds then
         Where own = at;
         own.q_first += group * 64;
@@ -199,6 +210,11 @@ struct Consumer {
         if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
         behind = walk.tiles.begin - all.begin;
         return all.end - walk.tiles.end;
+@ elseif mask.residual then
+        wait_k();
+        walk = visit(smem, k);
+        if (walk.n < 0) release_k();
+        return 0;
 @ else
         walk = TileWalk(p, at, is_redo(word));
         return 0;
@@ -210,9 +226,14 @@ struct Consumer {
         at = claimed(p, word);
         lead = begin_walk(walk, at, word);
 @   if plan.q_in_regs then
+@     local row = "warp_row()"
+@     if mask.residual then -- the loop has no registers for addresses that are needed once more in the end
+@       row = "row"
+        const int row = opaque(warp_row());
+@     end
 #pragma unroll
         for (int j = 0; j < d_pad / 16; ++j)
-            load_a<block_m, $(layout.d_cols)>(q_regs[j], smem + smem_q + q.index() * q_bytes, warp_row(), 0, j);
+            load_a<block_m, $(layout.d_cols)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
 @   end
 @ end
 @ -- The rows of the tile before, in o, leave.
@@ -254,7 +275,7 @@ struct Consumer {
         release_q(q.index()); // all scores are there
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
-        if (opaque(walk.n) < 0) { // it is; but the compiler may not mix what follows with the products
+        if ($(mask.residual and "opaque(walk.word) & 2" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
         }
         optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
@@ -293,7 +314,7 @@ struct Consumer {
         u32 q_regs[d_pad / 16][4];
 @ end
         Ring<q_stages> q, done;
-        TileWalk walk;
+        $(mask.residual and "Visit" or "TileWalk") walk;
         Where at;
         int lead, trail = 0;
         bool optimistic;
@@ -343,10 +364,12 @@ struct Consumer {
                 {
 @ score_step(true)
 @ pack_step(0)
-@ next_tile_step()
+@ if not mask.residual then
+@   next_tile_step()
+@ end
                 }
                 for (;;) {
-                    if (walk.n < 0) {
+                    if ($(at_end)) {
 @ last_step(0)
                         break;
                     }
@@ -354,7 +377,7 @@ struct Consumer {
 @ kv_step(0, arrays_of_p - 1)
                     }
 @ if arrays_of_p == 2 then
-                    if (walk.n < 0) {
+                    if ($(at_end)) {
 @   last_step(1)
                         break;
                     }
@@ -409,6 +432,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         if (warp == 4 * consumers) Producer(p, smem).run();
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
         if (warp == 4 * consumers + 2) claim_first(p, smem);
+@ if mask.residual then
+        if (warp == 4 * consumers + 3) Scanner(p, smem).run();
+@ end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
         Consumer(p, smem, warp).run();

@@ -80,7 +80,11 @@ struct TileScan {
 // What the residual says of the pairs of tiles first to last.
 __device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
     const Interval $(own)_iv = $(own_iv);
+@ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
+    const Interval k_iv = {int(u32(first) * block_n), int(min(u32(last) * block_n + (block_n - 1), u32(at.seqlen_k - 1)))};
+@ else
     const Interval $(walk)_iv = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
+@ end
 @   scalars("_iv")
     return $(mask.residual);
 }
@@ -141,15 +145,21 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. walk_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
+@ -- Products in flight leave few registers for reads: the keys go by in a loop, four at a time, and leave a bit each.
+@ local in_fours = mask.residual and mask.reads and plan.family == "wgmma"
+@ local bits = plan.block_n > 128 and "u64" or "u32"
 // Sets the scores of unseen pairs of tile n to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = threadIdx.x % 32;
+    const int lane = $(in_fours and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
 @ if reads_row then
     const int first = opaque(at.$(own)_first) + warp_row() + lane / 4;
 @ end
 @ scalars("")
-#pragma unroll
+@ if in_fours then
+    $(bits) seen[m_atoms][2] = {}; // the last key's bit is the highest
+@ end
+#pragma unroll$(in_fours and " 4" or "")
     for (int i = 0; i < s_atoms * 2; ++i) {
         const int $(walk) = n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
 #pragma unroll
@@ -183,7 +193,21 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end
+@ if in_fours then
+                seen[m][r] = seen[m][r] >> 1 | (keep ? $(bits)(1) << (8 * sizeof($(bits)) - 1) : 0);
+            }
+    }
+#pragma unroll
+    for (int i = 0; i < s_atoms * 2; ++i)
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                if (!(seen[m][r] >> (8 * sizeof($(bits)) - s_atoms * 2 + i) & 1)) s[m][i / 2][2 * r + i % 2] = NEG_INF;
+}
+@ else
                 if (!keep) s[m][i / 2][2 * r + i % 2] = NEG_INF;
             }
     }
 }
+@ end

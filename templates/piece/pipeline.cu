@@ -8,6 +8,12 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
+@ if mask.residual then
+// What the producer of K and the scanner tell each other (below), and beside each tile of K which it is: a Visit.
+constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8;
+constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = scan_end + 4, scan_first = scan_turn + 4;
+constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
+@ end
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
 template <int N> struct Ring {
@@ -25,7 +31,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(mask.residual and " + 1" or ""));$(mask.residual and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
@@ -33,6 +39,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     }
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init(smem + claim_full, 1);
+@ if mask.residual then
+    mbarrier_init(smem + scan_asked, 1);
+    mbarrier_init(smem + scan_told, 1);
+@ end
     for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
@@ -54,6 +64,25 @@ __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) {
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
+@ if mask.residual then
+// A tile of keys to visit, in a word.
+struct Visit {
+    int word = 4 * -1 + 2;
+    int n = -1; // the tile; -1: the row of queries visits none
+
+    __device__ __forceinline__ Visit() {}
+    __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> 2) {}
+    __device__ __forceinline__ Visit(int n_, bool last, bool whole) : word(4 * n_ + 2 * last + whole), n(n_) {}
+    __device__ __forceinline__ bool last() const { return word & 2; } // of its row
+    __device__ __forceinline__ bool whole() const { return word & 1; } // all its pairs are seen, and may be taken so
+};
+
+// What the producer of K wrote beside the keys.
+__device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
+    return Visit(__shfl_sync(full_warp, ld_shared_u32(smem + k_visit + 4 * k.index()), 0));
+}
+
+@ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -62,6 +91,9 @@ struct ValueProducer {
     const Params &p;
     const u32 smem;
     Ring<v_stages> v;
+@ if mask.residual then
+    Ring<k_stages> k;
+@ end
 @ if tails then
     u32 tail_parity = 0;
 @ end
@@ -92,8 +124,23 @@ struct ValueProducer {
     }
 
 @ end
+@ if mask.residual then
+    // The tile whose keys come next.
+    __device__ __forceinline__ Visit follow() {
+        mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
+        const Visit next = visit(smem, k);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        k.next();
+        return next;
+    }
+
+@ end
     __device__ __forceinline__ void send(const Where &at) {
+@ if mask.residual then
+        for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
+@ else
         for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+@ end
             const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
             mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
@@ -121,6 +168,43 @@ struct ValueProducer {
     }
 };
 
+@ if mask.residual then
+// The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
+// queries before. The producer of K asks: of which tile of queries, and below which tile of keys. The answer, what scan_tiles
+// found, holds the next tiles to visit of up to 1024; scan_first has 1 added where there may be more below.
+struct Scanner {
+    const Params &p;
+    const u32 smem;
+
+    __device__ __forceinline__ Scanner(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;;) {
+            mbarrier_wait(smem + scan_asked, parity);
+            const int word = __shfl_sync(full_warp, ld_shared_u32(smem + scan_word), 0);
+            if (word == no_more) return;
+            const Where at = claimed(p, word);
+            TileRange tiles = tile_range(p, at);
+            if (is_redo(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
+            TileScan scan;
+            int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));
+            while (end > tiles.begin) {
+                end = (end - 1) / 1024 * 1024;
+                scan_tiles(scan, end, tiles, p, at);
+                if (__any_sync(full_warp, scan.active)) break;
+            }
+            const int lane = opaque(int(threadIdx.x)) % 32; // of a warp with the fewest registers
+            parity = ld_shared_u32(smem + scan_turn) ^ 1;
+            st_shared_u32(smem + scan_active + 4 * lane, scan.active);
+            st_shared_u32(smem + scan_full + 4 * lane, scan.full);
+            if (lane == 0) st_shared_u32(smem + scan_first, scan.first + (end > tiles.begin));
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(smem + scan_told);
+        }
+    }
+};
+
+@ end
 // A CTA's first claim is made by a warp of its own: it takes several trips to memory, for which no copy should wait.
 __device__ __forceinline__ void claim_first(const Params &p, u32 smem) {
     if (threadIdx.x % 32 != 0) return;
@@ -136,6 +220,11 @@ struct Producer {
     Ring<q_stages> q;
     Ring<k_stages> k;
     int redo = no_more; // the chain of tiles to be computed once more
+@ if mask.residual then
+    int row, upcoming = no_more; // what the scanner was asked about last, and what it is to be asked about next
+    bool more = false;           // whether it was asked for what follows its last answer
+    u32 scan_parity = 0;
+@ end
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
@@ -169,6 +258,74 @@ struct Producer {
         q.next();
     }
 
+@ if mask.residual then
+    __device__ __forceinline__ void ask(int word, int end) {
+        __syncwarp(); // all lanes have read the answer before
+        if (leader) {
+            st_shared_u32(smem + scan_word, word);
+            st_shared_u32(smem + scan_end, end);
+            st_shared_u32(smem + scan_turn, scan_parity);
+            mbarrier_arrive(smem + scan_asked);
+        }
+    }
+
+    // Asks about a tile of queries; where the one before is not done with, later.
+    __device__ __forceinline__ void ask(int word) {
+        if (more) {
+            upcoming = word;
+        } else {
+            row = word;
+            ask(word, 0x7fffffff);
+        }
+    }
+
+    // Takes an answer, and asks for what follows it. Returns its first tile; -1: there is none.
+    __device__ __forceinline__ int hear(TileScan &scan) {
+        mbarrier_wait(smem + scan_told, scan_parity);
+        scan_parity ^= 1;
+        const int first = __shfl_sync(full_warp, ld_shared_u32(smem + scan_first), 0);
+        scan.first = first & ~1;
+        scan.active = ld_shared_u32(smem + scan_active + 4 * (threadIdx.x % 32));
+        scan.full = ld_shared_u32(smem + scan_full + 4 * (threadIdx.x % 32));
+        more = first & 1;
+        if (more) ask(row, scan.first);
+        return next_run(scan, scan.first + 1024);
+    }
+
+    // Sends the keys that a tile visits, or only word that there are none. In between, when the first ones have found room, calls
+    // `between`, once.
+    template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
+        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
+        TileScan scan;
+        int n = -1;
+        if (at.b >= 0) n = hear(scan);
+        if (at.b >= 0 && n < 0) {
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            if (leader) {
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit().word);
+                mbarrier_arrive(smem + k_full + 8 * k.index());
+            }
+            k.next();
+        }
+        for (; n >= 0; --to_go, k.next()) {
+            if (to_go == 0) between();
+            const int sent = n;
+            const bool whole = scan.whole();
+            n = next_tile(scan, n);
+            if (n < 0 && more) n = hear(scan);
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            if (elect_lane()) {
+                const u32 bar = smem + k_full + 8 * k.index();
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, whole).word);
+                mbarrier_arrive_expect_tx(bar, k_bytes);
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(batch));
+            }
+        }
+        if (to_go >= 0) between();
+        if (upcoming != no_more) ask(upcoming);
+        upcoming = no_more;
+    }
+@ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
@@ -187,6 +344,7 @@ struct Producer {
             k.next();
         }
     }
+@ end
 
     __device__ __forceinline__ int claimed_first() const {
         mbarrier_wait(smem + claim_full, 0);
@@ -219,7 +377,7 @@ struct Producer {
             tma_prefetch_map(&p.map_k);
         }
         int word = 0, next = blockIdx.x;
-@ if plan.q_stages == 1 then
+@ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (bool first = true;; first = false) {
             const Where at = follow(word, __shfl_sync(full_warp, next, 0));
@@ -239,11 +397,28 @@ struct Producer {
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
             Where at_next;
             send_k(at, [&] {
+@   if plan.q_stages == 1 then
+                // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
+                if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);
+@   end
                 if (turn == 1) next = claimed_first();
                 at_next = follow(word, __shfl_sync(full_warp, next, 0));
+@   if mask.residual then
+                if (at_next.b >= 0) ask(word);
+@   end
+@   if plan.q_stages == 2 then
                 if (at_next.b >= 0 || word < 0) send_q(at_next, word);
+@   end
             });
-            if (word == no_more) return;
+            if (word == no_more) {
+@   if mask.residual then
+                ask(no_more, 0);
+@   end
+@   if plan.q_stages == 1 then
+                send_q(at_next, word);
+@   end
+                return;
+            }
             at = at_next;
         }
 @ end
