@@ -165,7 +165,7 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
-#define FK_TENSOR_MAPS 4 /* of q, k, v and o */
+#define FK_TENSOR_MAPS 4 /* of q, k, v and o, or dout */
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.

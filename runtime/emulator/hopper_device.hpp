@@ -34,6 +34,12 @@ inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int 
     const int at[] = {c0, c1, c2, c3};
     fk_emu_engine->tma_store(map, src, at, 4);
 }
+inline void bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
+    fk_emu_engine->bulk_load(dst, src, bytes, bar);
+}
+inline void bulk_add_f32(float *dst, unsigned int src, unsigned int bytes) {
+    fk_emu_engine->bulk_add_f32(dst, src, bytes);
+}
 inline void tma_store_commit() {
     fk_emu_engine->tma_store_commit();
 }

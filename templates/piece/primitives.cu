@@ -10,7 +10,9 @@
 @ end
 @ if plan.family == "wgmma" then
 @   local widths, seen = {}, {}
-@   for _, n in ipairs({ plan.block_n, layout.dv_pad }) do
+@   local of_products = { plan.block_n, layout.dv_pad }
+@   if walk == "q" then of_products = { layout.score_cols, layout.dk_cols, layout.dv_own_cols, layout.dq_cols } end
+@   for _, n in ipairs(of_products) do
 @     if not seen[n] then widths[#widths + 1] = n end
 @     seen[n] = true
 @   end
@@ -22,12 +24,14 @@
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns then
+@   if plan.turns or walk == "q" then
 @     include("primitive/named_barrier.cu")
 
 @   end
-@   include("primitive/atomics.cu")
+@   if walk == "k" then
+@     include("primitive/atomics.cu")
 
+@   end
 @ else
 @   include("primitive/tensor_core.cu")
 

@@ -1,0 +1,310 @@
+@ include("piece/prelude.cu")
+constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
+constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
+
+@ include("piece/primitives.cu")
+
+// ---- pieces ----
+@ include("piece/params.cu")
+
+@ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
+@   include("piece/interval.cu")
+
+@ end
+@ if #arrays > 0 then
+@   include("piece/array.cu")
+
+@ end
+@ if score.grads then
+@   include("piece/array_grad.cu")
+
+@ end
+@ include("piece/sequence.cu")
+
+@ include("piece/schedule_backward.cu")
+
+@ include("piece/tile.cu")
+
+@ include("piece/gemm_wgmma_backward.cu")
+
+@ local shared = layout.col_warps -- warpgroups that share keys
+@ if shared == 1 then
+// A warp owns 16 keys and sees every query of a tile; four warps make a warpgroup. The last warpgroup loads.
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16; }
+__device__ __forceinline__ int warp_col() { return 0; }
+@ else
+// A warp owns 16 keys, as its neighbours of the other warpgroups do: of these it computes the scores of a share of the queries, and
+// the gradients of a share of the columns. The last warpgroup loads.
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
+__device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
+@ end
+constexpr int m_atoms = 1;                                               // atoms of 16 keys
+constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms;                          // atoms of 8 queries
+constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
+
+@ include("piece/mask.cu")
+
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
+@ include("piece/backward_tile.cu")
+
+@ -- Score terms: the way there and the way back are one where the way back needs the scores.
+@ local fused, back, sums = score.derivatives_use_s, false, ""
+@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
+@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
+@ if #score.terms > 0 and not fused then
+@   include("piece/score.cu")
+
+@ end
+@ if back then
+@   include("piece/score_backward.cu")
+
+@ end
+@ include("piece/element.cu")
+
+@ include("piece/store.cu")
+
+@ include("piece/walk.cu")
+
+@ include("piece/pipeline_backward.cu")
+
+// ---- the consumers ----
+@ -- P is an operand of dV before dS is there, unless dropout or the way back changes it.
+@ local early = plan.overlap == 2 and shared == 1 and not fused and not problem.dropout
+@ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
+struct Consumer {
+    const Params &p;
+    const u32 smem;
+    const int warp, group; // which of the consumers' warps and warpgroups
+    Ring ring;             // the tile at hand
+
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+
+    // What the producer wrote of a stage once it is full. The shuffles tell the compiler that it is the same for all lanes.
+    __device__ __forceinline__ int wait_tile(const Ring &r) const {
+        mbarrier_wait(smem + full + 8 * r.index(), r.parity());
+        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index()), 0);
+    }
+    __device__ __forceinline__ int tile_head(const Ring &r) const {
+        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index() + 4), 0);
+    }
+
+@ if shared == 1 then
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile + group * (64 * 128); }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile; }
+@ else
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile; }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile + group * $(layout.score_cols * 128); }
+@ end
+    // The columns of dV, dK or dQ, COLS wide, that this warpgroup computes, in a tile of ROWS.
+    template <int ROWS, int COLS> __device__ __forceinline__ u32 own_columns(u32 tile) const {
+        return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
+    }
+
+    __device__ __forceinline__ void gemm_s(float (&s)[m_atoms][q_atoms][4], const Ring &r) const {
+        gemm_nt<block_n, block_m, d_pad>(s, own_keys(smem + smem_k), own_queries(smem + smem_q + r.index() * stage_bytes));
+    }
+
+    // Adds to dQ's sum.
+    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int n) const {
+        const int lane = threadIdx.x % 32;
+@ if by_rows then
+        const int rows_16 = n * (block_m / 16) + warp, first = 0;
+@ else
+        const int rows_16 = n * (block_m / 16) + warp % 4, first = group * dq_atoms;
+@ end
+        float *to = p.dq_acc + padded_start(p, at, at.h) * d_pad + dq_atom(rows_16, first);
+@ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
+@ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
+@ if plan.q_stages == 0 then
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
+@ else
+        const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
+        if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
+                                                                 __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
+        fence_proxy_async();
+        __syncwarp();
+        if (elect_lane()) {
+@   if uneven then
+            if (first < d_pad / 8) bulk_add_f32(to, stage, $(count) * 512);
+@   else
+            bulk_add_f32(to, stage, dq_atoms * 512);
+@   end
+            tma_store_commit();
+        }
+@ end
+    }
+
+@ local drop = problem.dropout and ", dropout" or ""
+    __device__ __forceinline__ void run(Where at, int kv_head) {
+        float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
+        fill(dk, 0.0f);
+        fill(dv, 0.0f);
+        u32 buffer = 0; // of dS
+@ if sums ~= "" then
+        ArraySums sums;
+        bool begun = false;
+@ end
+        mbarrier_wait(smem + kv_full, 0);
+        int word = wait_tile(ring);
+@ if problem.dropout then
+        at.h = word == no_more ? at.h : tile_head(ring);
+        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), (word >> 1) * block_m + warp_col());
+        int dropped = word >> 1; // the tile that it stands at
+@ end
+        while (word != no_more) {
+            const u32 tile_q = smem + smem_q + ring.index() * stage_bytes, tile_dout = tile_q + q_bytes;
+            const u32 lse = smem + smem_rows + ring.index() * (block_m * 8), delta = lse + block_m * 4;
+            const u32 tile_ds = smem + smem_ds + buffer;
+            const int n = word >> 1, head = tile_head(ring);
+@ if sums ~= "" then
+            if (begun && head != at.h) flush(sums, p, at);
+            begun = true;
+@ end
+@ if problem.dropout then
+            if (head != at.h) {
+                dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), n * block_m + warp_col());
+            } else {
+                dropout.move(0, (n - dropped) * block_m);
+            }
+            dropped = n;
+@ end
+            at.h = head;
+            float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
+            u32 weights[q_atoms / 2][4], ds[q_atoms / 2][4];
+            gemm_s(s, ring);
+            gemm_nt<block_n, block_m, dv_pad>(dp, own_keys(smem + smem_v), own_queries(tile_dout)); // dP^T = V dO^T
+            wgmma_wait<1>();
+            wgmma_release(registers(s)); // S^T = K Q^T
+@ if #score.terms > 0 and not fused then
+            score_tile(s, n, p, at);
+@ end
+            if (!(word & 1)) mask_tile(s, n, p, at);
+@ if not fused then
+            probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@ end
+@ -- Packs x into operands.
+@ local function pack(into, x)
+#pragma unroll
+            for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[j], $(x)[0], j);
+@ end
+@ if early then
+@   pack("weights", "s")
+            gemm_pn<block_m>(dv, weights, tile_dout); // dV += P^T dO
+            wgmma_wait<1>();
+@ else
+            wgmma_wait<0>();
+@ end
+            wgmma_release(registers(dp));
+@ if fused then
+            subtract_delta(dp, delta);
+@   if problem.dropout then
+            drop_gradients(dp, delta, dropout);
+@   end
+            score_backward(s, dp, lse, n, p, at$(sums));
+@ else
+@   if problem.dropout then
+            score_gradients(dp, s, delta, dropout);
+@   else
+            subtract_delta(dp, delta);
+            score_gradients(dp, s);
+@   end
+@   if back then
+            score_backward(dp, n, p, at$(sums));
+@   end
+@ end
+@ if not early then
+#pragma unroll
+            for (int j = 0; j < q_atoms / 2; ++j) {
+                pack_block(weights[j], s[0], j);
+@   if problem.dropout and fused then
+                dropout(weights[j], 0, j);
+@   end
+            }
+@ end
+@ pack("ds", "dp")
+@ if shared == 1 then
+@   if not early then
+            gemm_pn<block_m>(dv, weights, tile_dout); // dV += P^T dO
+@   end
+            gemm_pn<block_m>(dk, ds, tile_q); // dK += dS^T Q
+@ end
+            share(ds, tile_ds);
+@ if shared > 1 then
+            share(weights, tile_ds + (smem_p - smem_ds));
+@ end
+            fence_proxy_async();
+            named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
+@ if shared > 1 then
+            gemm_nn<block_n, block_m>(dv, tile_ds + (smem_p - smem_ds), own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
+            gemm_nn<block_n, block_m>(dk, tile_ds, own_columns<block_m, $(layout.dk_cols)>(tile_q));                    // dK += dS^T Q
+@ end
+            float dq[1][dq_atoms][4];
+@ if by_rows then
+            gemm_tn<block_n>(dq, tile_ds + group * (block_n * 128), smem + smem_k); // dQ = dS K
+@ else
+            gemm_tn<block_n>(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k)); // dQ = dS K
+@ end
+            wgmma_wait<0>();
+            wgmma_release(registers(dq));
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + empty + 8 * ring.index());
+            ring.next();
+            add_dq(dq, at, n);
+            word = wait_tile(ring);
+            buffer ^= share_bytes;
+        }
+        wgmma_wait<0>();
+        wgmma_release(registers(dk));
+        wgmma_release(registers(dv));
+@ if sums ~= "" then
+        if (begun) flush(sums, p, at);
+@ end
+
+        named_barrier_sync(1, 128 * consumers); // every warp is done with K and V, where the gradients pass through
+        const int dk_col = $(shared == 1 and "0" or "group * dk_atoms"), dv_col = $(shared == 1 and "0" or "group * dv_atoms");
+        const float scale[m_atoms][2] = {{p.scale, p.scale}}, one[m_atoms][2] = {{1.0f, 1.0f}};
+        const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
+        store_rows<block_n, $(layout.d_cols), head_dim, false>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +
+                                             at.k_first * p.dk_row_stride, p.dk_row_stride, num_rows);
+        store_rows<block_n, $(layout.dv_cols), head_dim_v, false>(dv, one, smem + smem_v, warp_row(), dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride +
+                                                at.k_first * p.dv_row_stride, p.dv_row_stride, num_rows);
+@ if plan.q_stages > 0 then
+        if (elect_lane()) tma_store_wait_read<0>();
+@ end
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+    const u32 smem = smem_base();
+    int kv_head;
+    const Where at = this_tile(p, kv_head);
+    if (at.b < 0) return;
+    if (threadIdx.x == 0) init_barriers(smem);
+    __syncthreads();
+    const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
+    if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
+        setmaxnreg_dec<24>();
+        if (warp == 4 * consumers) Producer(p, smem).run(at, kv_head);
+    } else {
+        setmaxnreg_inc<240>();
+        Consumer(p, smem, warp).run(at, kv_head);
+    }
+}
+
+@ if problem.dropout then
+@   include("piece/keep_mask.cu")
+
+@ end
+@ include("piece/backward_around.cu")
+@ if score.grads then
+
+@   include("piece/array_grad_around.cu")
+@ end
