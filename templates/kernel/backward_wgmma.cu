@@ -103,8 +103,13 @@ struct Consumer {
         return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
     }
 
-    __device__ __forceinline__ void gemm_s(float (&s)[m_atoms][q_atoms][4], const Ring &r) const {
-        gemm_nt<block_n, block_m, d_pad>(s, own_keys(smem + smem_k), own_queries(smem + smem_q + r.index() * stage_bytes));
+    // dQ = dS K, the warpgroup's rows or columns.
+    __device__ __forceinline__ void gemm_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
+@ if by_rows then
+        gemm_tn<block_n>(dq, tile_ds + group * (block_n * 128), smem + smem_k);
+@ else
+        gemm_tn<block_n>(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k));
+@ end
     }
 
     // Adds to dQ's sum.
@@ -148,42 +153,46 @@ struct Consumer {
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
-        u32 buffer = 0; // of dS
+        u32 buffer = 0;         // of dS
+        int n = -1;             // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
+        u32 used = empty;       // its stage's barrier
 @ if sums ~= "" then
         ArraySums sums;
-        bool begun = false;
+@ end
+@ if problem.dropout then
+        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
+        int dropped = 0; // the tile that it stands at
 @ end
         mbarrier_wait(smem + kv_full, 0);
         int word = wait_tile(ring);
-@ if problem.dropout then
-        at.h = word == no_more ? at.h : tile_head(ring);
-        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), (word >> 1) * block_m + warp_col());
-        int dropped = word >> 1; // the tile that it stands at
-@ end
         while (word != no_more) {
-            const u32 tile_q = smem + smem_q + ring.index() * stage_bytes, tile_dout = tile_q + q_bytes;
+            const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
+            float dq[1][dq_atoms][4];
+            gemm_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<1>();
+            if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
+            u32 weights[q_atoms / 2][4], ds[q_atoms / 2][4];
+            gemm_nt<block_n, block_m, d_pad>(s, own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
+            wgmma_wait<1>();
+            wgmma_release(registers(dq));
+            if (n >= 0) add_dq(dq, at, n);
+            gemm_nt<block_n, block_m, dv_pad>(dp, own_keys(smem + smem_v), own_queries(tile + q_bytes)); // dP^T = V dO^T
+
             const u32 lse = smem + smem_rows + ring.index() * (block_m * 8), delta = lse + block_m * 4;
-            const u32 tile_ds = smem + smem_ds + buffer;
-            const int n = word >> 1, head = tile_head(ring);
+            const int head = tile_head(ring);
 @ if sums ~= "" then
-            if (begun && head != at.h) flush(sums, p, at);
-            begun = true;
+            if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
+            n = word >> 1;
 @ if problem.dropout then
-            if (head != at.h) {
-                dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), n * block_m + warp_col());
-            } else {
-                dropout.move(0, (n - dropped) * block_m);
-            }
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * block_m + warp_col());
+            dropout.move(0, (n - dropped) * block_m);
             dropped = n;
 @ end
             at.h = head;
-            float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
-            u32 weights[q_atoms / 2][4], ds[q_atoms / 2][4];
-            gemm_s(s, ring);
-            gemm_nt<block_n, block_m, dv_pad>(dp, own_keys(smem + smem_v), own_queries(tile_dout)); // dP^T = V dO^T
             wgmma_wait<1>();
-            wgmma_release(registers(s)); // S^T = K Q^T
+            wgmma_release(registers(s));
 @ if #score.terms > 0 and not fused then
             score_tile(s, n, p, at);
 @ end
@@ -198,7 +207,7 @@ struct Consumer {
 @ end
 @ if early then
 @   pack("weights", "s")
-            gemm_pn<block_m>(dv, weights, tile_dout); // dV += P^T dO
+            gemm_pn<block_m>(dv, weights, tile + q_bytes); // dV += P^T dO
             wgmma_wait<1>();
 @ else
             wgmma_wait<0>();
@@ -233,39 +242,37 @@ struct Consumer {
 @ pack("ds", "dp")
 @ if shared == 1 then
 @   if not early then
-            gemm_pn<block_m>(dv, weights, tile_dout); // dV += P^T dO
+            gemm_pn<block_m>(dv, weights, tile + q_bytes); // dV += P^T dO
 @   end
-            gemm_pn<block_m>(dk, ds, tile_q); // dK += dS^T Q
+            gemm_pn<block_m>(dk, ds, tile); // dK += dS^T Q
 @ end
-            share(ds, tile_ds);
+            share(ds, tile_ds + buffer);
 @ if shared > 1 then
-            share(weights, tile_ds + (smem_p - smem_ds));
+            share(weights, smem + smem_p + buffer);
 @ end
             fence_proxy_async();
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
 @ if shared > 1 then
-            gemm_nn<block_n, block_m>(dv, tile_ds + (smem_p - smem_ds), own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
-            gemm_nn<block_n, block_m>(dk, tile_ds, own_columns<block_m, $(layout.dk_cols)>(tile_q));                    // dK += dS^T Q
+            gemm_nn<block_n, block_m>(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
+            gemm_nn<block_n, block_m>(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
 @ end
+            buffer ^= share_bytes;
+            used = empty + 8 * ring.index();
+            ring.next();
+            word = wait_tile(ring);
+        }
+        if (n >= 0) {
             float dq[1][dq_atoms][4];
-@ if by_rows then
-            gemm_tn<block_n>(dq, tile_ds + group * (block_n * 128), smem + smem_k); // dQ = dS K
-@ else
-            gemm_tn<block_n>(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k)); // dQ = dS K
-@ end
+            gemm_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
             wgmma_wait<0>();
             wgmma_release(registers(dq));
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + empty + 8 * ring.index());
-            ring.next();
             add_dq(dq, at, n);
-            word = wait_tile(ring);
-            buffer ^= share_bytes;
         }
         wgmma_wait<0>();
         wgmma_release(registers(dk));
         wgmma_release(registers(dv));
 @ if sums ~= "" then
-        if (begun) flush(sums, p, at);
+        if (n >= 0) flush(sums, p, at);
 @ end
 
         named_barrier_sync(1, 128 * consumers); // every warp is done with K and V, where the gradients pass through
