@@ -31,7 +31,7 @@
 --
 -- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64
 -- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
--- takes whole panels. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
+-- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; there are two more barriers, for K and V.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
@@ -107,7 +107,7 @@ local function wgmma_backward(problem, plan)
   local bars = rows + plan.stages * plan.block_m * 8
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
-    score_cols = plan.block_m // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
+    parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
     k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes,

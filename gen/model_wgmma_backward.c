@@ -18,9 +18,9 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
 int fk_wgmma_backward_registers(const fk_tile *tile, const fk_smem_layout *layout) {
     const int shared = layout->col_warps; /* warpgroups that share keys */
     const int acc_dkv = (layout->d_pad + layout->dv_pad) / shared / 2;
-    const int scores = tile->block_m / shared / 2; /* S, dP; packed, half of it */
+    const int part = 64 / shared / 2, scores = tile->block_m / shared / 2; /* of S, of dP; packed, half of it */
     const int acc_dq = tile->block_m * layout->d_pad / 256;
-    const int weighing = 2 * scores + (tile->overlap == 2 ? scores / 2 : 0);
+    const int weighing = 2 * scores + (tile->overlap == 2 ? part / 2 : 0);
     const int adding = scores + scores / 2 + acc_dq; /* the next S, dS, dQ */
     return acc_dkv + (weighing > adding ? weighing : adding) + 24;
 }

@@ -38,6 +38,8 @@ __device__ __forceinline__ int warp_col() { return 0; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
 __device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
 @ end
+// Queries of a tile come in parts: of each part a warpgroup has the scores at a time.
+constexpr int part_m = 64, parts = block_m / part_m;
 constexpr int m_atoms = 1;                                               // atoms of 16 keys
 constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms;                          // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
@@ -101,6 +103,11 @@ struct Consumer {
     // The columns of dV, dK or dQ, COLS wide, that this warpgroup computes, in a tile of ROWS.
     template <int ROWS, int COLS> __device__ __forceinline__ u32 own_columns(u32 tile) const {
         return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
+    }
+
+    // The scores of one part, which are the accumulator of a warp's 16 keys.
+    template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
+        return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
     }
 
     // dQ = dS K, the warpgroup's rows or columns.
@@ -171,84 +178,99 @@ struct Consumer {
             gemm_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
             wgmma_wait<1>();
             if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
-            float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
-            u32 weights[q_atoms / 2][4], ds[q_atoms / 2][4];
-            gemm_nt<block_n, block_m, d_pad>(s, own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
+            float s[parts][q_atoms][4], dp[parts][q_atoms][4];
+            u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
+            gemm_nt<block_n, block_m, d_pad>(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
             wgmma_wait<1>();
             wgmma_release(registers(dq));
             if (n >= 0) add_dq(dq, at, n);
-            gemm_nt<block_n, block_m, dv_pad>(dp, own_keys(smem + smem_v), own_queries(tile + q_bytes)); // dP^T = V dO^T
+            // dP^T = V dO^T
+@ for part = 0, layout.parts - 1 do
+            gemm_nt<block_n, block_m, dv_pad>(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")));
+@ end
 
-            const u32 lse = smem + smem_rows + ring.index() * (block_m * 8), delta = lse + block_m * 4;
             const int head = tile_head(ring);
 @ if sums ~= "" then
             if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
             n = word >> 1;
 @ if problem.dropout then
-            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * block_m + warp_col());
-            dropout.move(0, (n - dropped) * block_m);
-            dropped = n;
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
 @ end
             at.h = head;
-            wgmma_wait<1>();
+            wgmma_wait<parts>();
             wgmma_release(registers(s));
-@ if #score.terms > 0 and not fused then
-            score_tile(s, n, p, at);
-@ end
-            if (!(word & 1)) mask_tile(s, n, p, at);
-@ if not fused then
-            probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
-@ end
+@ for part = 0, layout.parts - 1 do
+@   local name = "part_" .. part
+            { // queries $(64 * part) to $(64 * part + 63) of the tile
+                const u32 lse = smem + smem_rows + ring.index() * (block_m * 8) + $(256 * part), delta = lse + block_m * 4;
+                const int $(name) = n * parts + $(part);
+                float (&s_part)[m_atoms][q_atoms][4] = scores_of(s, $(part)), (&dp_part)[m_atoms][q_atoms][4] = scores_of(dp, $(part));
+@   if problem.dropout then
+                dropout.move(0, ($(name) - dropped) * part_m);
+                dropped = $(name);
+@   end
+@   if #score.terms > 0 and not fused then
+                score_tile(s_part, $(name), p, at);
+@   end
+                if (!(word & 1)) mask_tile(s_part, $(name), p, at);
+@   if not fused then
+                probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   end
 @ -- Packs x into operands.
-@ local function pack(into, x)
+@   local function pack(into, x)
 #pragma unroll
-            for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[j], $(x)[0], j);
-@ end
-@ if early then
-@   pack("weights", "s")
-            gemm_pn<block_m>(dv, weights, tile + q_bytes); // dV += P^T dO
-            wgmma_wait<1>();
-@ else
-            wgmma_wait<0>();
-@ end
-            wgmma_release(registers(dp));
-@ if fused then
-            subtract_delta(dp, delta);
-@   if problem.dropout then
-            drop_gradients(dp, delta, dropout);
+                for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[$(part)][j], $(x)[$(part)], j);
 @   end
-            score_backward(s, dp, lse, n, p, at$(sums));
-@ else
-@   if problem.dropout then
-            score_gradients(dp, s, delta, dropout);
+@   local function multiply_dv()
+                gemm_pn<block_m>(dv, weights[$(part)], tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
+@   end
+@   if early then
+@     pack("weights", "s")
+@     multiply_dv()
+                wgmma_wait<$(layout.parts + part)>(); // for dP
 @   else
-            subtract_delta(dp, delta);
-            score_gradients(dp, s);
+                wgmma_wait<$(shared > 1 and 0 or layout.parts - 1 + part)>(); // for dP
 @   end
-@   if back then
-            score_backward(dp, n, p, at$(sums));
+                wgmma_release(registers(dp_part));
+@   if fused then
+                subtract_delta(dp_part, delta);
+@     if problem.dropout then
+                drop_gradients(dp_part, delta, dropout);
+@     end
+                score_backward(s_part, dp_part, lse, $(name), p, at$(sums));
+@   else
+@     if problem.dropout then
+                score_gradients(dp_part, s_part, delta, dropout);
+@     else
+                subtract_delta(dp_part, delta);
+                score_gradients(dp_part, s_part);
+@     end
+@     if back then
+                score_backward(dp_part, $(name), p, at$(sums));
+@     end
 @   end
-@ end
-@ if not early then
+@   if not early then
 #pragma unroll
-            for (int j = 0; j < q_atoms / 2; ++j) {
-                pack_block(weights[j], s[0], j);
-@   if problem.dropout and fused then
-                dropout(weights[j], 0, j);
+                for (int j = 0; j < q_atoms / 2; ++j) {
+                    pack_block(weights[$(part)][j], s[$(part)], j);
+@     if problem.dropout and fused then
+                    dropout(weights[$(part)][j], 0, j);
+@     end
+                }
+@   end
+@   pack("ds", "dp")
+@   if shared == 1 then
+@     if not early then
+@       multiply_dv()
+@     end
+                gemm_pn<block_m>(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
+@   end
+                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
+@   if shared > 1 then
+                share(weights[$(part)], smem + smem_p + buffer);
 @   end
             }
-@ end
-@ pack("ds", "dp")
-@ if shared == 1 then
-@   if not early then
-            gemm_pn<block_m>(dv, weights, tile + q_bytes); // dV += P^T dO
-@   end
-            gemm_pn<block_m>(dk, ds, tile); // dK += dS^T Q
-@ end
-            share(ds, tile_ds + buffer);
-@ if shared > 1 then
-            share(weights, smem + smem_p + buffer);
 @ end
             fence_proxy_async();
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read

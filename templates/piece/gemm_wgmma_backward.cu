@@ -2,8 +2,8 @@
 
 // Tiles have panels of 64 columns: rows of 128 bytes, swizzled (TMA does it) as tile_offset says. A warpgroup's accumulator is, for
 // each of its warps, one of 16 rows. All products are in flight until they are waited for.
-template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N][4]))[4 * N] {
-    return reinterpret_cast<float(&)[4 * N]>(acc);
+template <int M, int N> __device__ __forceinline__ float (&registers(float (&acc)[M][N][4]))[4 * M * N] {
+    return reinterpret_cast<float(&)[4 * M * N]>(acc);
 }
 
 // Descriptors count in 16 bytes. Step j of the depth, 16 columns of an operand that is read along its rows, or 16 rows of one that
@@ -15,21 +15,20 @@ __device__ __forceinline__ u64 along(u32 tile) { return wgmma_descriptor<128>(ti
 template <int ROWS> __device__ __forceinline__ u64 down(u32 tile) { return wgmma_descriptor<128>(tile, ROWS * 128, 1024); }
 
 // acc = A B^T over COLS columns of tiles of A_ROWS and B_ROWS.
-template <int A_ROWS, int B_ROWS, int COLS, int N>
-__device__ __forceinline__ void gemm_nt(float (&acc)[1][N][4], u32 tile_a, u32 tile_b) {
+template <int A_ROWS, int B_ROWS, int COLS, int R>
+__device__ __forceinline__ void gemm_nt(float (&acc)[R], u32 tile_a, u32 tile_b) {
     const u64 a = along(tile_a), b = along(tile_b);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < COLS / 16; ++j)
-        wgmma_m64k16_$(problem.dtype)<0, 0>(registers(acc), a + step_along<A_ROWS>(j), b + step_along<B_ROWS>(j), j > 0);
+        wgmma_m64k16_$(problem.dtype)<0, 0>(acc, a + step_along<A_ROWS>(j), b + step_along<B_ROWS>(j), j > 0);
     wgmma_commit();
 }
 @ if layout.col_warps == 1 then
 
-// acc += A B, where A is packed in registers and B has ROWS = 16 K rows.
+// acc += A B, where A is packed in registers and B is 16 K rows of a tile of ROWS.
 template <int ROWS, int K, int N>
 __device__ __forceinline__ void gemm_pn(float (&acc)[1][N][4], const u32 (&a)[K][4], u32 tile_b) {
-    static_assert(ROWS == 16 * K, "a step is 16 rows");
     const u64 b = down<ROWS>(tile_b);
     wgmma_fence();
 #pragma unroll

@@ -11,7 +11,7 @@
 @ if plan.family == "wgmma" then
 @   local widths, seen = {}, {}
 @   local of_products = { plan.block_n, layout.dv_pad }
-@   if walk == "q" then of_products = { layout.score_cols, layout.dk_cols, layout.dv_own_cols, layout.dq_cols } end
+@   if walk == "q" then of_products = { layout.score_cols, layout.parts * layout.score_cols, layout.dk_cols, layout.dv_own_cols, layout.dq_cols } end
 @   for _, n in ipairs(of_products) do
 @     if not seen[n] then widths[#widths + 1] = n end
 @     seen[n] = true

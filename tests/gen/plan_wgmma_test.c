@@ -80,8 +80,8 @@ static void test_what_is_chosen_backward(void **state) {
         int block_m, block_n, q_stages, overlap, panel_bytes;
     } cases[] = {
         /* K, V; two stages of Q and dO; two of dS; dQ in float32 */
-        {"bwd bf16 d64", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
-        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd bf16 d64", 128, 128, 1, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
         {"bwd bf16 d128", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
         {"bwd bf16 d128 causal dropout", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
         {"bwd bf16 d72 dv64", 64, 128, 1, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
@@ -199,7 +199,6 @@ static void test_backward_rejections_name_the_limit(void **state) {
         {64, 128, 12, 3, "k_stages 1, stages 3: must be 2, and from 2 to 8"},
         {64, 128, 12, 1, "k_stages 2, stages 1: must be 2, and from 2 to 8"},
         {128, 128, 12, 8, "shared memory: "},
-        {128, 128, 12, 2, "registers: about 248 > 240 of a thread of 2 warpgroups that compute"},
         {64, 128, 8, 2, "warps 8: must be 12"},
     };
     const temp_dir dir = temp_dir_create();
@@ -208,11 +207,11 @@ static void test_backward_rejections_name_the_limit(void **state) {
     options.template_dir = dir.path;
     fk_plan_info *plans;
     const size_t count = enumerate("bwd bf16 d64", "h200", &options, &plans);
-    assert_int_equal(count, 1 + sizeof cases / sizeof cases[0]);
-    assert_true(plans[0].legal && !plans[1].legal);
+    assert_int_equal(count, 2 + sizeof cases / sizeof cases[0]);
+    assert_true(plans[1].legal && !plans[2].legal);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         const fk_plan_info *plan = NULL;
-        for (size_t j = 1; j < count && !plan; ++j) {
+        for (size_t j = 2; j < count && !plan; ++j) {
             if (plans[j].block_m == cases[i].block_m && plans[j].block_n == cases[i].block_n &&
                 plans[j].warps == cases[i].warps && plans[j].stages == cases[i].stages)
                 plan = &plans[j];
