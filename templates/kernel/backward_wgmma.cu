@@ -25,6 +25,9 @@ constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_
 
 @ include("piece/tile.cu")
 
+// Queries of a tile come in parts, whose scores become gradients one after another.
+constexpr int part_m = 64, parts = block_m / part_m;
+
 @ include("piece/gemm_wgmma_backward.cu")
 
 @ local shared = layout.col_warps -- warpgroups that share keys
@@ -38,8 +41,6 @@ __device__ __forceinline__ int warp_col() { return 0; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
 __device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
 @ end
-// Queries of a tile come in parts: of each part a warpgroup has the scores at a time.
-constexpr int part_m = 64, parts = block_m / part_m;
 constexpr int m_atoms = 1;                                               // atoms of 16 keys
 constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms;                          // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
@@ -111,11 +112,11 @@ struct Consumer {
     }
 
     // dQ = dS K, the warpgroup's rows or columns.
-    __device__ __forceinline__ void gemm_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
+    __device__ __forceinline__ void multiply_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
 @ if by_rows then
-        gemm_tn<block_n>(dq, tile_ds + group * (block_n * 128), smem + smem_k);
+        gemm_dq(dq, tile_ds + group * (block_n * 128), smem + smem_k);
 @ else
-        gemm_tn<block_n>(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k));
+        gemm_dq(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k));
 @ end
     }
 
@@ -175,18 +176,17 @@ struct Consumer {
         while (word != no_more) {
             const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
             float dq[1][dq_atoms][4];
-            gemm_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
-            wgmma_wait<1>();
+            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<1>(registers(dk)); // and dV
             if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
             float s[parts][q_atoms][4], dp[parts][q_atoms][4];
             u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
-            gemm_nt<block_n, block_m, d_pad>(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
-            wgmma_wait<1>();
-            wgmma_release(registers(dq));
+            gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
+            wgmma_wait<1>(registers(dq));
             if (n >= 0) add_dq(dq, at, n);
             // dP^T = V dO^T
 @ for part = 0, layout.parts - 1 do
-            gemm_nt<block_n, block_m, dv_pad>(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")));
+            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")));
 @ end
 
             const int head = tile_head(ring);
@@ -198,8 +198,7 @@ struct Consumer {
             if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
 @ end
             at.h = head;
-            wgmma_wait<parts>();
-            wgmma_release(registers(s));
+            wgmma_wait<parts>(registers(s));
 @ for part = 0, layout.parts - 1 do
 @   local name = "part_" .. part
             { // queries $(64 * part) to $(64 * part + 63) of the tile
@@ -223,16 +222,15 @@ struct Consumer {
                 for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[$(part)][j], $(x)[$(part)], j);
 @   end
 @   local function multiply_dv()
-                gemm_pn<block_m>(dv, weights[$(part)], tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
+                gemm_dkv(dv, weights[$(part)], tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
 @   end
 @   if early then
 @     pack("weights", "s")
 @     multiply_dv()
-                wgmma_wait<$(layout.parts + part)>(); // for dP
+                wgmma_wait<$(layout.parts + part)>(registers(dp_part));
 @   else
-                wgmma_wait<$(shared > 1 and 0 or layout.parts - 1 + part)>(); // for dP
+                wgmma_wait<$(shared > 1 and 0 or layout.parts - 1 + part)>(registers(dp_part));
 @   end
-                wgmma_release(registers(dp_part));
 @   if fused then
                 subtract_delta(dp_part, delta);
 @     if problem.dropout then
@@ -264,7 +262,7 @@ struct Consumer {
 @     if not early then
 @       multiply_dv()
 @     end
-                gemm_pn<block_m>(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
+                gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
 @   end
                 share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
 @   if shared > 1 then
@@ -275,8 +273,8 @@ struct Consumer {
             fence_proxy_async();
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
 @ if shared > 1 then
-            gemm_nn<block_n, block_m>(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
-            gemm_nn<block_n, block_m>(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
+            gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
+            gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
 @ end
             buffer ^= share_bytes;
             used = empty + 8 * ring.index();
@@ -285,14 +283,12 @@ struct Consumer {
         }
         if (n >= 0) {
             float dq[1][dq_atoms][4];
-            gemm_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
-            wgmma_wait<0>();
-            wgmma_release(registers(dq));
+            multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
+            wgmma_wait<0>(registers(dq));
             add_dq(dq, at, n);
         }
-        wgmma_wait<0>();
-        wgmma_release(registers(dk));
-        wgmma_release(registers(dv));
+        wgmma_wait<0>(registers(dk));
+        wgmma_wait<0>(registers(dv));
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end

@@ -134,8 +134,7 @@ struct Consumer {
 @     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, at);
-            wgmma_wait<0>();
-            wgmma_release(registers(o));
+            wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
         }
@@ -172,15 +171,13 @@ struct Consumer {
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
-        wgmma_wait<1>();
-        wgmma_release(registers(s));
+        wgmma_wait<1>(registers(s));
         release_k();
 @   score_step(false)
 @   if from ~= into then
 @     pack_step(into)
 @   end
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(registers(o));
         release_v();
 @   if from == into then
 @     pack_step(into)
@@ -228,8 +225,7 @@ struct Consumer {
             there = claimed(p, claim(smem, q));
             finish_rows(inverse, lse, m_i, l_i, p, there);
         }
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(registers(o));
         release_v();
 @ end
         if (walk.n >= 0) {
@@ -245,8 +241,7 @@ struct Consumer {
 @ if plan.q_stages == 2 then
                 release_held();
 @ end
-                wgmma_wait<0>();
-                wgmma_release(registers(s));
+                wgmma_wait<0>(registers(s));
                 release_k();
 @ score_step(true)
 @ pack_step(0)

@@ -6,36 +6,20 @@ template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N]
     return reinterpret_cast<float(&)[4 * N]>(acc);
 }
 
-// Descriptors count in 16 bytes. Step j of the depth, 16 columns, of an operand that is read along its rows.
-template <int ROWS> __device__ constexpr u64 step_along(int j) { return (j / 4 * (ROWS * 128) + j % 4 * 32) / 16; }
-
+@ local product_qk, product_pv = "wgmma_m64k" .. layout.d_pad .. "_" .. problem.dtype, "wgmma_m64k" .. plan.block_n .. "_" .. problem.dtype
 // S = Q K^T, in flight until it is waited for.
 @ if plan.q_in_regs then
 __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / 16][4], u32 tile_k) {
-    const u64 k = wgmma_descriptor<128>(tile_k, 16, 1024);
-    wgmma_fence();
-#pragma unroll
-    for (int j = 0; j < d_pad / 16; ++j)
-        wgmma_m64k16_$(problem.dtype)<0>(registers(s), q[j], k + step_along<block_n>(j), j > 0);
-    wgmma_commit();
+    $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(tile_k, 16, 1024));
 }
 @ else
 __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 tile_k) {
     const u64 q = wgmma_descriptor<128>(tile_q, 16, 1024), k = wgmma_descriptor<128>(tile_k, 16, 1024);
-    wgmma_fence();
-#pragma unroll
-    for (int j = 0; j < d_pad / 16; ++j)
-        wgmma_m64k16_$(problem.dtype)<0, 0>(registers(s), q + step_along<block_m>(j), k + step_along<block_n>(j), j > 0);
-    wgmma_commit();
+    $(product_qk)<block_m, block_n>(registers(s), q, k);
 }
 @ end
 
-// O += P V, or without `accumulate` O = P V, in flight. V is read down its columns: a step of 16 keys is 16 rows.
+// O += P V, or without `accumulate` O = P V, in flight. V is read down its columns.
 __device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4], u32 tile_v, bool accumulate) {
-    const u64 v = wgmma_descriptor<128>(tile_v, block_n * 128, 1024);
-    wgmma_fence();
-#pragma unroll
-    for (int j = 0; j < s_atoms / 2; ++j)
-        wgmma_m64k16_$(problem.dtype)<1>(registers(o), weights[j], v + j * (16 * 128 / 16), accumulate || j > 0);
-    wgmma_commit();
+    $(product_pv)<0>(registers(o), weights, wgmma_descriptor<128>(tile_v, block_n * 128, 1024), accumulate);
 }

@@ -9,18 +9,31 @@
 
 @ end
 @ if plan.family == "wgmma" then
-@   local widths, seen = {}, {}
-@   local of_products = { plan.block_n, layout.dv_pad }
-@   if walk == "q" then of_products = { layout.score_cols, layout.parts * layout.score_cols, layout.dk_cols, layout.dv_own_cols, layout.dq_cols } end
-@   for _, n in ipairs(of_products) do
-@     if not seen[n] then widths[#widths + 1] = n end
-@     seen[n] = true
-@   end
 @   include("primitive/mbarrier.cu")
 
 @   include("primitive/tma.cu")
 
-@   include("primitive/wgmma.cu", { wgmma_widths = widths })
+@   local products = { -- of the forward pass: S, O
+@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs, adds = false },
+@     { n = layout.dv_pad, depth = plan.block_n, registers = true, adds = true },
+@   }
+@   if walk == "q" then
+@     local own_keys = layout.col_warps == 1 -- then P and dS are operands in registers
+@     products = { -- S, dP, dV, dK, dQ
+@       { n = layout.parts * layout.score_cols, depth = layout.d_pad, registers = false, adds = false },
+@       { n = layout.score_cols, depth = layout.dv_pad, registers = false, adds = false },
+@       { n = layout.dv_own_cols, depth = 64, registers = own_keys, adds = true },
+@       { n = layout.dk_cols, depth = 64, registers = own_keys, adds = true },
+@       { n = layout.dq_cols, depth = plan.block_n, registers = false, adds = false },
+@     }
+@   end
+@   local once, seen = {}, {}
+@   for _, product in ipairs(products) do
+@     local key = ("%d %d %s %s"):format(product.n, product.depth, product.registers, product.adds)
+@     if not seen[key] then once[#once + 1] = product end
+@     seen[key] = true
+@   end
+@   include("primitive/wgmma.cu", { wgmma_products = once })
 
 @   include("primitive/setmaxnreg.cu")
 
