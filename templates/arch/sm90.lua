@@ -24,6 +24,6 @@ return {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 2 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 2 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
-    { block_m = 64, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1 },
+    { block_m = 64, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 2 },
   },
 }

@@ -74,8 +74,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ include("piece/pipeline_backward.cu")
 
 // ---- the consumers ----
-@ -- P is an operand of dV before dS is there, unless dropout or the way back changes it.
-@ local early = plan.overlap == 2 and shared == 1 and not fused and not problem.dropout
+@ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
+@ local early = plan.overlap == 2 and not fused and not problem.dropout
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -175,28 +175,26 @@ struct Consumer {
         int word = wait_tile(ring);
         while (word != no_more) {
             const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
-            float dq[1][dq_atoms][4];
-            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
-            wgmma_wait<1>(registers(dk)); // and dV
-            if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
-            float s[parts][q_atoms][4], dp[parts][q_atoms][4];
+            float s[parts][q_atoms][4], dp[parts][q_atoms][4], dq[1][dq_atoms][4];
             u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
+            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<1>(registers(dk));                      // and dV
+            if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
             gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
             wgmma_wait<1>(registers(dq));
             if (n >= 0) add_dq(dq, at, n);
-            // dP^T = V dO^T
 @ for part = 0, layout.parts - 1 do
-            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")));
+            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
 @ end
 
             const int head = tile_head(ring);
 @ if sums ~= "" then
             if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
-            n = word >> 1;
 @ if problem.dropout then
             if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
 @ end
+            n = word >> 1;
             at.h = head;
             wgmma_wait<parts>(registers(s));
 @ for part = 0, layout.parts - 1 do
@@ -226,11 +224,13 @@ struct Consumer {
 @   end
 @   if early then
 @     pack("weights", "s")
-@     multiply_dv()
-                wgmma_wait<$(layout.parts + part)>(registers(dp_part));
-@   else
-                wgmma_wait<$(shared > 1 and 0 or layout.parts - 1 + part)>(registers(dp_part));
+@     if shared == 1 then
+@       multiply_dv()
+@     else
+                share(weights[$(part)], smem + smem_p + buffer); // before the wait, below which the weights would be computed
+@     end
 @   end
+                wgmma_wait<$(layout.parts - 1 + part + (early and shared == 1 and 1 or 0))>(registers(dp_part));
 @   if fused then
                 subtract_delta(dp_part, delta);
 @     if problem.dropout then
@@ -265,7 +265,7 @@ struct Consumer {
                 gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
 @   end
                 share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
-@   if shared > 1 then
+@   if shared > 1 and not early then
                 share(weights[$(part)], smem + smem_p + buffer);
 @   end
             }

@@ -86,8 +86,8 @@ static void test_what_is_chosen_backward(void **state) {
         {"bwd bf16 d128 causal dropout", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
         {"bwd bf16 d72 dv64", 64, 128, 1, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
         /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
-        {"bwd bf16 d256", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
-        {"bwd fp16 d256 causal", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd bf16 d256", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd fp16 d256 causal", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
