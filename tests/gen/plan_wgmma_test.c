@@ -220,6 +220,17 @@ static void test_backward_rejections_name_the_limit(void **state) {
         assert_message(plan->reason, cases[i].reason);
     }
     free(plans);
+    /* dQ's columns are shared between two warpgroups in whole panels */
+    const size_t wide = enumerate("bwd bf16 d136 dv32", "h200", NULL, &plans);
+    size_t rows = 0;
+    for (size_t j = 0; j < wide; ++j) {
+        if (!is_wgmma(&plans[j]) || plans[j].block_n != 128) continue;
+        assert_false(plans[j].legal);
+        assert_message(plans[j].reason, "block_n 128: must be 64 for head_dim 136");
+        ++rows;
+    }
+    assert_true(rows > 0);
+    free(plans);
     temp_dir_remove(&dir);
 }
 

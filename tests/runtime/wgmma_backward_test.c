@@ -16,9 +16,11 @@ static void samples(void **state) {
         {"bwd bf16 d96 dv72 gqa", "h200", 1, 4, 2, 150, 70, FK_BSHD, 0},         /* panels that are not full */
         {"bwd bf16 d256 gqa causal", "h200", 1, 2, 1, 130, 100, FK_BSHD, 0},     /* warpgroups that share keys */
         {"bwd fp16 d40 dv24", "h200", 1, 1, 1, 65, 33, FK_BSHD, 72},
+        {"bwd fp16 d248 dv232", "h200", 1, 1, 1, 65, 133, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
         {"bwd bf16 d64 causal top-left softcap(20)", "h200", 1, 1, 1, 260, 100, FK_BSHD, 0}, /* keys that nobody sees */
-        {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},  /* queries that see none */
+        {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
+         0}, /* queries that see none */
     };
     static const char *const schedules[][2] = {{"0", "0"}, {"7", "1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
