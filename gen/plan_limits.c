@@ -79,9 +79,8 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
                        64 * consumers);
     } else if (tile->block_n == 64 && widest <= 128) {
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
-    } else if (tile->block_n != 64 && p->head_dim > 128) {
-        fk_plan_reject(plan, "block_n %d: must be 64 for head_dim %d, whose panels of dQ are no two equal shares",
-                       tile->block_n, p->head_dim);
+    } else if (tile->block_n != 64 && widest > 128) {
+        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
     } else if (tile->k_stages != 2 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be 2, and from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 0 || tile->q_stages > 1 || tile->overlap < 1 || tile->overlap > 2) {

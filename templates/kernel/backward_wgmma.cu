@@ -157,7 +157,10 @@ struct Consumer {
     }
 
 @ local drop = problem.dropout and ", dropout" or ""
-    __device__ __forceinline__ void run(Where at, int kv_head) {
+    // Computes dK and dV of a tile of keys, and what it gives to dQ.
+    __device__ __forceinline__ void compute(int index) {
+        int kv_head;
+        Where at = tile_at(p, index, kv_head);
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
@@ -171,7 +174,6 @@ struct Consumer {
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
         int dropped = 0; // the tile that it stands at
 @ end
-        mbarrier_wait(smem + kv_full, 0);
         int word = wait_tile(ring);
         while (word != no_more) {
             const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
@@ -285,22 +287,41 @@ struct Consumer {
             float dq[1][dq_atoms][4];
             multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
             wgmma_wait<0>(registers(dq));
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + kv_empty);
             add_dq(dq, at, n);
+        } else if (threadIdx.x % 32 == 0) {
+            mbarrier_arrive(smem + kv_empty);
         }
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + empty + 8 * ring.index());
+        ring.next();
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
 
-        named_barrier_sync(1, 128 * consumers); // every warp is done with K and V, where the gradients pass through
+        named_barrier_sync(1, 128 * consumers); // every warp is done with dS, where the gradients pass through
+        constexpr int widest = $(math.max(layout.d_cols, layout.dv_cols));
         const int dk_col = $(shared == 1 and "0" or "group * dk_atoms"), dv_col = $(shared == 1 and "0" or "group * dv_atoms");
+        const u32 stage = smem + smem_ds + warp_row() / 16 * (16 * widest * 2);
         const float scale[m_atoms][2] = {{p.scale, p.scale}}, one[m_atoms][2] = {{1.0f, 1.0f}};
-        const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
-        store_rows<block_n, $(layout.d_cols), head_dim, false>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +
-                                             at.k_first * p.dk_row_stride, p.dk_row_stride, num_rows);
-        store_rows<block_n, $(layout.dv_cols), head_dim_v, false>(dv, one, smem + smem_v, warp_row(), dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride +
-                                                at.k_first * p.dv_row_stride, p.dv_row_stride, num_rows);
+        const int first = at.k_first + warp_row(), num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - first; // keys that are not used have dk = dv = 0
+        store_rows<16, $(layout.d_cols), head_dim, false>(dk, scale, stage, 0, dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + first * p.dk_row_stride,
+                                             p.dk_row_stride, num_rows);
+        __syncwarp();
+        store_rows<16, $(layout.dv_cols), head_dim_v, false>(dv, one, stage, 0, dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + first * p.dv_row_stride,
+                                                p.dv_row_stride, num_rows);
+        named_barrier_sync(1, 128 * consumers); // before dS of the next keys comes
+    }
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;; parity ^= 1) {
+            mbarrier_wait(smem + kv_full, parity);
+            const int index = __shfl_sync(full_warp, ld_shared_u32(smem + key_tile), 0);
+            if (index == no_more) break;
+            compute(index);
+        }
 @ if plan.q_stages > 0 then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
@@ -309,18 +330,15 @@ struct Consumer {
 
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
-    int kv_head;
-    const Where at = this_tile(p, kv_head);
-    if (at.b < 0) return;
     if (threadIdx.x == 0) init_barriers(smem);
     __syncthreads();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<24>();
-        if (warp == 4 * consumers) Producer(p, smem).run(at, kv_head);
+        if (warp == 4 * consumers) Producer(p, smem).run();
     } else {
         setmaxnreg_inc<240>();
-        Consumer(p, smem, warp).run(at, kv_head);
+        Consumer(p, smem, warp).run();
     }
 }
 

@@ -2,9 +2,10 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages);
-constexpr u32 full = smem_bars, empty = full + 8 * stages, kv_full = empty + 8 * stages, tail_full = kv_full + 8;
-constexpr u32 stage_tile = tail_full + 8; // twice the tile, and one if it carries no mask; then the query head
-constexpr int no_more = -1;               // instead of a tile
+constexpr u32 full = smem_bars, empty = full + 8 * stages, kv_full = empty + 8 * stages, kv_empty = kv_full + 8, tail_full = kv_empty + 8;
+constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
+constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
+constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
 struct Ring {
@@ -20,6 +21,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + empty + 8 * i, 4 * consumers);
     }
     mbarrier_init(smem + kv_full, 1);
+    mbarrier_init(smem + kv_empty, 4 * consumers);
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init_fence();
 }
@@ -42,11 +44,12 @@ template <int ROWS, int COLS> __device__ __forceinline__ void clear_rows(u32 til
 }
 
 @ end
-// One warp, which walks over the query tiles of all heads of a group.
+// One warp, which claims tiles of keys, and for each walks over the query tiles of all heads of a group.
 struct Producer {
     const Params &p;
     const u32 smem;
     Ring ring;
+    u32 kv_parity = 0;
 @ if tails then
     u32 tail_parity = 0;
 @ end
@@ -66,7 +69,14 @@ struct Producer {
     }
 @ end
 
-    __device__ __forceinline__ void send_kv(const Where &at, int kv_head) {
+    // The consumers are done with the keys before.
+    __device__ __forceinline__ void acquire_kv() {
+        mbarrier_wait(smem + kv_empty, kv_parity ^ 1);
+        kv_parity ^= 1;
+    }
+
+    __device__ __forceinline__ void send_kv(const Where &at, int kv_head, int index) {
+        acquire_kv();
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
         const u32 bar = smem + (num_rows < block_n ? tail_full : kv_full);
@@ -75,6 +85,7 @@ struct Producer {
 @ end
         if (elect_lane()) {
             const int row = $(problem.packed and "at.k_offset + " or "")at.k_first;
+            st_shared_u32(smem + key_tile, index);
             mbarrier_arrive_expect_tx(bar, k_bytes + v_bytes);
             load_tile<block_n, $(layout.d_cols)>(smem + smem_k, p.map_k, bar, row, kv_head, $(batch));
             load_tile<block_n, $(layout.dv_cols)>(smem + smem_v, p.map_v, bar, row, kv_head, $(batch));
@@ -119,14 +130,37 @@ struct Producer {
         ring.next();
     }
 
-    __device__ __forceinline__ void run(Where at, int kv_head) {
-        send_kv(at, kv_head);
-        for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
-            for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+    // Sends instead of a tile of queries that there is none for these keys.
+    __device__ __forceinline__ void send_end() {
         mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);
         if (threadIdx.x % 32 == 0) {
             st_shared_u32(smem + stage_tile + 8 * ring.index(), u32(no_more));
             mbarrier_arrive(smem + full + 8 * ring.index());
+        }
+        ring.next();
+    }
+
+    __device__ __forceinline__ void run() {
+        if (elect_lane()) {
+            tma_prefetch_map(&p.map_q);
+            tma_prefetch_map(&p.map_k);
+            tma_prefetch_map(&p.map_v);
+            tma_prefetch_map(&p.map_dout);
+        }
+        for (int index = blockIdx.x, next; index < p.num_tiles; index = __shfl_sync(full_warp, next, 0)) {
+            if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
+            int kv_head;
+            Where at = tile_at(p, index, kv_head);
+            if (at.b < 0) continue;
+            send_kv(at, kv_head, index);
+            for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
+                for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+            send_end();
+        }
+        acquire_kv();
+        if (threadIdx.x % 32 == 0) {
+            st_shared_u32(smem + key_tile, u32(no_more));
+            mbarrier_arrive(smem + kv_full);
         }
     }
 };

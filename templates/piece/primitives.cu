@@ -41,10 +41,8 @@
 @     include("primitive/named_barrier.cu")
 
 @   end
-@   if walk == "k" then
-@     include("primitive/atomics.cu")
+@   include("primitive/atomics.cu")
 
-@   end
 @ else
 @   include("primitive/tensor_core.cu")
 
