@@ -273,15 +273,15 @@ struct Consumer {
             }
 @ end
             fence_proxy_async();
+            used = empty + 8 * ring.index();
+            ring.next();
+            word = wait_tile(ring);                 // while others come to the barrier
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
 @ if shared > 1 then
             gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
             gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
 @ end
             buffer ^= share_bytes;
-            used = empty + 8 * ring.index();
-            ring.next();
-            word = wait_tile(ring);
         }
         if (n >= 0) {
             float dq[1][dq_atoms][4];
@@ -309,7 +309,11 @@ struct Consumer {
         const int first = at.k_first + warp_row(), num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - first; // keys that are not used have dk = dv = 0
         store_rows<16, $(layout.d_cols), head_dim, false>(dk, scale, stage, 0, dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + first * p.dk_row_stride,
                                              p.dk_row_stride, num_rows);
+@ if shared > 1 and layout.d_cols ~= layout.dv_cols then
+        named_barrier_sync(1, 128 * consumers); // dV's shares of the columns lie elsewhere
+@ else
         __syncwarp();
+@ end
         store_rows<16, $(layout.dv_cols), head_dim_v, false>(dv, one, stage, 0, dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + first * p.dv_row_stride,
                                                 p.dv_row_stride, num_rows);
         named_barrier_sync(1, 128 * consumers); // before dS of the next keys comes

@@ -16,18 +16,19 @@ static void samples(void **state) {
         {"bwd bf16 d96 dv72 gqa", "h200", 1, 4, 2, 150, 70, FK_BSHD, 0},         /* panels that are not full */
         {"bwd bf16 d256 gqa causal", "h200", 1, 2, 1, 130, 100, FK_BSHD, 0},     /* warpgroups that share keys */
         {"bwd fp16 d40 dv24", "h200", 1, 1, 1, 65, 33, FK_BSHD, 72},
+        {"bwd fp16 d128 dv256", "h200", 1, 1, 1, 65, 180, FK_BSHD, 0},
         {"bwd fp16 d248 dv232", "h200", 1, 1, 1, 65, 133, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
         {"bwd bf16 d64 causal top-left softcap(20)", "h200", 1, 1, 1, 260, 100, FK_BSHD, 0}, /* keys that nobody sees */
         {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
          0}, /* queries that see none */
     };
-    static const char *const schedules[][2] = {{"0", "0"}, {"7", "1"}};
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}}; /* SMs, seed, late */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
             fk_kernel_info info;
             fk_context *context =
-                emulated_context("h200", store_dir, &(emulated){"4", schedules[n][0], schedules[n][1]});
+                emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
             assert_true(backward_run(context, &cases[i], &info, NULL));
             assert_string_equal(info.plan.family, "wgmma");
             assert_string_equal(info.image.target, "emu");
