@@ -5,7 +5,12 @@
 // Of the tiles of all sequences; becomes the tile of its sequence.
 @ end
 __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h) {
+@ if plan.family == "wgmma" then
+    // The main kernel ends with the last heads, whose sums of dQ are then in L2, and begins with the first.
+    const int head = gridDim.y * gridDim.z - 1 - (blockIdx.y + gridDim.y * blockIdx.z);
+@ else
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
+@ end
     Sequence at;
     at.b = -1;
 @ if problem.packed then
