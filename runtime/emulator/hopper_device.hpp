@@ -65,6 +65,9 @@ inline unsigned long long wgmma_descriptor(unsigned int addr, unsigned int leadi
            (addr & 0x3ffff) >> 4;
 }
 /* The registers are memory whose address the engine has: the compiler reads them again after each call anyway. */
+template <int N> inline void wgmma_wait() {
+    fk_emu_engine->wgmma_wait(N);
+}
 template <int N, int R> inline void wgmma_wait(float (&)[R]) {
     fk_emu_engine->wgmma_wait(N);
 }

@@ -177,7 +177,7 @@ struct Consumer {
 @   if from ~= into then
 @     pack_step(into)
 @   end
-        wgmma_wait<0>(registers(o));
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
         release_v();
 @   if from == into then
 @     pack_step(into)

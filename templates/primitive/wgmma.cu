@@ -31,13 +31,17 @@ template <int ROWS> __device__ constexpr int wgmma_step(int j) {
 @ local function operands(constraint, i, r)
 @   return line('"' .. constraint .. '"(acc[%d])', i, math.min(i + 8, r) - 1) .. (i + 8 < r and "," or "")
 @ end
+
+// Waits until at most N products are in flight. Of the accumulators that this releases, those that are touched before another
+// wait are given, so that the compiler moves no use of them before it; one that stays in flight must not be touched.
+template <int N> __device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
 @ local waits = {}
 @ for _, product in ipairs(wgmma_products) do
 @   local r = product.n // 2
 @   if not waits[r] then
 
-// Waits until at most N products are in flight. It is given the accumulator that this releases, so that the compiler moves no use
-// of it before the wait; one that stays in flight must not be touched.
 template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) {
     asm volatile("wgmma.wait_group.sync.aligned %$(r);"
                  :
@@ -51,33 +55,30 @@ template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) 
 @ end
 @
 @ -- A product is one statement: its fence then stands in the same basic block, and the compiler has a fraction of the operands.
+@ -- Its steps go along B within the statement. Those of A are operands: as A stays (Q), the compiler keeps them in uniform registers.
 @ for _, product in ipairs(wgmma_products) do
 @   local r, steps = product.n // 2, product.depth // 16
 @   local a_type = product.registers and ("const u32 (&a)[%d][4]"):format(steps) or "u64 a"
 @   local a_rows = product.registers and "" or "int ROWS_A, "
-@   -- Numbers of the operands behind acc: A, B, what says whether to accumulate, the transpositions, the steps of A and B.
-@   local of_b = r + (product.registers and 4 * steps or 1)
+@   -- Numbers of the operands behind acc and A: B, what says whether to accumulate, the transpositions, the steps of B.
+@   local of_b = r + (product.registers and 4 or 1) * steps
 @   local of_add = of_b + 1
+@   local of_step_b = of_add + (product.adds and 1 or 0) + (product.registers and 1 or 2)
 @   local of_trans = product.adds and of_add + 1 or of_add
-@   local of_step_b = of_trans + (product.registers and 1 or 2)
-@   local of_step_a = of_step_b + steps - 1
 
 // acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(product.registers and "registers, in the layout of mma_m16n8k16" or "shared memory").
 template <$(a_rows)int ROWS_B>
 __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
-    asm volatile("{\n.reg .pred first, later;\n.reg .b64 $(product.registers and "b" or "a, b");\n"
+    asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n"
                  "setp.ne.b32 first, $(product.adds and "%" .. of_add or "0"), 0;\nsetp.eq.b32 later, 0, 0;\n"
                  "wgmma.fence.sync.aligned;\n"
 @   for j = 0, steps - 1 do
 @     local a = ("{%%%d, %%%d, %%%d, %%%d}"):format(r + 4 * j, r + 4 * j + 1, r + 4 * j + 2, r + 4 * j + 3)
 @     if not product.registers then
-@       a = j == 0 and "%" .. r or "a"
+@       a = "%" .. r + j
 @     end
 @     if j > 0 then
                  "add.s64 b, %$(of_b), %$(of_step_b + j - 1);\n"
-@       if not product.registers then
-                 "add.s64 a, %$(r), %$(of_step_a + j - 1);\n"
-@       end
 @     end
                  "wgmma.mma_async.sync.aligned.m64n$(product.n)k16.f32.$(element).$(element) {"
 @     for i = 0, r - 1, 16 do
@@ -91,14 +92,16 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
                  $(operands(product.adds and "+f" or "=f", i, r))
 @   end
                  :
-@   for j = 0, product.registers and steps - 1 or -1 do
+@   for j = 0, steps - 1 do
+@     if product.registers then
                  "r"(a[$(j)][0]), "r"(a[$(j)][1]), "r"(a[$(j)][2]), "r"(a[$(j)][3]),
-@   end
-                 $(product.registers and "" or '"l"(a), ')"l"(b), $(product.adds and '"r"((int)accumulate), ' or "")"n"(ROWS_B == 0)$(product.registers and "" or ', "n"(ROWS_A == 0)')
-@   for _, rows in ipairs(product.registers and { "ROWS_B" } or { "ROWS_B", "ROWS_A" }) do
-@     for j = 1, steps - 1 do
-                 , "n"(wgmma_step<$(rows)>($(j)))
+@     else
+                 "l"(a + wgmma_step<ROWS_A>($(j))),
 @     end
+@   end
+                 "l"(b), $(product.adds and '"r"((int)accumulate), ' or "")"n"(ROWS_B == 0)$(product.registers and "" or ', "n"(ROWS_A == 0)')
+@   for j = 1, steps - 1 do
+                 , "n"(wgmma_step<ROWS_B>($(j)))
 @   end
                  : "memory");
 }

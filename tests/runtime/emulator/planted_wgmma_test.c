@@ -32,7 +32,8 @@ static void test_early_release(void **state) {
 static void test_removed_wait(void **state) {
     (void)state;
     assert_int_equal(plant_each(WAIT("k_empty + 8 * k", "k.parity() ^ 1"), "", DURING_COPY), 1);
-    /* The producer of V, who has nothing else to wait for, may also fill all phases before anyone waits for the first. */
+    /* The producer of V, who has nothing else to wait for, may also fill all phases before anyone waits for the first.
+     */
     assert_int_equal(plant_each(WAIT("v_empty + 8 * v", "v.parity() ^ 1"), "", DURING_COPY "|deadlock: "), 1);
     assert_int_equal(plant_each(WAIT("k_full + 8 * k", "k.parity()"), "", DURING_COPY), 1);
     assert_int_equal(plant_each(WAIT("v_full + 8 * v", "v.parity()"), "", DURING_COPY), 1);
