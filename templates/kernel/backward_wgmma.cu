@@ -158,7 +158,7 @@ struct Consumer {
 
 @ local drop = problem.dropout and ", dropout" or ""
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
-    __device__ __forceinline__ void compute(int index) {
+    __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
         Where at = tile_at(p, index, kv_head);
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
@@ -185,6 +185,7 @@ struct Consumer {
             gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
             wgmma_wait<1>(registers(dq));
             if (n >= 0) add_dq(dq, at, n);
+            if (n < 0) mbarrier_wait(smem + v_full, parity);
 @ for part = 0, layout.parts - 1 do
             gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
 @ end
@@ -276,6 +277,7 @@ struct Consumer {
             used = empty + 8 * ring.index();
             ring.next();
             word = wait_tile(ring);                 // while others come to the barrier
+            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
 @ if shared > 1 then
             gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
@@ -288,10 +290,14 @@ struct Consumer {
             multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
             wgmma_wait<0>(registers(dq));
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + kv_empty);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
             add_dq(dq, at, n);
-        } else if (threadIdx.x % 32 == 0) {
-            mbarrier_arrive(smem + kv_empty);
+        } else {
+            mbarrier_wait(smem + v_full, parity);
+            if (threadIdx.x % 32 == 0) {
+                mbarrier_arrive(smem + v_empty);
+                mbarrier_arrive(smem + k_empty);
+            }
         }
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
@@ -321,10 +327,10 @@ struct Consumer {
 
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
-            mbarrier_wait(smem + kv_full, parity);
+            mbarrier_wait(smem + k_full, parity);
             const int index = __shfl_sync(full_warp, ld_shared_u32(smem + key_tile), 0);
             if (index == no_more) break;
-            compute(index);
+            compute(index, parity);
         }
 @ if plan.q_stages > 0 then
         if (elect_lane()) tma_store_wait_read<0>();

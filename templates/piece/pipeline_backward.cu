@@ -2,7 +2,8 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages);
-constexpr u32 full = smem_bars, empty = full + 8 * stages, kv_full = empty + 8 * stages, kv_empty = kv_full + 8, tail_full = kv_empty + 8;
+constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
+constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
@@ -20,8 +21,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + full + 8 * i, 1);
         mbarrier_init(smem + empty + 8 * i, 4 * consumers);
     }
-    mbarrier_init(smem + kv_full, 1);
-    mbarrier_init(smem + kv_empty, 4 * consumers);
+    mbarrier_init(smem + k_full, 1);
+    mbarrier_init(smem + k_empty, 4 * consumers);
+    mbarrier_init(smem + v_full, 1);
+    mbarrier_init(smem + v_empty, 4 * consumers);
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init_fence();
 }
@@ -49,7 +52,7 @@ struct Producer {
     const Params &p;
     const u32 smem;
     Ring ring;
-    u32 kv_parity = 0;
+    u32 parity = 1; // of the phase in which K and V are free
 @ if tails then
     u32 tail_parity = 0;
 @ end
@@ -69,33 +72,25 @@ struct Producer {
     }
 @ end
 
-    // The consumers are done with the keys before.
-    __device__ __forceinline__ void acquire_kv() {
-        mbarrier_wait(smem + kv_empty, kv_parity ^ 1);
-        kv_parity ^= 1;
-    }
-
-    __device__ __forceinline__ void send_kv(const Where &at, int kv_head, int index) {
-        acquire_kv();
+    // K or V of a tile, as soon as the consumers are done with the one before.
+    template <int COLS>
+    __device__ __forceinline__ void send_keys(u32 tile, const TensorMap &map, u32 is_full, u32 is_empty, const Where &at, int kv_head) {
+        mbarrier_wait(smem + is_empty, parity);
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
-        const u32 bar = smem + (num_rows < block_n ? tail_full : kv_full);
+        const u32 bar = smem + (num_rows < block_n ? tail_full : is_full);
 @ else
-        const u32 bar = smem + kv_full;
+        const u32 bar = smem + is_full;
 @ end
         if (elect_lane()) {
-            const int row = $(problem.packed and "at.k_offset + " or "")at.k_first;
-            st_shared_u32(smem + key_tile, index);
-            mbarrier_arrive_expect_tx(bar, k_bytes + v_bytes);
-            load_tile<block_n, $(layout.d_cols)>(smem + smem_k, p.map_k, bar, row, kv_head, $(batch));
-            load_tile<block_n, $(layout.dv_cols)>(smem + smem_v, p.map_v, bar, row, kv_head, $(batch));
+            mbarrier_arrive_expect_tx(bar, block_n * COLS * 2);
+            load_tile<block_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch));
         }
 @ if tails then
         if (num_rows >= block_n) return;
         wait_tail();
-        clear_rows<block_n, $(layout.d_cols)>(smem + smem_k, max(num_rows, 0));
-        clear_rows<block_n, $(layout.dv_cols)>(smem + smem_v, max(num_rows, 0));
-        pass_tail(smem + kv_full);
+        clear_rows<block_n, COLS>(tile, max(num_rows, 0));
+        pass_tail(smem + is_full);
 @ end
     }
 
@@ -152,15 +147,19 @@ struct Producer {
             int kv_head;
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
-            send_kv(at, kv_head, index);
+            // V is free before K is, and of what comes then K and the first queries are needed first.
+            send_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, v_empty, at, kv_head);
+            if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
+            send_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, k_empty, at, kv_head);
+            parity ^= 1;
             for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
                 for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
             send_end();
         }
-        acquire_kv();
+        mbarrier_wait(smem + k_empty, parity);
         if (threadIdx.x % 32 == 0) {
             st_shared_u32(smem + key_tile, u32(no_more));
-            mbarrier_arrive(smem + kv_full);
+            mbarrier_arrive(smem + k_full);
         }
     }
 };

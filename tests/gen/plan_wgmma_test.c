@@ -103,7 +103,7 @@ static void test_what_is_chosen_backward(void **state) {
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->overlap, cases[i].overlap);
         assert_int_equal(plans->dq_kernel, 0);
-        const int rest = 2 * 8 * plans->block_m + 2 * 3 * 8 + 3 * 8 + 8; /* rows; barriers and slots */
+        const int rest = 2 * 8 * plans->block_m + 2 * 3 * 8 + 5 * 8 + 8; /* rows; barriers and slots */
         assert_int_equal(plans->smem_bytes, cases[i].panel_bytes + rest);
         free(plans);
     }
