@@ -91,6 +91,7 @@
     X(float *, float *, lse_log2)         /* workspace, the same shape: lse * log2(e); +inf for a row without keys */  \
     X(float *, float *,                                                                                                \
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
+    X(uint32_t *, u32 *, claims)                  /* workspace, persistent: how many tiles were claimed; or null */    \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
@@ -127,13 +128,17 @@
     X(int32_t, int, q_padded) /* seqlen_q rounded up to block_m; packed: whole tiles of all sequences */               \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)           /* packed: rows of q; lse is [num_heads_q, total_q] */                          \
-    X(int32_t, int, group_heads)       /* packed: query heads that share L2 */                                         \
-    X(int32_t, int, kv_group_heads)    /* packed: their kv heads */                                                    \
-    X(uint32_t, u32, group_inverse)    /* floor(2^32 / group_heads), at most 2^32 - 1 */                               \
-    X(uint32_t, u32, kv_group_inverse) /* the same of kv_group_heads */                                                \
-    X(uint32_t, u32, heads_inverse)    /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                               \
-    X(uint32_t, u32, kv_heads_inverse) /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                              \
+    X(int32_t, int, total_q)                /* packed: rows of q; lse is [num_heads_q, total_q] */                     \
+    X(int32_t, int, group_heads)            /* packed: query heads that share L2 */                                    \
+    X(int32_t, int, kv_group_heads)         /* packed or persistent: their kv heads */                                 \
+    X(uint32_t, u32, group_inverse)         /* floor(2^32 / group_heads), at most 2^32 - 1 */                          \
+    X(uint32_t, u32, kv_group_inverse)      /* the same of kv_group_heads */                                           \
+    X(uint32_t, u32, last_kv_group_inverse) /* persistent: the same of the last group, which may have fewer heads */   \
+    X(int32_t, int, num_tiles)              /* persistent: of keys, of all heads */                                    \
+    X(int32_t, int, group_tiles)            /* persistent: of the heads that share L2 */                               \
+    X(uint32_t, u32, group_tiles_inverse)   /* floor(2^32 / group_tiles), at most 2^32 - 1 */                          \
+    X(uint32_t, u32, heads_inverse)         /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                          \
+    X(uint32_t, u32, kv_heads_inverse)      /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                         \
     X(float, float, scale_log2)                                                                                        \
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)

@@ -73,7 +73,8 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
     return best;
 }
 
-static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile) {
+/* dQ may do without a buffer. */
+static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_stages, fk_tile *tile) {
     fk_table_check(L, where,
                    wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap "
                          : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
@@ -85,7 +86,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile
     tile->ctas = fk_table_int(L, where, "ctas", 1, 32);
     tile->wgmma = wgmma;
     if (wgmma) {
-        tile->q_stages = fk_table_int(L, where, "q_stages", 1, 2);
+        tile->q_stages = fk_table_int(L, where, "q_stages", least_q_stages, 2);
         tile->k_stages = fk_table_int(L, where, "k_stages", 1, 16);
         tile->turns = fk_table_bool(L, where, "turns");
         tile->overlap = fk_table_int(L, where, "overlap", 1, 2);
@@ -97,7 +98,8 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, fk_tile *tile
 
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
-    const bool wgmma = strcmp(field, "wgmma_tiles") == 0;
+    const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
+    const bool wgmma = backward || strcmp(field, "wgmma_tiles") == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -107,7 +109,7 @@ static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile
         char where[128];
         snprintf(where, sizeof where, "%s: %s[%d]", path, field, i + 1);
         if (lua_geti(L, -1, i + 1) != LUA_TTABLE) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        read_tile(L, where, wgmma, &tiles[i]);
+        read_tile(L, where, wgmma, backward ? 0 : 1, &tiles[i]);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -145,9 +147,10 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     out->tf32 = has_tiles(L, fp32_tiles);
     const bool fp32 = p->dtype == FK_FP32 && out->tf32;
     const char *tiles = fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles";
-    if (has_tiles(L, "wgmma_tiles")) {
+    const char *wgmma_tiles = backward ? "wgmma_backward_tiles" : "wgmma_tiles";
+    if (has_tiles(L, wgmma_tiles)) {
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20);
-        append_tiles(L, path, "wgmma_tiles", out);
+        append_tiles(L, path, wgmma_tiles, out);
     }
     if (!out->num_tiles || has_tiles(L, tiles)) append_tiles(L, path, tiles, out);
     if (p->split && !fp32) append_tiles(L, path, "split_tiles", out);
@@ -328,7 +331,7 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
 }
 
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms) {
-    static const char *const maps[] = {"map_q", "map_k", "map_v", "map_o"};
+    const char *const maps[] = {"map_q", "map_k", "map_v", op == FK_BACKWARD ? "map_dout" : "map_o"};
     int count = 0;
     lua_newtable(L);
     for (int i = 0; i < 4 && wgmma; ++i)

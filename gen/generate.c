@@ -132,9 +132,10 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const fk_problem_score *score = &planner->terms.score;
     const fk_plan_info *dq = &planner->dq;
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
+    const bool wgmma = fk_plan_tile(p, plan).wgmma;
+    const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
-        const fk_grid_kind grid = fk_plan_tile(p, plan).wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
         out->kernel[0] = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         out->kernel[1] = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
         out->num_kernels = p->split ? 2 : 1;
@@ -146,7 +147,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
     out->main_kernel = (int32_t)(next - out->kernel);
-    *next++ = (fk_kernel_launch){"fk_backward", threads, smem, FK_GRID_TILES};
+    *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
     } else {

@@ -27,6 +27,16 @@
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is.
 
+-- Backward, the CTA's keys stay, and what is walked over comes in stages:
+--
+--   | K | V | Q0 dO0 | Q1 dO1 | ... | dS0 P0 | dS1 P1 | dQ | lse0 delta0 | lse1 delta1 | barriers, slots |
+--
+-- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64
+-- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
+-- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
+-- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. When the walk is over, dK and dV pass through dS,
+-- so that the next keys have room.
+
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
 local function element_bytes(problem) return problem.dtype == "fp32" and 4 or 2 end
@@ -80,9 +90,40 @@ local function wgmma(problem, plan, scans)
   }
 end
 
+local function wgmma_backward(problem, plan)
+  local shared = plan.consumers * 64 // plan.block_n
+  local panels = 64 * shared
+  local d_cols = (problem.head_dim + panels - 1) // panels * panels
+  local dv_cols = (problem.head_dim_v + panels - 1) // panels * panels
+  local d_pad = shared > 1 and d_cols or pad(problem.head_dim)
+  local dv_pad = shared > 1 and dv_cols or pad(problem.head_dim_v)
+  local dq_groups = plan.block_m // 64 -- warpgroups that share dQ's rows; the others share its columns
+  local dq_cols = dq_groups == plan.consumers and d_pad or d_cols * dq_groups // plan.consumers
+  local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
+  local q_bytes, dout_bytes = plan.block_m * d_cols * 2, plan.block_m * dv_cols * 2
+  local ds_bytes = plan.block_m * plan.block_n * 2
+  local share_bytes = (shared > 1 and 2 or 1) * ds_bytes
+  local q = k_bytes + v_bytes
+  local ds = q + plan.stages * (q_bytes + dout_bytes)
+  local dq = ds + plan.k_stages * share_bytes
+  local dq_bytes = plan.q_stages * 64 * plan.consumers * dq_cols * 4
+  local rows = dq + dq_bytes
+  local bars = rows + plan.stages * plan.block_m * 8
+  return {
+    d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
+    parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
+    k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
+    k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
+    share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes,
+    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8,
+  }
+end
+
 -- `scans`: whether tiles of keys are looked for in a mask that is no bound.
 return function(problem, plan, arch, scans)
-  if plan.family == "wgmma" then return wgmma(problem, plan, scans) end
+  if plan.family == "wgmma" then
+    return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scans)
+  end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
   local size = element_bytes(problem)

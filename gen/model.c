@@ -51,7 +51,8 @@ static int staged_chunks(int block_n, int columns, int threads) {
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
-    if (tile->wgmma) return fk_wgmma_registers(tile, layout);
+    if (tile->wgmma)
+        return tile->walks_q ? fk_wgmma_backward_registers(tile, layout) : fk_wgmma_registers(tile, layout);
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
@@ -168,10 +169,11 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                     fk_plan_info *plan) {
     const bool walks_q = layout->walks_q, forward = p->op == FK_FORWARD;
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
-    fk_visit_cost cost = walks_q         ? fk_backward_visit(p, device, arch, layout, plan, partial)
-                         : layout->wgmma ? fk_wgmma_visit(p, device, arch, layout, plan, partial)
-                         : forward       ? forward_visit(p, device, arch, layout, plan, partial)
-                                         : fk_dq_visit(p, device, arch, layout, plan, partial);
+    fk_visit_cost cost = walks_q && layout->wgmma ? fk_wgmma_backward_visit(p, device, arch, layout, plan, partial)
+                         : walks_q                ? fk_backward_visit(p, device, arch, layout, plan, partial)
+                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, partial)
+                         : forward                ? forward_visit(p, device, arch, layout, plan, partial)
+                                                  : fk_dq_visit(p, device, arch, layout, plan, partial);
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
     fk_split_model split = {.share = 1};

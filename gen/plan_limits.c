@@ -38,10 +38,56 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 
 /* What the family does not serve falls to the mma rows beside it. */
 static const char *refuse_problem(const fk_problem *p) {
-    if (p->op != FK_FORWARD) return "op bwd";
+    if (p->op == FK_BACKWARD && p->deterministic) return "deterministic";
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
     return p->paged ? "paged" : NULL;
+}
+
+/* What follows from how many warpgroups compute, in the forward pass. */
+static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const int consumers = fk_tile_consumers(tile);
+    if (tile->block_m != 64 * consumers) {
+        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
+                       consumers);
+    } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
+        fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
+    } else if (consumers == 3 && planner->terms.mask.split.residual) {
+        fk_plan_reject(plan,
+                       "warps %d: must be 12 at most for a mask that is not all bounds, whose walk takes registers",
+                       tile->warps);
+    } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
+        fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
+    } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
+        fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
+    }
+}
+
+/* A warpgroup has 64 keys of its own, or all of them have the same 64 and share the queries and the columns, which are
+ * in panels of 64; a product's M is 64, its N at most 256. */
+static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_problem *p = planner->p;
+    const int consumers = fk_tile_consumers(tile);
+    const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    if (consumers != 2) {
+        fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
+    } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
+        fk_plan_reject(plan, "block_n %d: must be 64, or 64 keys for each of %d warpgroups that compute", tile->block_n,
+                       consumers);
+    } else if (tile->block_m != 64 && (tile->block_m != 64 * consumers || tile->block_n == 64)) {
+        fk_plan_reject(plan, "block_m %d: must be 64, or with %d keys %d", tile->block_m, 64 * consumers,
+                       64 * consumers);
+    } else if (tile->block_n == 64 && widest <= 128) {
+        fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
+    } else if (tile->block_n != 64 && widest > 128) {
+        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
+    } else if (tile->k_stages != 2 || tile->stages < 2 || tile->stages > 8) {
+        fk_plan_reject(plan, "k_stages %d, stages %d: must be 2, and from 2 to 8", tile->k_stages, tile->stages);
+    } else if (tile->q_stages < 0 || tile->q_stages > 1 || tile->overlap < 1 || tile->overlap > 2) {
+        fk_plan_reject(plan, "q_stages %d, overlap %d: must be 0 or 1, and 1 or 2", tile->q_stages, tile->overlap);
+    } else if (tile->q_in_regs || tile->turns) {
+        fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass", tile->q_in_regs, tile->turns);
+    }
 }
 
 static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
@@ -54,17 +100,10 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     } else if (tile->warps % 4 || consumers < 1 || consumers > 3) {
         fk_plan_reject(plan, "warps %d: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads",
                        tile->warps);
-    } else if (tile->block_m != 64 * consumers) {
-        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
-                       consumers);
-    } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
-        fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
-    } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
-        fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
-    } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
-        fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
+    } else {
+        (tile->walks_q ? check_wgmma_backward : check_wgmma_forward)(planner, tile, plan);
     }
     return plan->legal;
 }
@@ -90,6 +129,7 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
 static int register_cap(const fk_device_info *device, const fk_tile *tile) {
     static const int of_consumers[] = {0, 248, 224, 160}; /* as templates/kernel/forward_wgmma.cu gives them */
+    if (tile->wgmma && tile->walks_q) return 240;         /* as templates/kernel/backward_wgmma.cu does */
     if (tile->wgmma) return of_consumers[fk_tile_consumers(tile)];
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
@@ -120,6 +160,6 @@ static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_p
 
 void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
                           fk_plan_info *plan) {
-    if (tile->walks_q) check_warps(tile, layout, plan);
+    if (tile->walks_q && !tile->wgmma) check_warps(tile, layout, plan);
     if (plan->legal) check_limits(device, tile, plan);
 }

@@ -277,12 +277,12 @@ typedef struct fk_plan_info {
     double l2_us;      /**< one more floor: backward, the adds to dq's sum; 0 in forward */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems */
-    int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; else 0 */
-    int32_t k_stages;  /**< wgmma: K buffers, where `stages` is those of V; else 0 */
+    int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; backward: buffers of dQ, 0 or 1; else 0 */
+    int32_t k_stages;  /**< wgmma: K buffers, where `stages` is those of V; backward: buffers of dS; else 0 */
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
-    int32_t
-        overlap; /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied; else 0 */
-    double mma_flops; /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
+    int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
+                          backward: 2: P is   multiplied while dS is computed; else 0 */
+    double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.

@@ -332,7 +332,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
 
     const double scale = fk_args_scale(p, a);
     const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
-    const int64_t group_heads = p->packed ? fk_packed_group(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
+    const int64_t group_heads = p->packed ? fk_group_kv_heads(kernel, a) * (a->num_heads_q / a->num_heads_kv) : 1;
     *out = (fk_forward_params){
         .q = a->q,
         .k = a->k,

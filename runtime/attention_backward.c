@@ -1,8 +1,8 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | exact sums of arrays' gradients |, each part from a multiple of
- * 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are
- * there if the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | claims | exact sums of arrays' gradients |, each part from a
+ * multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact
+ * sums are there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, claims, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */
@@ -36,7 +36,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     bool fits =
         add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
-        add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc);
+        add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
+        add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;
@@ -60,7 +61,11 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
     const fk_problem *p = &kernel->problem;
     const double scale = fk_args_scale(p, a);
     const fk_dropout_fields dropout = fk_dropout_fields_of(p, a);
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv, group = p->packed ? fk_packed_group(kernel, a) : 1;
+    const bool persistent = fk_is_persistent(kernel);
+    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
+    const int64_t group = p->packed || persistent ? fk_group_kv_heads(kernel, a) : 1;
+    fk_persistent tiles = {.num_tiles = 0};
+    if (persistent) fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
     *out = (fk_backward_params){
         .q = a->q,
         .k = a->k,
@@ -75,6 +80,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .delta = (float *)(void *)(memory + part->delta),
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
         .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
+        .claims = persistent ? (uint32_t *)(void *)(memory + part->claims) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,
@@ -102,6 +108,10 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .kv_group_heads = (int32_t)group,
         .group_inverse = fk_inverse(group * ratio),
         .kv_group_inverse = fk_inverse(group),
+        .num_tiles = (int32_t)tiles.num_tiles,
+        .group_tiles = (int32_t)tiles.group_tiles,
+        .last_kv_group_inverse = persistent ? fk_inverse(tiles.last_group_heads) : 0,
+        .group_tiles_inverse = persistent ? fk_inverse(tiles.group_tiles) : 0,
         .heads_inverse = fk_inverse(a->num_heads_q),
         .kv_heads_inverse = fk_inverse(a->num_heads_kv),
         .scale_log2 = (float)(scale * 1.4426950408889634),

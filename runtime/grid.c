@@ -52,14 +52,14 @@ int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block) {
     return total / block + batch;
 }
 
-int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *a) {
-    return group_kv_heads(kernel, a, a->num_heads_kv);
+int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
+    return group_kv_heads(kernel, a, (kernel->problem.packed ? 1 : a->batch) * a->num_heads_kv);
 }
 
 /* x: tiles of all sequences, and within each the heads of a group; y: groups; z: splits. */
 static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
                                   fk_error *err) {
-    const int64_t heads = own_keys ? 1 : a->num_heads_q / a->num_heads_kv, group = fk_packed_group(kernel, a);
+    const int64_t heads = own_keys ? 1 : a->num_heads_q / a->num_heads_kv, group = fk_group_kv_heads(kernel, a);
     const int64_t total = own_keys ? a->total_k : a->total_q;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
     const int64_t tiles = fk_packed_tiles(total, a->batch, block);

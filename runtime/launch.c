@@ -16,7 +16,8 @@ static size_t ends_at(const fk_kernel *kernel, size_t score_offset, size_t array
 
 /* Maps come first, and align what the text declares to their 64 bytes. */
 _Static_assert(offsetof(fk_launch_block, params) == FK_TENSOR_MAPS * sizeof(fk_tensor_map), "nothing between them");
-_Static_assert(sizeof(fk_forward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params),
+_Static_assert(sizeof(fk_forward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params) &&
+                   sizeof(fk_backward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params),
                "the driver may read a block rounded up to 64 bytes");
 
 size_t fk_param_bytes(const fk_kernel *kernel) {

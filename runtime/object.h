@@ -143,8 +143,10 @@ typedef struct fk_grid {
 } fk_grid;
 /** The grid of one of the kernel's launches. */
 fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kind kind, fk_grid *out, fk_error *err);
-/** Packed: how many kv heads share L2, as many as the grid counts through together. */
-int64_t fk_packed_group(const fk_kernel *kernel, const fk_args *args);
+/** How many kv heads share L2, as many as a grid of packed sequences or a persistent backward one counts through
+ * together.
+ */
+int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *args);
 /** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);
 /** min(floor(2^32 / heads), 2^32 - 1): kernels divide by it. */
@@ -163,7 +165,7 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
-#define FK_TENSOR_MAPS 4 /* of q, k, v and o */
+#define FK_TENSOR_MAPS 4 /* of q, k, v and o, or dout */
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.

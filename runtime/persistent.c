@@ -1,8 +1,8 @@
 /* Launches whose CTAs stay and fetch one tile after another (templates/piece/schedule_persistent.cu): which tiles there
  * are, how many CTAs fetch them, and the workspace in which they agree.
  *
- * Workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT bytes. It may hold
- * anything: the first CTA that finds another epoch than its launch's starts it afresh. */
+ * The forward pass's workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT
+ * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. */
 #include "object.h"
 
 #include <time.h>
@@ -39,11 +39,14 @@ static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
  * 2^30.
  */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
-    const bool packed = kernel->problem.packed;
-    const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
-    const int64_t head_tiles =
-        packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
-    out->group_heads = group_kv_heads(kernel, a) * (a->num_heads_q / a->num_heads_kv);
+    const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
+    const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
+    const int64_t own_heads = own_keys ? a->num_heads_kv : a->num_heads_q;
+    const int64_t heads = packed ? own_heads : a->batch * own_heads;
+    const int64_t seqlen = own_keys ? a->seqlen_k : a->seqlen_q, total = own_keys ? a->total_k : a->total_q;
+    const int64_t head_tiles = packed ? fk_packed_tiles(total, a->batch, block) : (seqlen + block - 1) / block;
+    out->group_heads =
+        (own_keys ? fk_group_kv_heads(kernel, a) : group_kv_heads(kernel, a)) * (own_heads / a->num_heads_kv);
     out->last_group_heads = (heads - 1) % out->group_heads + 1;
     out->group_tiles = out->group_heads * head_tiles;
     out->num_tiles = heads * head_tiles;
@@ -55,13 +58,18 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
     fk_persistent tiles;
     const bool fits = fk_persistent_lay_out(kernel, a, &tiles);
-    const bool packed = kernel->problem.packed;
+    const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
+    const fk_plan_info *plan = &kernel->info.plan;
     if (!fits)
-        return fk_fail(err, FK_BAD_ARGUMENT,
-                       "batch is %lld, num_heads_q %lld, %s %lld, which makes %lld tiles of %d rows; the limit is %d",
-                       (long long)a->batch, (long long)a->num_heads_q, packed ? "total_q" : "seqlen_q",
-                       (long long)(packed ? a->total_q : a->seqlen_q), (long long)tiles.num_tiles,
-                       kernel->info.plan.block_m, INT32_MAX - 1);
+        return fk_fail(
+            err, FK_BAD_ARGUMENT,
+            "batch is %lld, num_heads_%s %lld, %s_%c %lld, which makes %lld tiles of %d rows; the limit is %d",
+            (long long)a->batch, own_keys ? "kv" : "q", (long long)(own_keys ? a->num_heads_kv : a->num_heads_q),
+            packed ? "total" : "seqlen", own_keys ? 'k' : 'q',
+            (long long)(own_keys ? (packed ? a->total_k : a->seqlen_k)
+                        : packed ? a->total_q
+                                 : a->seqlen_q),
+            (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
     const int64_t room = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.ctas_per_sm;
     const int64_t ctas = room < 1 ? 1 : room;
     *out = (fk_grid){(uint32_t)(tiles.num_tiles < ctas ? tiles.num_tiles : ctas), 1, 1};

@@ -1,5 +1,6 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o, boxes of 64 columns (128 bytes, with the
- * swizzle that wgmma reads) by a tile's rows. The GPU's are the driver's to encode, the emulator's are its own. */
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 64 columns (128
+ * bytes, with the swizzle that wgmma reads) by a tile's rows. The GPU's are the driver's to encode, the emulator's are
+ * its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ enum { WARP_ROWS = 16 }; /* each warp stores its own rows of o */
 _Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
 
 typedef struct tensor {
-    char name;
+    const char *name;
     const void *data;
     const int64_t *stride; /* elements: batch, row, head */
     int64_t columns, rows, heads, batch;
@@ -35,7 +36,7 @@ static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
         const int64_t stride = out->size[i + 1] == 1 ? t->columns : t->stride[axis[i]];
         if (stride >= MAX_STRIDE / ELEMENT_BYTES)
             return fk_fail(err, FK_BAD_ARGUMENT,
-                           "%c_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
+                           "%s_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
                            "than 2^39 elements",
                            t->name, axis[i], axis_name[axis[i]], (long long)stride, (long long)out->size[i + 1]);
         out->stride[i] = (uint64_t)stride * ELEMENT_BYTES;
@@ -52,8 +53,8 @@ static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s
         s->stride, s->box, ones, FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
     if (!result) return FK_OK;
     snprintf(what, sizeof what,
-             "the driver makes no tensor map of %c at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "
-             "%c_stride[1] %llu, %c_stride[2] %llu, %c_stride[0] %llu bytes, in tiles of %u rows",
+             "the driver makes no tensor map of %s at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "
+             "%s_stride[1] %llu, %s_stride[2] %llu, %s_stride[0] %llu bytes, in tiles of %u rows",
              t->name, t->data, (unsigned long long)s->size[0], (unsigned long long)s->size[1],
              (unsigned long long)s->size[2], (unsigned long long)s->size[3], t->name, (unsigned long long)s->stride[0],
              t->name, (unsigned long long)s->stride[1], t->name, (unsigned long long)s->stride[2], s->box[1]);
@@ -72,7 +73,7 @@ static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map 
         if (i) described.strides[i - 1] = s->stride[i - 1];
     }
     const fk_status status = fk_emu_tensor_map_encode((fk_emu_tensor_map *)out, &described, &why);
-    return status ? fk_fail(err, status, "%c: %.*s", t->name, (int)sizeof why.text - 4, why.text) : FK_OK;
+    return status ? fk_fail(err, status, "%s: %.*s", t->name, (int)sizeof why.text - 4, why.text) : FK_OK;
 }
 
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[FK_TENSOR_MAPS],
@@ -81,11 +82,13 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, fk_tens
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
+    const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS};
+    const tensor dout = {"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, plan->block_m};
     const tensor tensors[FK_TENSOR_MAPS] = {
-        {'q', a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m},
-        {'k', a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n},
-        {'v', a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n},
-        {'o', a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS}};
+        {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m},
+        {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n},
+        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n},
+        p->op == FK_BACKWARD ? dout : o};
     const fk_driver *driver = kernel->context->driver;
     fk_status status = FK_OK;
     for (int i = 0; i < FK_TENSOR_MAPS && !status; i++) {

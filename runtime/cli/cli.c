@@ -196,8 +196,12 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
     double total;
     if (backward) {
-        printf("%sblock_n %d, block_m %d: %d warps on %d keys; tiles of %d queries\n", indent, plan->block_n,
-               plan->block_m, plan->warps, plan->block_n, plan->block_m);
+        if (wgmma)
+            printf("%sblock_n %d, block_m %d: %d warpgroups on %d keys, and one that loads; tiles of %d queries\n",
+                   indent, plan->block_n, plan->block_m, plan->warps / 4 - 1, plan->block_n, plan->block_m);
+        else
+            printf("%sblock_n %d, block_m %d: %d warps on %d keys; tiles of %d queries\n", indent, plan->block_n,
+                   plan->block_m, plan->warps, plan->block_n, plan->block_m);
         snprintf(resident, sizeof resident, "K %s + V %s + ", k, v);
         snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);

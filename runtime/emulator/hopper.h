@@ -27,9 +27,12 @@ typedef struct fk_named_barrier {
     fk_clock gathered, released;
 } fk_named_barrier;
 
-/* A box on its way to shared memory (bar != 0), or from it. */
+/* A box on its way to shared memory (bar != 0), or from it; or `bytes` (0: a box) that lie side by side, which are
+ * copied from `line`, or added to it as floats. */
 typedef struct fk_box_copy {
     fk_emu_tensor_map map;
+    char *line;
+    uint32_t bytes;
     int32_t at[FK_EMU_TENSOR_RANK];
     uint32_t addr, bar;
     fk_lane *lane; /* that issued it */
@@ -68,6 +71,8 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait);
 /* hopper_tma.c */
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
 void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank);
+void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
+void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes);
 void fk_emu_tma_store_commit(void);
 void fk_emu_tma_store_wait(int groups_left);
 

@@ -34,6 +34,12 @@ inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int 
     const int at[] = {c0, c1, c2, c3};
     fk_emu_engine->tma_store(map, src, at, 4);
 }
+inline void bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
+    fk_emu_engine->bulk_load(dst, src, bytes, bar);
+}
+inline void bulk_add_f32(float *dst, unsigned int src, unsigned int bytes) {
+    fk_emu_engine->bulk_add_f32(dst, src, bytes);
+}
 inline void tma_store_commit() {
     fk_emu_engine->tma_store_commit();
 }
@@ -67,22 +73,16 @@ template <int N, int R> inline void wgmma_wait(float (&)[R]) {
 }
 
 /* Where step j of the depth begins, in the descriptors' units (templates/primitive/wgmma.cu). */
-constexpr unsigned long long fk_emu_wgmma_step(int rows, int j) {
+constexpr unsigned long long wgmma_step(int rows, int j) {
     return rows == 0 ? j * (16 * 128 / 16) : (j / 4 * (rows * 128) + j % 4 * 32) / 16;
 }
 template <int DEPTH, int ROWS_A, int ROWS_B, int R>
 inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
                                 int bf16) {
     for (int j = 0; j < DEPTH / 16; ++j) {
-        const fk_emu_wgmma product = {acc,
-                                      R,
-                                      nullptr,
-                                      a + fk_emu_wgmma_step(ROWS_A, j),
-                                      b + fk_emu_wgmma_step(ROWS_B, j),
-                                      ROWS_A == 0,
-                                      ROWS_B == 0,
-                                      bf16,
-                                      accumulate || j > 0};
+        const fk_emu_wgmma product = {
+            acc,         R,           nullptr, a + wgmma_step(ROWS_A, j), b + wgmma_step(ROWS_B, j),
+            ROWS_A == 0, ROWS_B == 0, bf16,    accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
@@ -92,7 +92,7 @@ inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEP
                                    bool accumulate, int bf16) {
     for (int j = 0; j < STEPS; ++j) {
         const fk_emu_wgmma product = {
-            acc, R, a[j], 0, b + fk_emu_wgmma_step(ROWS_B, j), 0, ROWS_B == 0, bf16, accumulate || j > 0};
+            acc, R, a[j], 0, b + wgmma_step(ROWS_B, j), 0, ROWS_B == 0, bf16, accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();

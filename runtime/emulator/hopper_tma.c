@@ -1,5 +1,6 @@
-/* Box copies. A load is in flight from its issue until its bytes are counted on its mbarrier: nobody may touch its
- * target before, and others must wait for that mbarrier. A store reads at issue or at its thread's wait. */
+/* Copies of boxes, and of bytes that lie side by side. A load is in flight from its issue until its bytes are counted
+ * on its mbarrier: nobody may touch its target before, and others must wait for that mbarrier. A store reads at issue
+ * or at its thread's wait. */
 #include "hopper.h"
 
 #include <stdlib.h>
@@ -115,9 +116,30 @@ static fk_box_copy prepare(fk_block *block, const void *map, uint32_t addr, cons
     return copy;
 }
 
+static fk_box_copy prepare_line(fk_block *block, uint32_t addr, const void *line, uint32_t bytes, const char *what) {
+    if (addr % alignment != 0 || (uintptr_t)line % alignment != 0 || bytes % alignment != 0 || bytes == 0)
+        fk_block_fault(block,
+                       "%s: %u bytes between %p and shared address smem_base() + %d: all must be multiples of 16", what,
+                       bytes, (void *)(uintptr_t)line, (int)(addr - FK_SMEM_BASE));
+    return (fk_box_copy){.addr = addr, .line = (char *)(uintptr_t)line, .bytes = bytes, .lane = block->current};
+}
+
 /* ---- loads ---------------------------------------------------------------------------------------------- */
 
+static void land_line(fk_block *block, const fk_box_copy *copy) {
+    for (uint32_t i = 0; i < copy->bytes; i += 16) {
+        memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"), copy->line + i, 16);
+        fk_smem_set_in_flight(copy->lane, copy->addr + i, 16, FK_LANDED);
+    }
+    block->stats.global_load_bytes += copy->bytes;
+    fk_mbarrier_landed(copy->lane, copy->bar, copy->bytes);
+}
+
 static void land(fk_block *block, const fk_box_copy *copy) {
+    if (copy->bytes) {
+        land_line(block, copy);
+        return;
+    }
     const fk_emu_tensor *t = &copy->map.tensor;
     const uint32_t bytes = box_bytes(t), size = t->element_bytes;
     for (uint32_t i = 0; i < bytes / 16u; ++i) {
@@ -144,27 +166,50 @@ bool fk_hopper_progress(fk_block *block) {
     return true;
 }
 
+static void start(fk_block *block, const fk_box_copy *copy, uint32_t bytes, const char *what) {
+    fk_mbarrier_at(block, copy->bar, what);
+    for (uint32_t i = 0; i < bytes; i += 16) {
+        unsigned char *host = fk_smem_write(block->current, copy->addr + i, 16, what);
+        fk_smem_set_in_flight(block->current, copy->addr + i, 16, FK_TMA);
+        if (block->options.poison) memset(host, 0xff, 16);
+    }
+    if (block->options.late_copies)
+        *append(block, &block->hopper->loads, what) = *copy;
+    else
+        land(block, copy);
+}
+
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank) {
     static const char name[] = "tma_load";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare(block, map, dst, at, rank, name);
     copy.bar = bar;
-    fk_mbarrier_at(block, bar, name);
-    const uint32_t bytes = box_bytes(&copy.map.tensor);
-    for (uint32_t i = 0; i < bytes; i += 16) {
-        unsigned char *host = fk_smem_write(block->current, dst + i, 16, name);
-        fk_smem_set_in_flight(block->current, dst + i, 16, FK_TMA);
-        if (block->options.poison) memset(host, 0xff, 16);
-    }
-    if (block->options.late_copies)
-        *append(block, &block->hopper->loads, name) = copy;
-    else
-        land(block, &copy);
+    start(block, &copy, box_bytes(&copy.map.tensor), name);
+}
+
+void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
+    static const char name[] = "bulk_load";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare_line(block, dst, src, bytes, name);
+    copy.bar = bar;
+    start(block, &copy, bytes, name);
 }
 
 /* ---- stores --------------------------------------------------------------------------------------------- */
 
+static void add_line(const fk_box_copy *copy) {
+    for (uint32_t i = 0; i < copy->bytes; i += 16) {
+        float value[4];
+        memcpy(value, fk_smem_read(copy->lane, copy->addr + i, 16, "bulk_add_f32"), 16);
+        fk_red_add_f32x4((float *)(void *)(copy->line + i), value);
+    }
+}
+
 static void store(fk_block *block, const fk_box_copy *copy) {
+    if (copy->bytes) {
+        add_line(copy);
+        return;
+    }
     const fk_emu_tensor *t = &copy->map.tensor;
     const uint32_t size = t->element_bytes;
     for (uint32_t i = 0; i < box_bytes(t) / 16u; ++i) {
@@ -178,13 +223,24 @@ static void store(fk_block *block, const fk_box_copy *copy) {
     }
 }
 
+static void start_store(fk_block *block, fk_box_copy *copy, const char *what) {
+    copy->group = block->current->store_group;
+    if (!block->options.late_copies) store(block, copy);
+    *append(block, &block->hopper->stores, what) = *copy;
+}
+
 void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank) {
     static const char name[] = "tma_store";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare(block, map, src, at, rank, name);
-    copy.group = block->current->store_group;
-    if (!block->options.late_copies) store(block, &copy);
-    *append(block, &block->hopper->stores, name) = copy;
+    start_store(block, &copy, name);
+}
+
+void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes) {
+    static const char name[] = "bulk_add_f32";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare_line(block, src, dst, bytes, name);
+    start_store(block, &copy, name);
 }
 
 void fk_emu_tma_store_commit(void) {
@@ -212,7 +268,8 @@ void fk_hopper_lane_exits(fk_lane *lane) {
     for (size_t i = 0; i < stores->count; ++i)
         if (stores->items[i].lane == lane)
             fk_block_fault(lane->block,
-                           "exits while its tma_store from smem_base() + %d is in flight: no "
+                           "exits while its %s from smem_base() + %d is in flight: no "
                            "tma_store_wait_read has completed it",
+                           stores->items[i].bytes ? "bulk_add_f32" : "tma_store",
                            (int)(stores->items[i].addr - FK_SMEM_BASE));
 }

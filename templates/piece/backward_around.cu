@@ -5,7 +5,12 @@
 // Of the tiles of all sequences; becomes the tile of its sequence.
 @ end
 __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h) {
+@ if plan.family == "wgmma" then
+    // The main kernel ends with the last heads, whose sums of dQ are then in L2, and begins with the first.
+    const int head = gridDim.y * gridDim.z - 1 - (blockIdx.y + gridDim.y * blockIdx.z);
+@ else
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
+@ end
     Sequence at;
     at.b = -1;
 @ if problem.packed then
@@ -26,6 +31,9 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 // delta = rowsum(dO * O) - dlse and lse in base 2 of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
 // lines$(plan.dq_kernel and "" or ". Clears the rows' sums of dQ").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
+@ if plan.family == "wgmma" then
+    if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
+@ end
     constexpr int chunks = head_dim_v / 8, lanes = chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32, step = 128 / lanes;
     const int chunk = threadIdx.x % lanes;
     int h;

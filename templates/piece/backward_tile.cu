@@ -2,6 +2,8 @@
 // that P^T and dS^T are operands of dV and dK straight from the registers. Only dS passes through shared memory, for dQ, unless
 // dQ has a kernel of its own.
 
+@ local wgmma = plan.family == "wgmma"
+@ if not wgmma then
 // The row statistics of a query tile: block_m floats.
 struct RowCopy {
     const float *src;
@@ -15,6 +17,7 @@ struct RowCopy {
     }
 };
 
+@ end
 // S^T -> P^T = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale_log2) {
 #pragma unroll
@@ -49,6 +52,17 @@ __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4]
     }
 }
 @ else
+@   if wgmma then
+// dP^T -> dP^T - delta.
+__device__ __forceinline__ void subtract_delta(float (&dp)[m_atoms][q_atoms][4], u32 delta) {
+#pragma unroll
+    for (int n = 0; n < q_atoms; ++n) {
+        const float2 d = ld_shared_f32x2(delta + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dp[0][n][e] -= e % 2 ? d.y : d.x;
+    }
+}
+@   else
 // dP^T starts from -delta, so that dS = P * (dP - delta) is one product.
 __device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4], u32 delta) {
 #pragma unroll
@@ -60,6 +74,7 @@ __device__ __forceinline__ void fill_minus_delta(float (&dp)[m_atoms][q_atoms][4
             for (int e = 0; e < 4; ++e) dp[m][n][e] = e % 2 ? -d.y : -d.x;
     }
 }
+@   end
 
 @   if problem.dropout then
 // dP^T - delta -> (dP^T where the element is kept, else 0) - delta.
@@ -88,7 +103,16 @@ __device__ __forceinline__ void score_gradients(float (&dp)[m_atoms][q_atoms][4]
 }
 @   end
 @ end
-@ if layout.col_warps > 1 or not plan.dq_kernel then
+@ if wgmma then
+
+// The warp's share of P^T or dS^T, packed, to a panel in shared memory, [key][query].
+__device__ __forceinline__ void share(const u32 (&x)[q_atoms / 2][4], u32 tile) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < q_atoms / 2; ++j)
+        stmatrix_x4(tile + fragment_offset<block_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16), x[j]);
+}
+@ elseif layout.col_warps > 1 or not plan.dq_kernel then
 
 // The warp's part of P^T or dS^T to a tile in shared memory, [key][query].
 template <class Edit = Unedited>
@@ -122,7 +146,12 @@ __device__ __forceinline__ void share(const float (&x)[m_atoms][q_atoms][4], u32
         }
 }
 @ end
-@ if not plan.dq_kernel then
+@ if wgmma then
+
+// dQ's sum lies in memory as it does in the accumulators, atom by atom, so that a warp adds to whole lines.
+__device__ __forceinline__ int dq_atom(int rows_16, int cols_8) { return (rows_16 * (d_pad / 8) + cols_8) * 128; }
+__device__ __forceinline__ int dq_lane(int lane) { return lane * 4; }
+@ elseif not plan.dq_kernel then
 
 // dQ += dS K, added to the fp32 sum in global memory. The warps share the tile: 32 rows of queries each where there are enough.
 @ -- The split into rows and columns that fetches the fewest fragments.

@@ -1,5 +1,6 @@
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
+@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
 // For debugging: which weights are kept, 1 or 0 for every pair of query and key, as this kernel's warps find it in their
 // operands. A CTA takes a tile of $(own) of one head and walks over all others; $(own) and $(walk) count from the start of a sequence.
 extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_constant__ Params p) {
@@ -8,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_
     if (b >= p.batch) return;
     Dropout<$(own == "k" and "true" or "false")> dropout(p, b, head - b * p.num_heads_q, first, warp_col());
     u8 *out = p.keep_mask + i64(head) * p.seqlen_q * p.seqlen_k;
-    for (int n = 0; n * $(walk_block) < p.seqlen_$(walk); ++n) {
+    for (int n = 0; n * $(score_block) < p.seqlen_$(walk); ++n) {
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -22,11 +23,11 @@ extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_
 #pragma unroll
                 for (int i = 0; i < 8; ++i) { // column i % 2 of row half i / 2 % 2 and column half i / 4
                     const int $(own) = first + 16 * m + i / 2 % 2 * 8 + lane / 4;
-                    const int $(walk) = n * $(walk_block) + warp_col() + 16 * j + i / 4 * 8 + lane % 4 * 2 + i % 2;
+                    const int $(walk) = n * $(score_block) + warp_col() + 16 * j + i / 4 * 8 + lane % 4 * 2 + i % 2;
 @ local kept = problem.dtype == "fp32" and "a[i / 4][i % 4] != 0.0f" or "a[i / 2] >> i % 2 * 16 & 1"
                     if (q < p.seqlen_q && k < p.seqlen_k) out[i64(q) * p.seqlen_k + k] = $(kept);
                 }
             }
-        dropout.move(0, $(walk_block));
+        dropout.move(0, $(score_block));
     }
 }

@@ -1,6 +1,7 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
+@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
 @ local own_iv = "{at." .. own .. "_first, at." .. own .. "_last}"
 @ if problem.joins_heads then own_iv = "{row_query(p, at.q_first), row_query(p, at.q_last)}" end
 @ -- Brings the variables that the mask reads into scope, as ints or as intervals of one point.
@@ -141,14 +142,14 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local index = problem.joins_heads and "row_query(p, row)" or "row"
 @ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
 @ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys and read once.
-@ local share, place = walk == "k" and plan.block_n or plan.block_m // layout.col_warps, walk
+@ local share, place = walk == "k" and plan.block_n or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
-@   place = "n * " .. walk_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
+@   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, four at a time, and leave a bit each.
-@ local in_fours = mask.residual and mask.reads and plan.family == "wgmma"
+@ local in_fours = mask.residual and mask.reads and plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
-// Sets the scores of unseen pairs of tile n to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
+// Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
     const int lane = $(in_fours and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
@@ -161,7 +162,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 #pragma unroll$(in_fours and " 4" or "")
     for (int i = 0; i < s_atoms * 2; ++i) {
-        const int $(walk) = n * $(walk_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        const int $(walk) = n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll

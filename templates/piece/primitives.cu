@@ -13,14 +13,31 @@
 
 @   include("primitive/tma.cu")
 
-@   include("primitive/wgmma.cu", { wgmma_products = {
+@   local products = { -- of the forward pass: S, O
 @     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs, adds = false },
 @     { n = layout.dv_pad, depth = plan.block_n, registers = true, adds = true },
-@   } })
+@   }
+@   if walk == "q" then
+@     local own_keys = layout.col_warps == 1 -- then P and dS are operands in registers
+@     products = { -- S, dP, dV, dK, dQ
+@       { n = layout.parts * layout.score_cols, depth = layout.d_pad, registers = false, adds = false },
+@       { n = layout.score_cols, depth = layout.dv_pad, registers = false, adds = false },
+@       { n = layout.dv_own_cols, depth = 64, registers = own_keys, adds = true },
+@       { n = layout.dk_cols, depth = 64, registers = own_keys, adds = true },
+@       { n = layout.dq_cols, depth = plan.block_n, registers = false, adds = false },
+@     }
+@   end
+@   local once, seen = {}, {}
+@   for _, product in ipairs(products) do
+@     local key = ("%d %d %s %s"):format(product.n, product.depth, product.registers, product.adds)
+@     if not seen[key] then once[#once + 1] = product end
+@     seen[key] = true
+@   end
+@   include("primitive/wgmma.cu", { wgmma_products = once })
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns then
+@   if plan.turns or walk == "q" then
 @     include("primitive/named_barrier.cu")
 
 @   end

@@ -1,10 +1,46 @@
-// The key tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous CTAs.
+// The key tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous $(plan.family == "wgmma" and "tiles" or "CTAs").
 struct Where : Sequence {
     int h;               // query head, which changes while the CTA goes through the heads of its group
     int k_first, k_last; // keys of the tile that are used
 };
 
-@ if problem.packed then
+@ if plan.family == "wgmma" then
+// Tiles count through groups of heads whose queries share the L2 cache; within a group its heads go through their key tiles
+// together, the longest first. The last group may have fewer heads. kv_head is that of the batch.
+__device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_head) {
+    const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
+    const int heads_left = $(problem.packed and "p.num_heads_kv" or "p.batch * p.num_heads_kv") - group * p.kv_group_heads;
+    const bool short_group = heads_left < p.kv_group_heads;
+    const int heads = short_group ? heads_left : p.kv_group_heads;
+    const int rank = quotient(in_group, heads, short_group ? p.last_kv_group_inverse : p.kv_group_inverse);
+    const int head = group * p.kv_group_heads + in_group - rank * heads;
+@   if mask.q_order > 0 then
+    int tile = quotient(p.group_tiles, p.kv_group_heads, p.kv_group_inverse) - 1 - rank;
+@   else
+    int tile = rank;
+@   end
+    Where at;
+@   if problem.packed then
+    kv_head = head;
+    const int b = find_sequence<block_n>(p.cu_seqlens_k, p.batch, tile);
+    static_cast<Sequence &>(at) = sequence(p, b);
+@   else
+    const int b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
+    kv_head = head - b * p.num_heads_kv;
+    static_cast<Sequence &>(at) = sequence(p, b);
+@   end
+    at.h = kv_head * p.heads_per_kv;
+    at.k_first = tile * block_n;
+    at.k_last = min(at.k_first + block_n, at.seqlen_k) - 1;
+@   if problem.packed then
+    if (tile < 0 || at.k_first >= at.$(problem.seqused_k and "num_keys" or "seqlen_k")) at.b = -1;
+@   end
+    return at;
+}
+
+// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted.
+__device__ __forceinline__ int claim_tile(const Params &p) { return gridDim.x + atom_inc_u32(p.claims, 0x7fffffff); }
+@ elseif problem.packed then
 // CTAs start in the order of x, then y, as in the forward kernel: groups of heads that share L2 (y), the tiles of all sequences,
 // and within each the heads of the group (x).
 __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {

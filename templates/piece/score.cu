@@ -1,6 +1,7 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
+@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
 @ -- Index of a pair; where arrays are read by it, it stays within the sequence.
 @ local function index(name, text)
 @   return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
@@ -34,7 +35,7 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
-                const int $(walk) = $(index(walk, "n * " .. walk_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+                const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
                 float s = acc[m][i / 2][2 * r + i % 2] * p.scale;
 @ for _, term in ipairs(score.terms) do

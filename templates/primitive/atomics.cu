@@ -1,4 +1,5 @@
 // Atomic operations on global memory, between all blocks of a GPU.
+@ if walk == "k" then
 __device__ __forceinline__ u64 ld_acquire_u64(const u64 *p) {
     u64 v;
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -16,6 +17,7 @@ __device__ __forceinline__ u64 atom_cas_u64(u64 *p, u64 expected, u64 desired) {
     return old;
 }
 
+@ end
 // Adds 1, or wraps from `limit` to 0; returns what was there.
 __device__ __forceinline__ u32 atom_inc_u32(u32 *p, u32 limit) {
     u32 old;

@@ -26,6 +26,7 @@ __device__ __forceinline__ void red_add_u64(u64 *p, u64 v) {
 
 @   end
 @   local adds_floats, adds_dq = score.grads and not problem.deterministic, not plan.dq_kernel
+@   if plan.family == "wgmma" then adds_dq = plan.q_stages == 0 end
 @   if adds_floats or adds_dq then
 // Adds to global memory, in no order.
 @   end

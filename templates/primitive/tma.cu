@@ -24,6 +24,20 @@ __device__ __forceinline__ void tma_load_4d(u32 dst, const void *map, u32 bar, i
                  ::"r"(dst), "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
 }
 
+@ if walk == "q" then
+// `bytes` (a multiple of 16, from a multiple of 16 on) that lie side by side.
+__device__ __forceinline__ void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
+}
+
+// Adds floats to global memory, in no order; committed and waited for as stores are.
+__device__ __forceinline__ void bulk_add_f32(float *dst, u32 src, u32 bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
+                 ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+}
+
+@ end
 // Elements outside the tensor are not written.
 __device__ __forceinline__ void tma_store_3d(const void *map, u32 src, int c0, int c1, int c2) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"

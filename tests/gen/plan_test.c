@@ -53,7 +53,7 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
         assert_true(plan->ctas_per_sm * owners * 32 * plan->registers + others <= device->registers_per_sm);
         assert_int_equal(plan->block_m % (backward ? 16 : 16 * owners), 0);
         assert_true(plan->mma_flops >= device->mma_flops);
-        assert_true(!wgmma || (!backward && plan->q_stages >= 1 && plan->k_stages >= 2 && plan->overlap >= 1));
+        assert_true(!wgmma || (plan->q_stages >= (backward ? 0 : 1) && plan->k_stages >= 2 && plan->overlap >= 1));
         assert_true(wgmma || (!plan->q_stages && !plan->k_stages && !plan->turns && !plan->overlap));
         assert_int_equal(plan->block_n % 16, 0);
         const bool adds = backward && !plan->dq_kernel;

@@ -162,6 +162,97 @@ static void test_store_without_wait(void **state) {
     fk_emu_free(memory);
 }
 
+/* ---- copies of what lies side by side ---------------------------------------------------------------------- */
+
+enum { LINE_BYTES = 48, LINE_WORDS = LINE_BYTES / 4 };
+
+static const char line_kernel[] =
+    PROLOGUE "struct LineParams { const float *from; float *to; u32 skew; };\n"
+             "extern \"C\" __global__ void fk_kernel(const __grid_constant__ LineParams p) {\n"
+             "    const u32 s = smem_base(), bar = s + 1024, t = threadIdx.x;\n"
+             "    if (t == 0) {\n"
+             "        mbarrier_init(bar, 1); mbarrier_init_fence();\n"
+             "        mbarrier_arrive_expect_tx(bar, 48);\n"
+             "        bulk_load(s + 16 + p.skew, p.from + 4, 48, bar);\n"
+             "    }\n"
+             "    __syncthreads();\n"
+             "    LOAD_WAIT;\n"
+             "    if (t < 12) st_shared_u32(s + 256 + 4 * t, __float_as_uint(2.0f * "
+             "__int_as_float((int)ld_shared_u32(s + 16 + 4 * t))));\n"
+             "    __syncthreads();\n"
+             "    if (t == 0) {\n"
+             "        fence_proxy_async();\n"
+             "        bulk_add_f32(p.to + 8, s + 256, 48);\n"
+             "        bulk_add_f32(p.to + 8, s + 256, 16);\n"
+             "        tma_store_commit();\n"
+             "        STORE_WAIT;\n"
+             "    }\n"
+             "}\n";
+
+typedef struct line_params {
+    const float *from;
+    float *to;
+    uint32_t skew;
+} line_params;
+
+static fk_status run_lines(const char *load_wait, const char *store_wait, const line_params *p, uint32_t blocks,
+                           const fk_emu_options *options, fk_error *err) {
+    char text[8192];
+    snprintf(text, sizeof text, "#define LOAD_WAIT %s\n#define STORE_WAIT %s\n%s", load_wait, store_wait, line_kernel);
+    fk_emu_image *image = load(text);
+    const fk_status status = fk_emu_launch(image, p, sizeof *p, blocks, 32, 1040, options, err);
+    fk_emu_unload(image);
+    return status;
+}
+
+/* Every block adds; the words around are left alone. */
+static void test_lines(void **state) {
+    (void)state;
+    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(8 + LINE_WORDS + 4);
+    for (int i = 0; i < 4 + LINE_WORDS; ++i)
+        from[i] = (float)(i * i);
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+        const fk_emu_options options = {.seed = seed, .poison = true, .check_races = true, .late_copies = seed & 1};
+        fk_error err = {FK_OK, ""};
+        for (int i = 0; i < 8 + LINE_WORDS + 4; ++i)
+            to[i] = 1.0f;
+        const line_params p = {from, to, 0};
+        if (run_lines("mbarrier_wait(bar, 0)", "tma_store_wait_read<0>()", &p, 3, &options, &err) != FK_OK)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 8 + LINE_WORDS + 4; ++i) {
+            const int word = i - 8, times = word < 0 || word >= LINE_WORDS ? 0 : word < 4 ? 4 : 2;
+            assert_true(to[i] == 1.0f + 3.0f * (float)(times * (times ? (4 + word) * (4 + word) : 0)));
+        }
+    }
+    fk_emu_free(from);
+    fk_emu_free(to);
+}
+
+static void test_lines_refused(void **state) {
+    (void)state;
+    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(8 + LINE_WORDS);
+    const char *const wait = "mbarrier_wait(bar, 0)", *const store_wait = "tma_store_wait_read<0>()";
+    const struct {
+        const char *load_wait, *store_wait;
+        line_params p;
+        const char *words;
+    } cases[] = {
+        {"(void)0", store_wait, {from, to, 0}, "while the tma_load of thread 0 to it is in flight"},
+        {wait, "(void)0", {from, to, 0}, "exits while its bulk_add_f32 from smem_base() + 256 is in flight"},
+        {wait, store_wait, {from, to, 8}, "bulk_load: 48 bytes between"},
+        {wait, store_wait, {from, to + 1, 0}, "bulk_add_f32: 48 bytes between"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const fk_emu_options late = {.seed = 1, .poison = true, .check_races = true, .late_copies = true};
+        fk_error err = {FK_OK, ""};
+        assert_int_equal(run_lines(cases[i].load_wait, cases[i].store_wait, &cases[i].p, 1, &late, &err),
+                         FK_LAUNCH_FAILED);
+        if (!strstr(err.text, cases[i].words)) fail_msg("no '%s' in: %s", cases[i].words, err.text);
+    }
+    fk_emu_free(from);
+    fk_emu_free(to);
+}
+
 static void expect_refusal(const fk_emu_tensor *tensor, const char *words) {
     fk_emu_tensor_map map;
     fk_error err = {FK_OK, ""};
@@ -353,6 +444,8 @@ int main(void) {
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_flat_tensors),
         cmocka_unit_test(test_store_without_wait),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_lines_refused),
         cmocka_unit_test(test_maps_refused),
         cmocka_unit_test(test_named_barriers),
         cmocka_unit_test(test_words_behind_mbarriers),

@@ -1,0 +1,52 @@
+/* The cost model of the wgmma family's backward pass. One visit, of a tile of block_m queries by a CTA of block_n keys,
+ * is five products, block_m block_n exponentials and the instructions around them. Shared memory serves what the
+ * products read (A and B of S and dP; B of dV and dK, whose A is in registers unless the warpgroups share keys; A and B
+ * of dQ), takes dS and the tiles that TMA brings, and passes dQ on where it is staged. L2 serves the tiles and adds to
+ * dQ's sum. docs/kernels.md has the floors of the tiles in use. */
+#include "plan.h"
+
+#include <math.h>
+
+/* Instructions (lanes) of one pair: a multiply-add, ex2, a difference, a product, two halves of a conversion, loads;
+ * and what dropout and masks add. */
+static const double PAIR_LANES = 5.5, DROPOUT_LANES = 5.5, MASK_LANES = 3.0;
+static const double L2_RATE = 32.0; /* bytes a clock; a guess */
+/* Clocks of a visit that one warpgroup waits for and the other does not hide: barriers, and a product's way there and
+ * back; and of a CTA besides its visits. */
+static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
+
+int fk_wgmma_backward_registers(const fk_tile *tile, const fk_smem_layout *layout) {
+    const int shared = layout->col_warps; /* warpgroups that share keys */
+    const int acc_dkv = (layout->d_pad + layout->dv_pad) / shared / 2;
+    const int part = 64 / shared / 2, scores = tile->block_m / shared / 2; /* of S, of dP; packed, half of it */
+    const int acc_dq = tile->block_m * layout->d_pad / 256;
+    const int weighing = 2 * scores + (tile->overlap == 2 ? part / 2 : 0);
+    const int adding = scores + scores / 2 + acc_dq; /* the next S, dS, dQ */
+    return acc_dkv + (weighing > adding ? weighing : adding) + 24;
+}
+
+fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                                      const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
+    const double m = plan->block_m, n = plan->block_n, d = layout->d_pad, dv = layout->dv_pad, pairs = m * n;
+    const int groups = plan->warps / 4 - 1, shared = layout->col_warps;
+    /* Of products of 64 rows: their A, 128 bytes a column of the depth, and their B. */
+    const double scores = groups * 2.0 * (64 + m / shared) * (d + dv);
+    const double gradients = groups * 2.0 * m * (d + dv) / shared + (shared > 1 ? groups * 2.0 * 2 * 64 * m : 0);
+    const double dq_columns = m * d / (64.0 * groups), dq = groups * 2.0 * n * (64 + dq_columns);
+    const double tiles = 2.0 * m * (d + dv), added = 4.0 * m * d;
+    const double written = (shared > 1 ? 4.0 : 2.0) * pairs + tiles + (plan->q_stages ? 2 * added : 0);
+    const double extra = pairs * ((p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
+    fk_visit_cost cost = {
+        .tensor = 2.0 * pairs * (3 * d + 2 * dv) / arch->wgmma_flops,
+        .exp = pairs / device->exp_rate,
+        .issue = pairs * PAIR_LANES / device->issue_rate + extra,
+        .smem = (scores + gradients + dq + written) / device->smem_rate,
+        .l2 = (tiles + added) / L2_RATE,
+        .turns = 1,
+        .start = CTA_CLOCKS,
+        .edge = 8.0 * n * (d + dv) / EDGE_RATE,
+    };
+    const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
+    cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
+    return cost;
+}

@@ -1,0 +1,363 @@
+@ include("piece/prelude.cu")
+constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
+constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
+
+@ include("piece/primitives.cu")
+
+// ---- pieces ----
+@ include("piece/params.cu")
+
+@ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
+@   include("piece/interval.cu")
+
+@ end
+@ if #arrays > 0 then
+@   include("piece/array.cu")
+
+@ end
+@ if score.grads then
+@   include("piece/array_grad.cu")
+
+@ end
+@ include("piece/sequence.cu")
+
+@ include("piece/schedule_backward.cu")
+
+@ include("piece/tile.cu")
+
+// Queries of a tile come in parts, whose scores become gradients one after another.
+constexpr int part_m = 64, parts = block_m / part_m;
+
+@ include("piece/gemm_wgmma_backward.cu")
+
+@ local shared = layout.col_warps -- warpgroups that share keys
+@ if shared == 1 then
+// A warp owns 16 keys and sees every query of a tile; four warps make a warpgroup. The last warpgroup loads.
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16; }
+__device__ __forceinline__ int warp_col() { return 0; }
+@ else
+// A warp owns 16 keys, as its neighbours of the other warpgroups do: of these it computes the scores of a share of the queries, and
+// the gradients of a share of the columns. The last warpgroup loads.
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
+__device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
+@ end
+constexpr int m_atoms = 1;                                               // atoms of 16 keys
+constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms;                          // atoms of 8 queries
+constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
+
+@ include("piece/mask.cu")
+
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
+@ include("piece/backward_tile.cu")
+
+@ -- Score terms: the way there and the way back are one where the way back needs the scores.
+@ local fused, back, sums = score.derivatives_use_s, false, ""
+@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
+@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
+@ if #score.terms > 0 and not fused then
+@   include("piece/score.cu")
+
+@ end
+@ if back then
+@   include("piece/score_backward.cu")
+
+@ end
+@ include("piece/element.cu")
+
+@ include("piece/store.cu")
+
+@ include("piece/walk.cu")
+
+@ include("piece/pipeline_backward.cu")
+
+// ---- the consumers ----
+@ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
+@ local early = plan.overlap == 2 and not fused and not problem.dropout
+@ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
+struct Consumer {
+    const Params &p;
+    const u32 smem;
+    const int warp, group; // which of the consumers' warps and warpgroups
+    Ring ring;             // the tile at hand
+
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+
+    // What the producer wrote of a stage once it is full. The shuffles tell the compiler that it is the same for all lanes.
+    __device__ __forceinline__ int wait_tile(const Ring &r) const {
+        mbarrier_wait(smem + full + 8 * r.index(), r.parity());
+        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index()), 0);
+    }
+    __device__ __forceinline__ int tile_head(const Ring &r) const {
+        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index() + 4), 0);
+    }
+
+@ if shared == 1 then
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile + group * (64 * 128); }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile; }
+@ else
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile; }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile + group * $(layout.score_cols * 128); }
+@ end
+    // The columns of dV, dK or dQ, COLS wide, that this warpgroup computes, in a tile of ROWS.
+    template <int ROWS, int COLS> __device__ __forceinline__ u32 own_columns(u32 tile) const {
+        return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
+    }
+
+    // The scores of one part, which are the accumulator of a warp's 16 keys.
+    template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
+        return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
+    }
+
+    // dQ = dS K, the warpgroup's rows or columns.
+    __device__ __forceinline__ void multiply_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
+@ if by_rows then
+        gemm_dq(dq, tile_ds + group * (block_n * 128), smem + smem_k);
+@ else
+        gemm_dq(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k));
+@ end
+    }
+
+    // Adds to dQ's sum.
+    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int n) const {
+        const int lane = threadIdx.x % 32;
+@ if by_rows then
+        const int rows_16 = n * (block_m / 16) + warp, first = 0;
+@ else
+        const int rows_16 = n * (block_m / 16) + warp % 4, first = group * dq_atoms;
+@ end
+        float *to = p.dq_acc + padded_start(p, at, at.h) * d_pad + dq_atom(rows_16, first);
+@ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
+@ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
+@ if plan.q_stages == 0 then
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
+@ else
+        const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
+        if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
+                                                                 __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
+        fence_proxy_async();
+        __syncwarp();
+        if (elect_lane()) {
+@   if uneven then
+            if (first < d_pad / 8) bulk_add_f32(to, stage, $(count) * 512);
+@   else
+            bulk_add_f32(to, stage, dq_atoms * 512);
+@   end
+            tma_store_commit();
+        }
+@ end
+    }
+
+@ local drop = problem.dropout and ", dropout" or ""
+    // Computes dK and dV of a tile of keys, and what it gives to dQ.
+    __device__ __forceinline__ void compute(int index, u32 parity) {
+        int kv_head;
+        Where at = tile_at(p, index, kv_head);
+        float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
+        fill(dk, 0.0f);
+        fill(dv, 0.0f);
+        u32 buffer = 0;         // of dS
+        int n = -1;             // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
+        u32 used = empty;       // its stage's barrier
+@ if sums ~= "" then
+        ArraySums sums;
+@ end
+@ if problem.dropout then
+        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
+        int dropped = 0; // the tile that it stands at
+@ end
+        int word = wait_tile(ring);
+        while (word != no_more) {
+            const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
+            float s[parts][q_atoms][4], dp[parts][q_atoms][4], dq[1][dq_atoms][4];
+            u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
+            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<1>(registers(dk));                      // and dV
+            if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
+            wgmma_wait<1>(registers(dq));
+            if (n >= 0) add_dq(dq, at, n);
+            if (n < 0) mbarrier_wait(smem + v_full, parity);
+@ for part = 0, layout.parts - 1 do
+            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
+@ end
+
+            const int head = tile_head(ring);
+@ if sums ~= "" then
+            if (n >= 0 && head != at.h) flush(sums, p, at);
+@ end
+@ if problem.dropout then
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
+@ end
+            n = word >> 1;
+            at.h = head;
+            wgmma_wait<parts>(registers(s));
+@ for part = 0, layout.parts - 1 do
+@   local name = "part_" .. part
+            { // queries $(64 * part) to $(64 * part + 63) of the tile
+                const u32 lse = smem + smem_rows + ring.index() * (block_m * 8) + $(256 * part), delta = lse + block_m * 4;
+                const int $(name) = n * parts + $(part);
+                float (&s_part)[m_atoms][q_atoms][4] = scores_of(s, $(part)), (&dp_part)[m_atoms][q_atoms][4] = scores_of(dp, $(part));
+@   if problem.dropout then
+                dropout.move(0, ($(name) - dropped) * part_m);
+                dropped = $(name);
+@   end
+@   if #score.terms > 0 and not fused then
+                score_tile(s_part, $(name), p, at);
+@   end
+                if (!(word & 1)) mask_tile(s_part, $(name), p, at);
+@   if not fused then
+                probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   end
+@ -- Packs x into operands.
+@   local function pack(into, x)
+#pragma unroll
+                for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[$(part)][j], $(x)[$(part)], j);
+@   end
+@   local function multiply_dv()
+                gemm_dkv(dv, weights[$(part)], tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
+@   end
+@   if early then
+@     pack("weights", "s")
+@     if shared == 1 then
+@       multiply_dv()
+@     else
+                share(weights[$(part)], smem + smem_p + buffer); // before the wait, below which the weights would be computed
+@     end
+@   end
+                wgmma_wait<$(layout.parts - 1 + part + (early and shared == 1 and 1 or 0))>(registers(dp_part));
+@   if fused then
+                subtract_delta(dp_part, delta);
+@     if problem.dropout then
+                drop_gradients(dp_part, delta, dropout);
+@     end
+                score_backward(s_part, dp_part, lse, $(name), p, at$(sums));
+@   else
+@     if problem.dropout then
+                score_gradients(dp_part, s_part, delta, dropout);
+@     else
+                subtract_delta(dp_part, delta);
+                score_gradients(dp_part, s_part);
+@     end
+@     if back then
+                score_backward(dp_part, $(name), p, at$(sums));
+@     end
+@   end
+@   if not early then
+#pragma unroll
+                for (int j = 0; j < q_atoms / 2; ++j) {
+                    pack_block(weights[$(part)][j], s[$(part)], j);
+@     if problem.dropout and fused then
+                    dropout(weights[$(part)][j], 0, j);
+@     end
+                }
+@   end
+@   pack("ds", "dp")
+@   if shared == 1 then
+@     if not early then
+@       multiply_dv()
+@     end
+                gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
+@   end
+                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
+@   if shared > 1 and not early then
+                share(weights[$(part)], smem + smem_p + buffer);
+@   end
+            }
+@ end
+            fence_proxy_async();
+            used = empty + 8 * ring.index();
+            ring.next();
+            word = wait_tile(ring);                 // while others come to the barrier
+            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+            named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
+@ if shared > 1 then
+            gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
+            gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
+@ end
+            buffer ^= share_bytes;
+        }
+        if (n >= 0) {
+            float dq[1][dq_atoms][4];
+            multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
+            wgmma_wait<0>(registers(dq));
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
+            add_dq(dq, at, n);
+        } else {
+            mbarrier_wait(smem + v_full, parity);
+            if (threadIdx.x % 32 == 0) {
+                mbarrier_arrive(smem + v_empty);
+                mbarrier_arrive(smem + k_empty);
+            }
+        }
+        wgmma_wait<0>(registers(dk));
+        wgmma_wait<0>(registers(dv));
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + empty + 8 * ring.index());
+        ring.next();
+@ if sums ~= "" then
+        if (n >= 0) flush(sums, p, at);
+@ end
+
+        named_barrier_sync(1, 128 * consumers); // every warp is done with dS, where the gradients pass through
+        constexpr int widest = $(math.max(layout.d_cols, layout.dv_cols));
+        const int dk_col = $(shared == 1 and "0" or "group * dk_atoms"), dv_col = $(shared == 1 and "0" or "group * dv_atoms");
+        const u32 stage = smem + smem_ds + warp_row() / 16 * (16 * widest * 2);
+        const float scale[m_atoms][2] = {{p.scale, p.scale}}, one[m_atoms][2] = {{1.0f, 1.0f}};
+        const int first = at.k_first + warp_row(), num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - first; // keys that are not used have dk = dv = 0
+        store_rows<16, $(layout.d_cols), head_dim, false>(dk, scale, stage, 0, dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + first * p.dk_row_stride,
+                                             p.dk_row_stride, num_rows);
+@ if shared > 1 and layout.d_cols ~= layout.dv_cols then
+        named_barrier_sync(1, 128 * consumers); // dV's shares of the columns lie elsewhere
+@ else
+        __syncwarp();
+@ end
+        store_rows<16, $(layout.dv_cols), head_dim_v, false>(dv, one, stage, 0, dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + first * p.dv_row_stride,
+                                                p.dv_row_stride, num_rows);
+        named_barrier_sync(1, 128 * consumers); // before dS of the next keys comes
+    }
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;; parity ^= 1) {
+            mbarrier_wait(smem + k_full, parity);
+            const int index = __shfl_sync(full_warp, ld_shared_u32(smem + key_tile), 0);
+            if (index == no_more) break;
+            compute(index, parity);
+        }
+@ if plan.q_stages > 0 then
+        if (elect_lane()) tma_store_wait_read<0>();
+@ end
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+    const u32 smem = smem_base();
+    if (threadIdx.x == 0) init_barriers(smem);
+    __syncthreads();
+    const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
+    if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
+        setmaxnreg_dec<24>();
+        if (warp == 4 * consumers) Producer(p, smem).run();
+    } else {
+        setmaxnreg_inc<240>();
+        Consumer(p, smem, warp).run();
+    }
+}
+
+@ if problem.dropout then
+@   include("piece/keep_mask.cu")
+
+@ end
+@ include("piece/backward_around.cu")
+@ if score.grads then
+
+@   include("piece/array_grad_around.cu")
+@ end

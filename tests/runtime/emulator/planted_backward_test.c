@@ -1,0 +1,125 @@
+/* Bugs planted in the templates of the wgmma family's backward pass, one at a time: the emulator must name what each
+ * breaks. The untouched templates pass, so a report means the edit. */
+#include "tests/runtime/backward_sample.h"
+#include "tests/scratch.h"
+
+#include "gen/embedded.h"
+
+#include <sys/stat.h>
+
+static char folder[256]; /* of templates that stand before the built-in ones */
+
+static const char *embedded(const char *path) {
+    for (const fk_embedded_file *f = fk_embedded; f->path; f++)
+        if (strcmp(f->path, path) == 0) return f->text;
+    fail_msg("no %s", path);
+    return NULL;
+}
+
+/* Writes templates/`name` with `old`, of which there is one, replaced. */
+static void edit(const char *name, const char *old, const char *new) {
+    char path[512];
+    snprintf(path, sizeof path, "templates/%s", name);
+    const char *text = embedded(path), *at = strstr(text, old);
+    if (!at || strstr(at + 1, old)) fail_msg("%s: not one '%s'", name, old);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    *strrchr(path, '/') = 0;
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+    assert_int_equal(fclose(f), 0);
+}
+
+/* On one SM, so that its CTA goes through several tiles of keys. */
+static fk_status run_once(const char *spelling, const char *seed, const char *late, char *message, size_t size) {
+    static const sample shape = {NULL, "h200", 1, 1, 1, 300, 300, FK_BSHD, 0};
+    sample s = shape;
+    s.spelling = spelling;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    backward_tensors t;
+    setenv("FLASHKILN_EMU_SMS", "1", 1);
+    setenv("FLASHKILN_EMU_SEED", seed, 1);
+    setenv("FLASHKILN_EMU_LATE", late, 1);
+    options.device = "emu", options.plan_for = "h200", options.cache_mode = FK_CACHE_OFF;
+    options.planning.template_dir = folder;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    assert_true(backward_make(context, &s, &t));
+    if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", spelling, fk_last_error());
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_string_equal(info.plan.family, "wgmma");
+    t.workspace_bytes = fk_kernel_workspace(kernel, &t.args);
+    assert_true(backward_allocate(context, t.workspace_bytes, &t.workspace));
+    const fk_status status = fk_execute(kernel, &t.args, t.workspace, t.workspace_bytes, NULL);
+    snprintf(message, size, "%s", status ? fk_last_error() : "");
+    fk_kernel_destroy(kernel);
+    backward_free(context, &t);
+    fk_context_destroy(context);
+    return status;
+}
+
+/* `words`: what a report may say, with | between; null: there must be none. */
+static void expect(const char *spelling, const char *what, const char *words) {
+    static const char *const schedules[][2] = {{"0", "1"}, {"1", "0"}, {"2", "1"}, {"3", "0"}};
+    char message[600], all[200];
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        if (!run_once(spelling, schedules[i][0], schedules[i][1], message, sizeof message)) continue;
+        if (!words) fail_msg("%s, %s: %s", spelling, what, message);
+        snprintf(all, sizeof all, "%s", words);
+        for (char *rest = all, *word; (word = strtok_r(rest, "|", &rest));)
+            if (strstr(message, word)) return;
+        fail_msg("%s, %s: none of '%s' in: %s", spelling, what, words, message);
+    }
+    if (words) fail_msg("%s, %s: not noticed", spelling, what);
+}
+
+#define CONSUMER "kernel/backward_wgmma.cu"
+#define PRODUCER "piece/pipeline_backward.cu"
+#define RACE "race at smem_base() + |is in flight|already has its "
+
+static const struct {
+    const char *what, *file, *old, *new, *words;
+} plants[] = {
+    {"dS is not waited for", CONSUMER, "named_barrier_sync(1, 128 * consumers); // dS is there", "//", RACE},
+    {"one buffer of dS", CONSUMER, "share_bytes = $(layout.share_bytes)", "share_bytes = 0", RACE},
+    {"a stage is given back early", CONSUMER, "wgmma_wait<1>(registers(dk)); ", "",
+     RACE "|while in flight|in flight yet"},
+    {"the last stage is never given back", CONSUMER,
+     "            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);\n", "", "deadlock: "},
+    {"keys come too early", PRODUCER, "mbarrier_wait(smem + is_empty, parity);", "", RACE "|deadlock: "},
+    {"gradients pass through dS too early", CONSUMER,
+     "named_barrier_sync(1, 128 * consumers); // every warp is done with dS", "//", RACE},
+    {"the next dS comes too early", CONSUMER, "named_barrier_sync(1, 128 * consumers); // before dS of the next", "//",
+     RACE},
+    {"a tile is not waited for", CONSUMER, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
+    {"keys are not waited for", CONSUMER, "mbarrier_wait(smem + k_full, parity);", "", RACE "|wgmma|deadlock: "},
+    {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * i, ring.parity() ^ 1);", "", RACE "|deadlock: "},
+    {"too few bytes", PRODUCER, "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);",
+     "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8 + 16);", "lacks 0 of 1 arrivals and 16 bytes"},
+};
+
+static void test_plants(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"bwd bf16 d128", "bwd fp16 d256 causal"};
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        assert_true(scratch_make(folder, sizeof folder));
+        expect(spellings[i], "untouched", NULL);
+        assert_true(scratch_remove(folder));
+        for (size_t j = 0; j < sizeof plants / sizeof *plants; j++) {
+            assert_true(scratch_make(folder, sizeof folder));
+            edit(plants[j].file, plants[j].old, plants[j].new);
+            print_message("%s: %s\n", spellings[i], plants[j].what);
+            expect(spellings[i], plants[j].what, plants[j].words);
+            assert_true(scratch_remove(folder));
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plants)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

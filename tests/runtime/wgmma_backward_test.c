@@ -1,0 +1,185 @@
+/* The wgmma family's backward pass on the emulator: each layout of its warpgroups, under different schedules, with
+ * copies and products that are done at once or as late as can be; and NaNs where no sequence is. Broad random coverage
+ * is tests/random_problems.c. */
+#include "backward_sample.h"
+#include "emulated.h"
+#include "scratch.h"
+
+static char store_dir[256];
+
+static void samples(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"bwd bf16 d64 causal", "h200", 1, 2, 2, 300, 300, FK_BSHD, 0},          /* tiles of 128 queries */
+        {"bwd fp16 d128", "h200", 2, 1, 1, 140, 200, FK_BHSD, 0},                /* of 64, and dV early */
+        {"bwd bf16 d128 causal dropout", "h200", 1, 1, 1, 130, 190, FK_BSHD, 0}, /* and late */
+        {"bwd bf16 d96 dv72 gqa", "h200", 1, 4, 2, 150, 70, FK_BSHD, 0},         /* panels that are not full */
+        {"bwd bf16 d256 gqa causal", "h200", 1, 2, 1, 130, 100, FK_BSHD, 0},     /* warpgroups that share keys */
+        {"bwd fp16 d40 dv24", "h200", 1, 1, 1, 65, 33, FK_BSHD, 72},
+        {"bwd fp16 d128 dv256", "h200", 1, 1, 1, 65, 180, FK_BSHD, 0},
+        {"bwd fp16 d248 dv232", "h200", 1, 1, 1, 65, 133, FK_BSHD, 0},
+        {"bwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
+        {"bwd bf16 d64 causal top-left softcap(20)", "h200", 1, 1, 1, 260, 100, FK_BSHD, 0}, /* keys that nobody sees */
+        {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
+         0}, /* queries that see none */
+    };
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}}; /* SMs, seed, late */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            fk_context *context =
+                emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+            assert_true(backward_run(context, &cases[i], &info, NULL));
+            assert_string_equal(info.plan.family, "wgmma");
+            assert_string_equal(info.image.target, "emu");
+            fk_context_destroy(context);
+        }
+}
+
+/* ---- what lies past a sequence's end ---- */
+
+enum { BATCH = 7, HEADS = 2, UNUSED = 21, MAX_ROWS = 700 };
+static const int32_t length_q[BATCH] = {1, 37, 64, 3, 132, 11, 70}, length_k[BATCH] = {132, 5, 65, 37, 64, 19, 2};
+
+typedef struct tails {
+    fk_problem p;
+    fk_args args;
+    int32_t cu[2][BATCH + 1], used[BATCH];
+    uint16_t *data[BWD_TENSORS];
+    float *lse;
+    int64_t rows[2]; /* of all sequences, of queries and of keys */
+    bool real[2][MAX_ROWS];
+    void *workspace;
+    size_t workspace_bytes;
+} tails;
+
+static bool has_keys(int tensor) {
+    return tensor == BWD_K || tensor == BWD_V || tensor == BWD_DK || tensor == BWD_DV;
+}
+
+/* Sequences 1, 3 and 5, the last UNUSED keys of each and some rows behind all are not real. */
+static void place_sequences(tails *t) {
+    const bool seqused = t->p.seqused_k;
+    t->cu[0][0] = 9, t->cu[1][0] = 5;
+    for (int b = 0; b < BATCH; b++) {
+        t->used[b] = b % 2 ? 0 : length_k[b];
+        t->cu[0][b + 1] = t->cu[0][b] + length_q[b];
+        t->cu[1][b + 1] = t->cu[1][b] + length_k[b] + (seqused ? UNUSED : 0);
+        for (int32_t i = 0; b % 2 == 0 && i < length_q[b]; i++)
+            t->real[0][t->cu[0][b] + i] = true;
+        for (int32_t i = 0; b % 2 == 0 && i < length_k[b]; i++)
+            t->real[1][t->cu[1][b] + i] = true;
+    }
+    t->rows[0] = t->cu[0][BATCH] + 140, t->rows[1] = t->cu[1][BATCH] + 140;
+    assert_true(t->rows[0] <= MAX_ROWS && t->rows[1] <= MAX_ROWS);
+}
+
+static void make(fk_context *context, const char *spelling, tails *t) {
+    memset(t, 0, sizeof *t);
+    if (fk_problem_parse(spelling, &t->p) || fk_problem_canonical(&t->p, &t->p)) fail_msg("%s", fk_last_error());
+    place_sequences(t);
+    fk_args *a = &t->args;
+    *a = (fk_args)FK_ARGS_INIT;
+    a->batch = BATCH, a->num_heads_q = a->num_heads_kv = HEADS, a->seqlen_q = 132, a->seqlen_k = 132 + UNUSED;
+    a->total_q = t->rows[0], a->total_k = t->rows[1];
+    assert_int_equal(fk_args_layout(&t->p, FK_BSHD, a), FK_OK);
+    void *memory[BWD_TENSORS];
+    for (int i = 0; i < BWD_TENSORS; i++) {
+        const size_t elements = (size_t)(t->rows[has_keys(i)] * HEADS * t->p.head_dim);
+        assert_int_equal(fk_device_malloc(context, elements * 2, &memory[i]), FK_OK);
+        t->data[i] = memory[i];
+    }
+    backward_point(a, memory);
+    assert_int_equal(fk_device_malloc(context, (size_t)t->rows[0] * HEADS * 4, &memory[0]), FK_OK);
+    t->lse = memory[0];
+    a->lse = t->lse, a->cu_seqlens_q = t->cu[0], a->cu_seqlens_k = t->cu[1];
+    if (t->p.seqused_k) a->seqused_k = t->used;
+}
+
+static void drop(fk_context *context, tails *t) {
+    for (int i = 0; i < BWD_TENSORS; i++)
+        fk_device_free(context, t->data[i]);
+    fk_device_free(context, t->lse);
+    fk_device_free(context, t->workspace);
+}
+
+/* What is not real becomes `bits`. */
+static void fill_tails(tails *t, uint16_t bits) {
+    const size_t width = (size_t)HEADS * (size_t)t->p.head_dim;
+    for (int i = 0; i < BWD_TENSORS; i++) {
+        const int side = has_keys(i);
+        sample_fill(t->data[i], (size_t)t->rows[side] * width, t->p.dtype == FK_BF16, (uint32_t)i + 1);
+        for (int64_t row = 0; row < t->rows[side]; row++)
+            for (size_t c = 0; c < width && !t->real[side][row]; c++)
+                t->data[i][(size_t)row * width + c] = bits;
+    }
+    for (int64_t i = 0; i < HEADS * t->rows[0]; i++) /* [heads, rows]; any will do */
+        t->lse[i] = t->real[0][i % t->rows[0]] ? 3.0f : bits ? NAN : 0;
+}
+
+static void check_tails(const char *spelling, const emulated *e) {
+    fk_context *context = emulated_context("h200", store_dir, e);
+    tails t;
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    make(context, spelling, &t);
+    if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", spelling, fk_last_error());
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_string_equal(info.plan.family, "wgmma");
+    t.workspace_bytes = fk_kernel_workspace(kernel, &t.args);
+    assert_int_equal(fk_device_malloc(context, t.workspace_bytes, &t.workspace), FK_OK);
+    const size_t width = (size_t)HEADS * (size_t)t.p.head_dim;
+    uint16_t *kept[3];
+    for (int pass = 0; pass < 2; pass++) {
+        fill_tails(&t, pass ? 0 : 0x7fff);
+        memset(t.workspace, 0xff, t.workspace_bytes);
+        if (fk_execute(kernel, &t.args, t.workspace, t.workspace_bytes, NULL))
+            fail_msg("%s: %s", spelling, fk_last_error());
+        for (int n = 0; n < 3; n++) {
+            const int side = has_keys(BWD_DQ + n);
+            const size_t elements = (size_t)t.rows[side] * width;
+            const uint16_t *got = t.data[BWD_DQ + n];
+            if (!pass) kept[n] = malloc(elements * 2);
+            if (!pass) memcpy(kept[n], got, elements * 2);
+            for (size_t i = 0; i < elements; i++) {
+                if (!t.real[side][i / width]) continue;
+                const float x = t.p.dtype == FK_BF16 ? fk_bf16_to_float(got[i]) : fk_fp16_to_float(got[i]);
+                if (!isfinite(x) || kept[n][i] != got[i])
+                    fail_msg("%s: result %d, row %zu: %g, or other bits with zeros for NaNs", spelling, n, i / width,
+                             (double)x);
+            }
+            if (pass) free(kept[n]);
+        }
+    }
+    fk_kernel_destroy(kernel);
+    drop(context, &t);
+    fk_context_destroy(context);
+}
+
+static void nan_tails(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"bwd bf16 d64 packed", "bwd fp16 d128 packed causal",
+                                            "bwd bf16 d128 packed seqused_k", "bwd bf16 d256 packed seqused_k causal",
+                                            "bwd fp16 d72 packed seqused_k dropout"};
+    setenv("FLASHKILN_EMU_THREADS", "1", 1); /* dQ is added in the same order */
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        check_tails(spellings[i], &(emulated){"2", "0", "1"});
+        check_tails(spellings[i], &(emulated){"2", "5", "0"});
+    }
+    unsetenv("FLASHKILN_EMU_THREADS");
+}
+
+static int start(void **state) {
+    (void)state;
+    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
+}
+
+static int stop(void **state) {
+    (void)state;
+    return scratch_remove(store_dir) ? 0 : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(nan_tails)};
+    return cmocka_run_group_tests(tests, start, stop);
+}
