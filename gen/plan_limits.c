@@ -45,17 +45,13 @@ static const char *refuse_problem(const fk_problem *p) {
 }
 
 /* What follows from how many warpgroups compute, in the forward pass. */
-static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+static void check_wgmma_forward(const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     if (tile->block_m != 64 * consumers) {
         fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
                        consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
-    } else if (consumers == 3 && planner->terms.mask.split.residual) {
-        fk_plan_reject(plan,
-                       "warps %d: must be 12 at most for a mask that is not all bounds, whose walk takes registers",
-                       tile->warps);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
@@ -65,8 +61,7 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
 
 /* A warpgroup has 64 keys of its own, or all of them have the same 64 and share the queries and the columns, which are
  * in panels of 64; a product's M is 64, its N at most 256. */
-static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
-    const fk_problem *p = planner->p;
+static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (consumers != 2) {
@@ -102,8 +97,10 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
                        tile->warps);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
+    } else if (tile->walks_q) {
+        check_wgmma_backward(planner->p, tile, plan);
     } else {
-        (tile->walks_q ? check_wgmma_backward : check_wgmma_forward)(planner, tile, plan);
+        check_wgmma_forward(tile, plan);
     }
     return plan->legal;
 }
