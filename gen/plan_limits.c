@@ -18,6 +18,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
     const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
+    } else if (planner->p->dtype == FK_E4M3) {
+        fk_plan_reject(plan, "dtype e4m3: the kernels of %s have none; sm_90 is needed", arch->name);
     } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
         fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
     } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
@@ -59,6 +61,9 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
                        consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
+    } else if (planner->p->dtype == FK_E4M3 && tile->block_n != 128) {
+        fk_plan_reject(plan, "block_n %d: must be 128 for e4m3, whose values lie in tiles of as many keys",
+                       tile->block_n);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
     } else if (consumers == 3 && planner->terms.mask.split.residual) {

@@ -72,31 +72,39 @@ template <int R> inline void wgmma_release(float (&)[R]) {}
 
 template <int TRANS_A, int TRANS_B, int R>
 inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
-                                int bf16) {
-    const fk_emu_wgmma product = {acc, R, nullptr, a, b, TRANS_A, TRANS_B, bf16, accumulate};
+                                int element) {
+    const fk_emu_wgmma product = {acc, R, nullptr, a, b, TRANS_A, TRANS_B, element, accumulate};
     fk_emu_engine->wgmma(&product);
 }
 template <int TRANS_B, int R>
 inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int *a, unsigned long long b, bool accumulate,
-                                   int bf16) {
-    const fk_emu_wgmma product = {acc, R, a, 0, b, 0, TRANS_B, bf16, accumulate};
+                                   int element) {
+    const fk_emu_wgmma product = {acc, R, a, 0, b, 0, TRANS_B, element, accumulate};
     fk_emu_engine->wgmma(&product);
 }
 template <int TRANS_A, int TRANS_B, int R>
 inline void wgmma_m64k16_bf16(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, 1);
+    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, FK_EMU_BF16);
 }
 template <int TRANS_A, int TRANS_B, int R>
 inline void wgmma_m64k16_fp16(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, 0);
+    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, FK_EMU_FP16);
 }
 template <int TRANS_B, int R>
 inline void wgmma_m64k16_bf16(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, 1);
+    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, FK_EMU_BF16);
 }
 template <int TRANS_B, int R>
 inline void wgmma_m64k16_fp16(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, 0);
+    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, FK_EMU_FP16);
+}
+template <int R>
+inline void wgmma_m64k32_e4m3(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
+    fk_emu_wgmma_shared<0, 0>(acc, a, b, accumulate, FK_EMU_E4M3);
+}
+template <int R>
+inline void wgmma_m64k32_e4m3(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
+    fk_emu_wgmma_registers<0>(acc, a, b, accumulate, FK_EMU_E4M3);
 }
 
 inline void stmatrix_x4(unsigned int addr, const unsigned int (&r)[4]) {

@@ -45,10 +45,16 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @ include("piece/walk.cu")
 
+@ if problem.dtype == "e4m3" then
+@   include("piece/values.cu")
+
+@ end
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
-@ local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@ local e4m3 = problem.dtype == "e4m3"
+@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
+@ local settles = mask.residual or e4m3 -- a full tile is taken with the maximum, before others do without
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 
@@ -131,7 +137,7 @@ struct Consumer {
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
 @   else
-@     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
+@     local careful = settles and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, at);
             wgmma_wait<0>();
@@ -140,18 +146,41 @@ struct Consumer {
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   end
-@   if mask.residual then
+@   if settles then
         settled = settled || walk.whole();
 @   end
+@   if e4m3 then
+        const float most = exponentiate(s, m_scaled, l_i, $(scale));
+@     if not first then -- whose weights are at most those of the reference
+        if (__any_sync(full_warp, most > most_weight)) {
+            wgmma_wait<0>();
+            wgmma_release(registers(o));
+            lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
+        }
+@     end
+@   else
         exponentiate(s, m_scaled, l_i, $(scale));
+@   end
 @ end
 @ -- The scores become array `into` of packed weights.
 @ local function pack_step(into)
 #pragma unroll
         for (int j = 0; j < s_atoms / 2; ++j) {
+@   if e4m3 then
+            u32 rows[2]; // g and g + 8, of 16 keys
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                rows[r] = pack_e4m3(s[0][2 * j][2 * r], s[0][2 * j][2 * r + 1], s[0][2 * j + 1][2 * r], s[0][2 * j + 1][2 * r + 1]);
+@     if problem.dropout then
+            dropout(rows, 0, j);
+@     end
+            weights[$(into)][j / 2][j % 2 * 2] = rows[0];
+            weights[$(into)][j / 2][j % 2 * 2 + 1] = rows[1];
+@   else
             pack_block(weights[$(into)][j], s[0], j);
-@   if problem.dropout then
+@     if problem.dropout then
             dropout(weights[$(into)][j], 0, j);
+@     end
 @   end
         }
 @ end
@@ -191,17 +220,20 @@ struct Consumer {
     __device__ __forceinline__ void compute(const Ring<q_stages> &q) {
         const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @ if plan.q_in_regs then
-        u32 q_regs[d_pad / 16][4];
+@   local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
+        u32 q_regs[d_pad / $(16 * pairs)][4];
 #pragma unroll
-        for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
+        for (int j = 0; j < d_pad / $(16 * pairs); ++j) load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], tile_q, warp_row(), 0, j);
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
-        u32 weights[$(arrays_of_p)][s_atoms / 2][4];
+        u32 weights[$(arrays_of_p)][p_steps][4];
         const int word = claim(smem, q);
         const Where at = claimed(p, word);
+@ if settles then
+        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ end
 @ if mask.residual then
         TileWalk walk(p, at, is_redo(word));
-        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ elseif #mask.upper + #mask.lower == 0 then
         TileWalk walk(p, at, is_redo(word));
 @ else
@@ -281,7 +313,7 @@ struct Consumer {
 @ if not mask.residual and #mask.upper + #mask.lower > 0 then
         skip(walk.tiles.begin - all.begin);
 @ end
-        const bool optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        const bool optimistic = $(settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @ if plan.q_stages == 1 then
         const u32 spoiled = store_rows(o, inverse, p, there);
 @ else

@@ -40,6 +40,39 @@ template <int R> __device__ __forceinline__ void wgmma_release(float (&acc)[R]) 
 @ end
 @ for _, n in ipairs(wgmma_widths) do
 @   local r = n // 2
+@   if problem.dtype == "e4m3" then
+
+// As below, with 32 elements of 8 bits in the depth; both operands K-major.
+__device__ __forceinline__ void wgmma_m64k32_e4m3(float (&acc)[$(r)], u64 a, u64 b, bool accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 2), 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n$(n)k32.f32.e4m3.e4m3 {"
+@     for i = 0, r - 1, 4 do
+                 "$(operands(i, r))"
+@     end
+                 "%$(r), %$(r + 1), p, 1, 1;\n}"
+                 :
+@     for i = 0, r - 1, 4 do
+                 $(arguments(i, r))
+@     end
+                 : "l"(a), "l"(b), "r"((int)accumulate) : "memory");
+}
+
+// A from registers, in the layout of mma_m16n8k32: columns 4 t to 4 t + 3 of 16 in a[0] (row g) and a[1] (row g + 8), the next 16
+// in a[2] and a[3].
+__device__ __forceinline__ void wgmma_m64k32_e4m3(float (&acc)[$(r)], const u32 (&a)[4], u64 b, bool accumulate) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 5), 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n$(n)k32.f32.e4m3.e4m3 {"
+@     for i = 0, r - 1, 4 do
+                 "$(operands(i, r))"
+@     end
+                 "{%$(r), %$(r + 1), %$(r + 2), %$(r + 3)}, %$(r + 4), p, 1, 1;\n}"
+                 :
+@     for i = 0, r - 1, 4 do
+                 $(arguments(i, r))
+@     end
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate) : "memory");
+}
+@   else
 
 // A and B from shared memory. Without `accumulate`, acc = A B. TRANS_A, TRANS_B: 0 K-major, 1 transposed.
 template <int TRANS_A, int TRANS_B>
@@ -72,4 +105,5 @@ __device__ __forceinline__ void wgmma_m64k16_$(problem.dtype)(float (&acc)[$(r)]
 @   end
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"(TRANS_B) : "memory");
 }
+@   end
 @ end
