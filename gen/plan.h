@@ -135,7 +135,7 @@ void fk_plan_reject(fk_plan_info *plan, const char *format, ...) __attribute__((
 /** What the tile itself must satisfy; false: no layout can be asked for. */
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan);
 /** What its layout and the device say, once smem_bytes and registers of the plan are set. */
-void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
+void fk_plan_check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
                           fk_plan_info *plan);
 
 #endif

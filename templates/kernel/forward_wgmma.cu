@@ -149,18 +149,7 @@ struct Consumer {
 @   if settles then
         settled = settled || walk.whole();
 @   end
-@   if e4m3 then
-        const float most = exponentiate(s, m_scaled, l_i, $(scale));
-@     if not first then -- whose weights are at most those of the reference
-        if (__any_sync(full_warp, most > most_weight)) {
-            wgmma_wait<0>();
-            wgmma_release(registers(o));
-            lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
-        }
-@     end
-@   else
-        exponentiate(s, m_scaled, l_i, $(scale));
-@   end
+        $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
 @ end
 @ -- The scores become array `into` of packed weights.
 @ local function pack_step(into)
@@ -207,6 +196,16 @@ struct Consumer {
 @   score_step(false)
 @   if from ~= into then
 @     pack_step(into)
+@   end
+@   if e4m3 then -- the first tile's weights are at most those of the reference
+        if (__any_sync(full_warp, most > most_weight)) {
+            wgmma_wait<0>();
+            wgmma_release(registers(o));
+            lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
+@     if from ~= into then
+@       pack_step(into)
+@     end
+        }
 @   end
         wgmma_wait<0>();
         wgmma_release(registers(o));
@@ -353,6 +352,7 @@ struct Consumer {
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split = { { 56, 248 }, { 56, 224 }, { 32, 160 } }
+@ if e4m3 then split[2] = plan.q_stages == 1 and not mask.residual and { 24, 240 } or { 40, 232 } end
 @ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
