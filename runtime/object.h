@@ -210,7 +210,7 @@ typedef struct fk_values {
     int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
     size_t offset, bytes; /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
 } fk_values;
-/** False: more than 2^60 bytes. Sizes have been checked. */
+/** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
 /** The same, with the workspace checked. */
 fk_status fk_values_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace, fk_values *out,

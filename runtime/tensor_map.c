@@ -37,9 +37,9 @@ static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
         if (stride >= MAX_STRIDE / element_bytes)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%c_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
-                           "than %lld elements",
+                           "than 2^%d elements",
                            t->name, axis[i], axis_name[axis[i]], (long long)stride, (long long)out->size[i + 1],
-                           (long long)(MAX_STRIDE / element_bytes));
+                           element_bytes == 1 ? 40 : 39);
         out->stride[i] = (uint64_t)stride * (uint64_t)element_bytes;
     }
     return FK_OK;

@@ -11,9 +11,9 @@
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out) {
     const fk_problem *p = &kernel->problem;
     fk_persistent claims;
-    fk_persistent_lay_out(kernel, a, &claims);
+    const bool fits = fk_persistent_lay_out(kernel, a, &claims);
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
-    if (p->dtype != FK_E4M3) return true;
+    if (p->dtype != FK_E4M3 || !fits) return fits;
     const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_KEYS;
     out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, VALUE_KEYS)
                            : (a->seqlen_k + VALUE_KEYS - 1) / VALUE_KEYS;
@@ -27,7 +27,7 @@ fk_status fk_values_prepare(const fk_kernel *kernel, const fk_args *a, const fk_
                             fk_error *err) {
     if (!fk_values_lay_out(kernel, a, out))
         return fk_fail(err, FK_BAD_ARGUMENT,
-                       "%lld kv heads with %lld tiles of values: the workspace may have 2^60 bytes",
+                       "%lld kv heads with %lld tiles of values; the workspace may have 2^60 bytes",
                        (long long)out->heads, (long long)out->tiles);
     return fk_workspace_check(workspace, out->bytes, err);
 }
