@@ -261,7 +261,7 @@ static void set_op(fk_problem *p) {
     p->op = 2;
 }
 static void set_dtype(fk_problem *p) {
-    p->dtype = 3;
+    p->dtype = 4;
 }
 static void set_head_dim(fk_problem *p) {
     p->head_dim = -8;
