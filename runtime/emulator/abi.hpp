@@ -30,7 +30,6 @@ typedef struct fk_emu_thread {
     X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")                                                                     \
     X(FK_EMU_MMA_M16N8K8_TF32, "mma_m16n8k8_tf32")                                                                     \
     X(FK_EMU_WGMMA, "wgmma")                                                                                           \
-    X(FK_EMU_WGMMA_FENCE, "wgmma_fence")                                                                               \
     X(FK_EMU_WGMMA_COMMIT, "wgmma_commit")                                                                             \
     X(FK_EMU_WGMMA_WAIT, "wgmma_wait")
 
@@ -88,7 +87,6 @@ typedef struct fk_emu_table {
     void (*tma_store_commit)(void);
     void (*tma_store_wait)(int groups_left);
     void (*wgmma)(const fk_emu_wgmma *product);
-    void (*wgmma_fence)(void);
     void (*wgmma_commit)(void);
     void (*wgmma_wait)(int groups_left);
     unsigned int (*pack_fp16)(float lo, float hi);

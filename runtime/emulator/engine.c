@@ -114,7 +114,6 @@ const fk_emu_table fk_emu_engine_table = {
     .tma_store_commit = fk_emu_tma_store_commit,
     .tma_store_wait = fk_emu_tma_store_wait,
     .wgmma = fk_emu_wgmma_issue,
-    .wgmma_fence = fk_emu_wgmma_fence,
     .wgmma_commit = fk_emu_wgmma_commit,
     .wgmma_wait = fk_emu_wgmma_wait,
     .pack_fp16 = pack_fp16,

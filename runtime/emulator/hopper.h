@@ -73,7 +73,6 @@ void fk_emu_tma_store_wait(int groups_left);
 
 /* hopper_wgmma.c */
 void fk_emu_wgmma_issue(const fk_emu_wgmma *product);
-void fk_emu_wgmma_fence(void);
 void fk_emu_wgmma_commit(void);
 void fk_emu_wgmma_wait(int groups_left);
 /** Does for a warp whose lanes have all arrived what the operation asks. */

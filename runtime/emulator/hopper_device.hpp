@@ -58,54 +58,85 @@ inline unsigned long long wgmma_descriptor(unsigned int addr, unsigned int leadi
     return layout << 62 | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)(leading >> 4 & 0x3fff) << 16 |
            (addr & 0x3ffff) >> 4;
 }
-inline void wgmma_fence() {
-    fk_emu_engine->wgmma_fence();
-}
-inline void wgmma_commit() {
-    fk_emu_engine->wgmma_commit();
-}
+/* The registers are memory whose address the engine has: the compiler reads them again after each call anyway. */
 template <int N> inline void wgmma_wait() {
     fk_emu_engine->wgmma_wait(N);
 }
-/* The registers are memory whose address the engine has: the compiler reads them again after each call anyway. */
-template <int R> inline void wgmma_release(float (&)[R]) {}
+template <int N, int R> inline void wgmma_wait(float (&)[R]) {
+    fk_emu_engine->wgmma_wait(N);
+}
 
-template <int TRANS_A, int TRANS_B, int R>
+/* Where step j of the depth begins, in the descriptors' units (templates/primitive/wgmma.cu). */
+constexpr unsigned long long fk_emu_wgmma_step(int rows, int j) {
+    return rows == 0 ? j * (16 * 128 / 16) : (j / 4 * (rows * 128) + j % 4 * 32) / 16;
+}
+template <int DEPTH, int ROWS_A, int ROWS_B, int R>
 inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
                                 int element) {
-    const fk_emu_wgmma product = {acc, R, nullptr, a, b, TRANS_A, TRANS_B, element, accumulate};
-    fk_emu_engine->wgmma(&product);
+    for (int j = 0; j < DEPTH / (element == FK_EMU_E4M3 ? 32 : 16); ++j) {
+        const fk_emu_wgmma product = {acc,
+                                      R,
+                                      nullptr,
+                                      a + fk_emu_wgmma_step(ROWS_A, j),
+                                      b + fk_emu_wgmma_step(ROWS_B, j),
+                                      ROWS_A == 0,
+                                      ROWS_B == 0,
+                                      element,
+                                      accumulate || j > 0};
+        fk_emu_engine->wgmma(&product);
+    }
+    fk_emu_engine->wgmma_commit();
 }
-template <int TRANS_B, int R>
-inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int *a, unsigned long long b, bool accumulate,
-                                   int element) {
-    const fk_emu_wgmma product = {acc, R, a, 0, b, 0, TRANS_B, element, accumulate};
-    fk_emu_engine->wgmma(&product);
+template <int ROWS_B, int R, int STEPS>
+inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEPS][4], unsigned long long b,
+                                   bool accumulate, int element) {
+    for (int j = 0; j < STEPS; ++j) {
+        const fk_emu_wgmma product = {
+            acc, R, a[j], 0, b + fk_emu_wgmma_step(ROWS_B, j), 0, ROWS_B == 0, element, accumulate || j > 0};
+        fk_emu_engine->wgmma(&product);
+    }
+    fk_emu_engine->wgmma_commit();
 }
-template <int TRANS_A, int TRANS_B, int R>
-inline void wgmma_m64k16_bf16(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, FK_EMU_BF16);
-}
-template <int TRANS_A, int TRANS_B, int R>
-inline void wgmma_m64k16_fp16(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_shared<TRANS_A, TRANS_B>(acc, a, b, accumulate, FK_EMU_FP16);
-}
-template <int TRANS_B, int R>
-inline void wgmma_m64k16_bf16(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, FK_EMU_BF16);
-}
-template <int TRANS_B, int R>
-inline void wgmma_m64k16_fp16(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_registers<TRANS_B>(acc, a, b, accumulate, FK_EMU_FP16);
-}
-template <int R>
-inline void wgmma_m64k32_e4m3(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_shared<0, 0>(acc, a, b, accumulate, FK_EMU_E4M3);
-}
-template <int R>
-inline void wgmma_m64k32_e4m3(float (&acc)[R], const unsigned int (&a)[4], unsigned long long b, bool accumulate) {
-    fk_emu_wgmma_registers<0>(acc, a, b, accumulate, FK_EMU_E4M3);
-}
+
+/* A name for each depth and type, as the text has them; without `accumulate` the product is the accumulator. */
+#define FK_EMU_WGMMA(depth, dtype, element)                                                                            \
+    template <int ROWS_A, int ROWS_B, int R>                                                                           \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], unsigned long long a, unsigned long long b,                \
+                                            bool accumulate = false) {                                                 \
+        fk_emu_wgmma_shared<depth, ROWS_A, ROWS_B>(acc, a, b, accumulate, element);                                    \
+    }                                                                                                                  \
+    template <int ROWS_B, int R>                                                                                       \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4], \
+                                            unsigned long long b, bool accumulate = false) {                           \
+        fk_emu_wgmma_registers<ROWS_B>(acc, a, b, accumulate, element);                                                \
+    }
+#define FK_EMU_WGMMA_DEPTH(depth) FK_EMU_WGMMA(depth, fp16, FK_EMU_FP16) FK_EMU_WGMMA(depth, bf16, FK_EMU_BF16)
+FK_EMU_WGMMA_DEPTH(16)
+FK_EMU_WGMMA_DEPTH(32)
+FK_EMU_WGMMA_DEPTH(48)
+FK_EMU_WGMMA_DEPTH(64)
+FK_EMU_WGMMA_DEPTH(80)
+FK_EMU_WGMMA_DEPTH(96)
+FK_EMU_WGMMA_DEPTH(112)
+FK_EMU_WGMMA_DEPTH(128)
+FK_EMU_WGMMA_DEPTH(144)
+FK_EMU_WGMMA_DEPTH(160)
+FK_EMU_WGMMA_DEPTH(176)
+FK_EMU_WGMMA_DEPTH(192)
+FK_EMU_WGMMA_DEPTH(208)
+FK_EMU_WGMMA_DEPTH(224)
+FK_EMU_WGMMA_DEPTH(240)
+FK_EMU_WGMMA_DEPTH(256)
+#undef FK_EMU_WGMMA_DEPTH
+FK_EMU_WGMMA(32, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(64, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(96, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(128, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(160, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(192, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(224, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(256, e4m3, FK_EMU_E4M3)
+#undef FK_EMU_WGMMA
 
 inline void stmatrix_x4(unsigned int addr, const unsigned int (&r)[4]) {
     const unsigned int lane = threadIdx.x % 32;

@@ -32,8 +32,7 @@ struct fk_wgmma_queue {
     flight *flights;
     product *items; /* in order of issue */
     size_t count, room;
-    uint32_t group; /* being filled */
-    bool fenced;
+    uint32_t group;  /* being filled */
     uint64_t issued; /* a hash of all products, the same in the four warps of a warpgroup */
 };
 
@@ -51,7 +50,6 @@ void fk_wgmma_reset(fk_block *block) {
         if (!q) continue;
         release_all(q);
         q->count = q->group = 0;
-        q->fenced = false;
         q->issued = 0;
     }
 }
@@ -158,10 +156,6 @@ static float *value_of(flight *f, uint32_t lane, uint32_t i) {
 }
 
 static flight *take_off(fk_block *block, const fk_warp *warp, fk_wgmma_queue *q, uint32_t n) {
-    if (!q->fenced)
-        fk_block_fault(block,
-                       "wgmma in warp %u: its accumulator is not in flight yet, and there is no wgmma_fence before",
-                       warp->index);
     flight *f = malloc(sizeof *f);
     if (!f) fk_block_fault(block, "wgmma: no memory for an accumulator in flight");
     f->n = n;
@@ -249,7 +243,6 @@ static void wait(fk_block *block, const fk_warp *warp, fk_wgmma_queue *q) {
         *f = at->next;
         free(at);
     }
-    q->fenced = false;
 }
 
 void fk_warp_wgmma(fk_block *block, fk_warp *warp, fk_emu_op op) {
@@ -260,9 +253,6 @@ void fk_warp_wgmma(fk_block *block, fk_warp *warp, fk_emu_op op) {
     case FK_EMU_WGMMA:
         issue(block, warp, *q);
         ++block->stats.mma;
-        break;
-    case FK_EMU_WGMMA_FENCE:
-        (*q)->fenced = true;
         break;
     case FK_EMU_WGMMA_COMMIT:
         ++(*q)->group;
@@ -278,10 +268,6 @@ void fk_emu_wgmma_issue(const fk_emu_wgmma *w) {
         fk_block_fault(lane->block, "wgmma: N is %u, must be a multiple of 8 up to 256", 2 * w->registers);
     lane->wgmma = w;
     fk_warp_arrive(lane, FK_EMU_WGMMA, FK_ALL_LANES);
-}
-
-void fk_emu_wgmma_fence(void) {
-    fk_warp_arrive(fk_block_current()->current, FK_EMU_WGMMA_FENCE, FK_ALL_LANES);
 }
 
 void fk_emu_wgmma_commit(void) {

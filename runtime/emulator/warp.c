@@ -95,7 +95,6 @@ static void perform(fk_block *block, fk_warp *warp, fk_emu_op op, uint32_t mask)
         fk_warp_mma_tf32(block, warp);
         return;
     case FK_EMU_WGMMA:
-    case FK_EMU_WGMMA_FENCE:
     case FK_EMU_WGMMA_COMMIT:
     case FK_EMU_WGMMA_WAIT:
         fk_warp_wgmma(block, warp, op);

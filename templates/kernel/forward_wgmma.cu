@@ -140,8 +140,7 @@ struct Consumer {
 @     local careful = settles and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, at);
-            wgmma_wait<0>();
-            wgmma_release(registers(o));
+            wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
         }
@@ -190,8 +189,7 @@ struct Consumer {
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   pass_turn()
         started = true;
-        wgmma_wait<1>();
-        wgmma_release(registers(s));
+        wgmma_wait<1>(registers(s));
         release_k();
 @   score_step(false)
 @   if from ~= into then
@@ -199,16 +197,14 @@ struct Consumer {
 @   end
 @   if e4m3 then -- the first tile's weights are at most those of the reference
         if (__any_sync(full_warp, most > most_weight)) {
-            wgmma_wait<0>();
-            wgmma_release(registers(o));
+            wgmma_wait<0>(registers(o));
             lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
 @     if from ~= into then
 @       pack_step(into)
 @     end
         }
 @   end
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
         release_v();
 @   if from == into then
 @     pack_step(into)
@@ -259,8 +255,7 @@ struct Consumer {
             there = claimed(p, claim(smem, q));
             finish_rows(inverse, lse, m_i, l_i, p, there);
         }
-        wgmma_wait<0>();
-        wgmma_release(registers(o));
+        wgmma_wait<0>(registers(o));
         release_v();
 @ end
         if (walk.n >= 0) {
@@ -276,8 +271,7 @@ struct Consumer {
 @ if plan.q_stages == 2 then
                 release_held();
 @ end
-                wgmma_wait<0>();
-                wgmma_release(registers(s));
+                wgmma_wait<0>(registers(s));
                 release_k();
 @ score_step(true)
 @ pack_step(0)

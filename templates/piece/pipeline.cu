@@ -161,24 +161,30 @@ struct Producer {
         redo = tile;
     }
 
-    // Sends a tile's queries; `word` is what the consumers read of it.
+    // Sends what the consumers are to do: a tile's queries, or a word alone where `at` is none.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
         acquire_q(q);
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
-            mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
-            load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
-                                    $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
+            if (at.b >= 0) {
+                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
+                load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
+                                        $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
+            } else {
+                mbarrier_arrive(bar);
+            }
         }
         q.next();
     }
 
-    // Sends the keys that a tile visits. In between, when the first ones have found room, calls `ahead`.
-    template <class Ahead> __device__ __forceinline__ void send_k(const Where &at, const Ahead &ahead) {
+    // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
+    template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
-        for (TileWalk walk(p, at);; walk.next(p, at)) {
-            if (to_go == 0 || (to_go > 0 && walk.n < 0)) ahead();
+        TileWalk walk;
+        if (at.b >= 0) walk = TileWalk(p, at);
+        for (;; walk.next(p, at)) {
+            if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
             if (walk.n < 0) break;
             --to_go;
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
@@ -191,14 +197,24 @@ struct Producer {
         }
     }
 
-    // Sends a word instead of a tile.
-    __device__ __forceinline__ void post(int word) {
-        acquire_q(q);
-        if (leader) {
-            st_shared_u32(smem + q_tile + 4 * q.slot(), word);
-            mbarrier_arrive(smem + q_full + 8 * q.index());
+    // The word after `word`, and its tile: tiles as long as there are any, then `flush`, those to be computed once more, `no_more`.
+    // There is one place that sends, for all of them: the kernel's text is what compiling takes its time for.
+    __device__ __forceinline__ Where follow(int &word, int claimed) {
+        int tile = -1;
+        if (word >= 0) {
+            word = tile = claimed;
+            if (tile >= p.num_tiles) word = flush, tile = -1;
+        } else {
+            Ring<q_stages> rest = q;
+            for (int i = 0; word == flush && i < q_stages; ++i, rest.next()) acquire_q(rest);
+            tile = redo;
+            word = tile >= 0 ? flush - 1 - tile : no_more;
+            if (tile >= 0) redo = next_redo(p, tile);
         }
-        q.next();
+        Where at;
+        at.b = -1;
+        if (tile >= 0) at = tile_at(p, tile);
+        return at;
     }
 
     __device__ __forceinline__ void run() {
@@ -206,56 +222,40 @@ struct Producer {
             tma_prefetch_map(&p.map_q);
             tma_prefetch_map(&p.map_k);
         }
-        int tile = blockIdx.x, next;
-        bool opened = false;
-        Where at = tile_at(p, tile), at_next;
+        int word = 0, next = blockIdx.x;
 @ if plan.q_stages == 1 then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
-        while (tile < p.num_tiles) {
-            if (opened && leader) next = claim_tile(p); // arrives while copies are issued
-            if (at.b >= 0) send_k(at, [&] { send_q(at, tile); });
-            if (!opened && leader) { // the first copies do not wait for it
+        for (bool first = true;; first = false) {
+            const Where at = follow(word, __shfl_sync(full_warp, next, 0));
+            const bool claims = word >= 0 && leader;
+            if (claims && !first) next = claim_tile(p); // arrives while copies are issued
+            send_k(at, [&] {
+                if (at.b >= 0 || word < 0) send_q(at, word);
+            });
+            if (word == no_more) return;
+            if (claims && first) { // the first copies do not wait for it
                 open_claims(p);
                 next = claim_tile(p);
             }
-            opened = true;
-            tile = __shfl_sync(full_warp, next, 0);
-            if (tile < p.num_tiles) at = tile_at(p, tile);
         }
 @ else
-        if (at.b >= 0) send_q(at, tile);
-        while (tile < p.num_tiles) {
-            if (opened && leader) next = claim_tile(p); // arrives while copies are issued
-            const auto ahead = [&] {
-                if (!opened && leader) { // the first copies do not wait for it
+        Where at;
+        at.b = -1;
+        for (int turn = 0;; ++turn) { // in turn 0 there is no tile at hand
+            const bool claims = word >= 0 && leader;
+            if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
+            Where at_next;
+            send_k(at, [&] {
+                if (claims && turn == 1) { // the first copies do not wait for it
                     open_claims(p);
                     next = claim_tile(p);
                 }
-                opened = true;
-                next = __shfl_sync(full_warp, next, 0);
-                if (next >= p.num_tiles) return;
-                at_next = tile_at(p, next);
-                if (at_next.b >= 0) send_q(at_next, next);
-            };
-            if (at.b >= 0) {
-                send_k(at, ahead);
-            } else {
-                ahead();
-            }
-            tile = next;
+                at_next = follow(word, __shfl_sync(full_warp, next, 0));
+                if (at_next.b >= 0 || word < 0) send_q(at_next, word);
+            });
+            if (word == no_more) return;
             at = at_next;
         }
 @ end
-        post(flush);
-        Ring<q_stages> rest = q;
-        for (int i = 0; i < q_stages; ++i, rest.next()) acquire_q(rest);
-        while (redo >= 0) {
-            tile = redo;
-            redo = next_redo(p, tile);
-            at = tile_at(p, tile);
-            send_q(at, flush - 1 - tile);
-            send_k(at, [] {});
-        }
-        post(no_more);
     }
 };

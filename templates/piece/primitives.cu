@@ -9,16 +9,14 @@
 
 @ end
 @ if plan.family == "wgmma" then
-@   local widths, seen = {}, {}
-@   for _, n in ipairs({ plan.block_n, layout.dv_pad }) do
-@     if not seen[n] then widths[#widths + 1] = n end
-@     seen[n] = true
-@   end
 @   include("primitive/mbarrier.cu")
 
 @   include("primitive/tma.cu")
 
-@   include("primitive/wgmma.cu", { wgmma_widths = widths })
+@   include("primitive/wgmma.cu", { wgmma_products = {
+@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs, adds = false },
+@     { n = layout.dv_pad, depth = plan.block_n, registers = true, adds = true },
+@   } })
 
 @   include("primitive/setmaxnreg.cu")
 

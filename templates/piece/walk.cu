@@ -6,6 +6,8 @@ struct TileWalk {
     TileScan scan;
 @ end
 
+    __device__ __forceinline__ TileWalk() : tiles{0, 0, 0, 0}, n(-1) {}
+
     // `careful`: no tile is taken for full.
     __device__ __forceinline__ TileWalk(const Params &p, const Where &at, bool careful = false) : tiles(tile_range(p, at)) {
         if (careful) tiles.full_begin = tiles.full_end = tiles.begin;

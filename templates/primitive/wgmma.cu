@@ -1,7 +1,10 @@
-// acc += A B by a warpgroup: 64 x 16 times 16 x N, fp32 accumulation; N = 2 * registers of acc. `wgmma_widths` lists the N.
+// Products of a warpgroup: acc = A B, or acc += A B, 64 x DEPTH times DEPTH x N, fp32 accumulation; N = 2 * registers of acc.
+// `wgmma_products` lists those that the kernel takes: n, depth, whether A comes from registers, and whether they add.
 // Warp w holds rows 16 w to 16 w + 15 of acc, lane = 4 g + t of it row g in acc[4 j], acc[4 j + 1] (columns 8 j + 2 t and the
 // next) and row g + 8 in acc[4 j + 2], acc[4 j + 3].
-@ local element = problem.dtype == "fp16" and "f16" or "bf16"
+@ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions.
+@ local element = problem.dtype == "fp16" and "f16" or problem.dtype
+@ local turns, step_depth = problem.dtype ~= "e4m3", 32 // problem.element_bytes
 
 // Where an operand with rows of SWIZZLE bytes starts in shared memory. K-major: `stride` is the distance of 8 rows, and
 // `leading` is not used. Otherwise (transposed; 128 only): `stride` is the distance of 8 k, `leading` of 64 rows.
@@ -11,99 +14,98 @@ template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 addr,
     return layout << 62 | (u64)(stride >> 4) << 32 | (u64)(leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;
 }
 
-// Before the first product, and again where registers of acc or A have been written since.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Where step j of the depth, 32 bytes of it, begins, in the descriptors' units of 16 bytes. ROWS: of the operand's tile, whose panels
+// of ROWS rows hold 128 bytes of the depth each. 0: transposed, a row of the tile is one of the depth.
+template <int ROWS> __device__ constexpr int wgmma_step(int j) {
+    return ROWS == 0 ? j * (16 * 128 / 16) : (j / 4 * (ROWS * 128) + j % 4 * 32) / 16;
+}
+@ -- The registers of acc from i on, as a line of names in a statement's text and as a line of its operands.
+@ local function line(form, i, last)
+@   local list = {}
+@   for j = i, last do
+@     list[#list + 1] = form:format(j)
+@   end
+@   return table.concat(list, ", ")
+@ end
+@ local function names(i, r)
+@   return line("%%%d", i, math.min(i + 16, r) - 1) .. (i + 16 < r and ", " or "}, ")
+@ end
+@ local function operands(constraint, i, r)
+@   return line('"' .. constraint .. '"(acc[%d])', i, math.min(i + 8, r) - 1) .. (i + 8 < r and "," or "")
+@ end
 
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Waits until at most N committed groups are in flight. Accumulators that this releases must go through wgmma_release.
+// Waits until at most N products are in flight. Of the accumulators that this releases, those that are touched before another
+// wait are given, so that the compiler moves no use of them before it; one that stays in flight must not be touched.
 template <int N> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
+@ local waits = {}
+@ for _, product in ipairs(wgmma_products) do
+@   local r = product.n // 2
+@   if not waits[r] then
 
-// Keeps the compiler from moving uses of acc above the wait before.
-template <int R> __device__ __forceinline__ void wgmma_release(float (&acc)[R]) {
-#pragma unroll
-    for (int i = 0; i < R; ++i)
-        asm volatile("" : "+f"(acc[i])::"memory");
+template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) {
+    asm volatile("wgmma.wait_group.sync.aligned %$(r);"
+                 :
+@     for i = 0, r - 1, 8 do
+                 $(operands("+f", i, r))
+@     end
+                 : "n"(N) : "memory");
 }
-@ -- The registers of acc as operands of the instruction, and as arguments of the asm statement, four from i on.
-@ local function operands(i, r)
-@   return ("%%%d, %%%d, %%%d, %%%d"):format(i, i + 1, i + 2, i + 3) .. (i + 4 < r and ", " or "}, ")
+@   end
+@   waits[r] = true
 @ end
-@ local function arguments(i, r)
-@   local four = {}
-@   for j = i, i + 3 do
-@     four[#four + 1] = ('"+f"(acc[%d])'):format(j)
-@   end
-@   return table.concat(four, ", ") .. (i + 4 < r and "," or "")
-@ end
-@ for _, n in ipairs(wgmma_widths) do
-@   local r = n // 2
-@   if problem.dtype == "e4m3" then
+@
+@ -- A product is one statement: its fence then stands in the same basic block, and the compiler has a fraction of the operands.
+@ -- Its steps go along B within the statement. Those of A are operands: as A stays (Q), the compiler keeps them in uniform registers.
+@ for _, product in ipairs(wgmma_products) do
+@   local r, steps = product.n // 2, product.depth // step_depth
+@   local a_type = product.registers and ("const u32 (&a)[%d][4]"):format(steps) or "u64 a"
+@   local a_rows = product.registers and "" or "int ROWS_A, "
+@   -- Numbers of the operands behind acc and A: B, what says whether to accumulate, the transpositions, the steps of B.
+@   local of_b = r + (product.registers and 4 or 1) * steps
+@   local of_add = of_b + 1
+@   local of_step_b = of_add + (product.adds and 1 or 0) + (not turns and 0 or product.registers and 1 or 2)
+@   local of_trans = product.adds and of_add + 1 or of_add
+@   local trans = not turns and "" or product.registers and ", %" .. of_trans or (", %%%d, %%%d"):format(of_trans + 1, of_trans)
 
-// As below, with 32 elements of 8 bits in the depth; both operands K-major.
-__device__ __forceinline__ void wgmma_m64k32_e4m3(float (&acc)[$(r)], u64 a, u64 b, bool accumulate) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 2), 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n$(n)k32.f32.e4m3.e4m3 {"
-@     for i = 0, r - 1, 4 do
-                 "$(operands(i, r))"
+// acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(product.registers and "registers, in the layout of mma_m16n8k" .. step_depth or "shared memory").
+template <$(a_rows)int ROWS_B>
+__device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
+    asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n"
+                 "setp.ne.b32 first, $(product.adds and "%" .. of_add or "0"), 0;\nsetp.eq.b32 later, 0, 0;\n"
+                 "wgmma.fence.sync.aligned;\n"
+@   for j = 0, steps - 1 do
+@     local a = ("{%%%d, %%%d, %%%d, %%%d}"):format(r + 4 * j, r + 4 * j + 1, r + 4 * j + 2, r + 4 * j + 3)
+@     if not product.registers then
+@       a = "%" .. r + j
 @     end
-                 "%$(r), %$(r + 1), p, 1, 1;\n}"
-                 :
-@     for i = 0, r - 1, 4 do
-                 $(arguments(i, r))
+@     if j > 0 then
+                 "add.s64 b, %$(of_b), %$(of_step_b + j - 1);\n"
 @     end
-                 : "l"(a), "l"(b), "r"((int)accumulate) : "memory");
-}
-
-// A from registers, in the layout of mma_m16n8k32: columns 4 t to 4 t + 3 of 16 in a[0] (row g) and a[1] (row g + 8), the next 16
-// in a[2] and a[3].
-__device__ __forceinline__ void wgmma_m64k32_e4m3(float (&acc)[$(r)], const u32 (&a)[4], u64 b, bool accumulate) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 5), 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n$(n)k32.f32.e4m3.e4m3 {"
-@     for i = 0, r - 1, 4 do
-                 "$(operands(i, r))"
+                 "wgmma.mma_async.sync.aligned.m64n$(product.n)k$(step_depth).f32.$(element).$(element) {"
+@     for i = 0, r - 1, 16 do
+                 "$(names(i, r))"
 @     end
-                 "{%$(r), %$(r + 1), %$(r + 2), %$(r + 3)}, %$(r + 4), p, 1, 1;\n}"
+                 "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1$(trans);\n"
+@   end
+                 "wgmma.commit_group.sync.aligned;\n}"
                  :
-@     for i = 0, r - 1, 4 do
-                 $(arguments(i, r))
+@   for i = 0, r - 1, 8 do
+                 $(operands(product.adds and "+f" or "=f", i, r))
+@   end
+                 :
+@   for j = 0, steps - 1 do
+@     if product.registers then
+                 "r"(a[$(j)][0]), "r"(a[$(j)][1]), "r"(a[$(j)][2]), "r"(a[$(j)][3]),
+@     else
+                 "l"(a + wgmma_step<ROWS_A>($(j))),
 @     end
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate) : "memory");
+@   end
+                 "l"(b)$(product.adds and ', "r"((int)accumulate)' or "")$(turns and ', "n"(ROWS_B == 0)' or "")$(turns and not product.registers and ', "n"(ROWS_A == 0)' or "")
+@   for j = 1, steps - 1 do
+                 , "n"(wgmma_step<ROWS_B>($(j)))
+@   end
+                 : "memory");
 }
-@   else
-
-// A and B from shared memory. Without `accumulate`, acc = A B. TRANS_A, TRANS_B: 0 K-major, 1 transposed.
-template <int TRANS_A, int TRANS_B>
-__device__ __forceinline__ void wgmma_m64k16_$(problem.dtype)(float (&acc)[$(r)], u64 a, u64 b, bool accumulate) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 2), 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(element).$(element) {"
-@   for i = 0, r - 1, 4 do
-                 "$(operands(i, r))"
-@   end
-                 "%$(r), %$(r + 1), p, 1, 1, %$(r + 3), %$(r + 4);\n}"
-                 :
-@   for i = 0, r - 1, 4 do
-                 $(arguments(i, r))
-@   end
-                 : "l"(a), "l"(b), "r"((int)accumulate), "n"(TRANS_A), "n"(TRANS_B) : "memory");
-}
-
-// A from registers, in the layout of mma_m16n8k16.
-template <int TRANS_B>
-__device__ __forceinline__ void wgmma_m64k16_$(problem.dtype)(float (&acc)[$(r)], const u32 (&a)[4], u64 b, bool accumulate) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %$(r + 5), 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(element).$(element) {"
-@   for i = 0, r - 1, 4 do
-                 "$(operands(i, r))"
-@   end
-                 "{%$(r), %$(r + 1), %$(r + 2), %$(r + 3)}, %$(r + 4), p, 1, 1, %$(r + 6);\n}"
-                 :
-@   for i = 0, r - 1, 4 do
-                 $(arguments(i, r))
-@   end
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)accumulate), "n"(TRANS_B) : "memory");
-}
-@   end
 @ end

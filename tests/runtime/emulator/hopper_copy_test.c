@@ -332,22 +332,19 @@ static void test_misuse_of_barriers(void **state) {
 static void test_wgmma_disagreement(void **state) {
     (void)state;
     static const char operands[] = "float acc[4] = {}; const u32 warp = threadIdx.x / 32;"
-                                   "const u64 d = wgmma_descriptor<128>(smem_base(), 16, 1024); wgmma_fence();";
+                                   "const u64 d = wgmma_descriptor<128>(smem_base(), 16, 1024);";
     char body[512];
-    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<0, 0>(acc, d, d + threadIdx.x %% 2, true);", operands);
+    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<8, 8>(acc, d, d + threadIdx.x %% 2, true);", operands);
     expect_body_fault(body, "name different operands");
     snprintf(body, sizeof body,
-             "%s u32 a[4] = {}; if (warp) wgmma_m64k16_bf16<0>(acc, a, d, true); wgmma_commit(); wgmma_wait<0>();",
-             operands);
+             "%s u32 a[1][4] = {}; if (warp) wgmma_m64k16_bf16<8>(acc, a, d, true); wgmma_wait<0>(acc);", operands);
     expect_body_fault(body, "warps 0 and 1 of a warpgroup have issued different wgmmas");
-    snprintf(body, sizeof body, "%s u32 a[4] = {}; wgmma_m64k16_bf16<0>(acc, a, d, true); wgmma_commit();", operands);
+    snprintf(body, sizeof body, "%s u32 a[1][4] = {}; wgmma_m64k16_bf16<8>(acc, a, d, true);", operands);
     expect_body_fault(body, "warp 0 exited with a wgmma accumulator in flight");
     snprintf(body, sizeof body,
-             "%s u32 a[4] = {}; wgmma_m64k16_bf16<0>(acc, a, d, true); acc[2] = 0; wgmma_commit(); wgmma_wait<0>();",
-             operands);
+             "%s u32 a[1][4] = {}; wgmma_m64k16_bf16<8>(acc, a, d, true); acc[2] = 0; wgmma_wait<0>(acc);", operands);
     expect_body_fault(body, "register 2 of a wgmma accumulator was written in lane 0 while in flight");
-    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<0, 0>(acc, 0, d, true); wgmma_commit(); wgmma_wait<0>();",
-             operands);
+    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<8, 8>(acc, 0, d, true); wgmma_wait<0>(acc);", operands);
     expect_body_fault(body, "wgmma: descriptor 0x0000000000000000 has no swizzle");
 }
 

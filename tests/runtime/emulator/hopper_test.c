@@ -50,22 +50,18 @@ static const char matmul[] = PROLOGUE
     "        u32 ra[4][4];\n"
     "        for (int i = 0; i < 4; ++i) ldmatrix_x4(ra[i], at + row * 128 + ((2 * i + lane / 16) ^ row % 8) * 16);\n"
     "#endif\n"
-    "        FENCE;\n"
-    "        for (int i = 0; i < 4; ++i)\n"
     "#if A_REGISTERS\n"
-    "            wgmma_m64k16_fp16<TRANS_B>(acc, ra[i], b + i * (TRANS_B ? 128 : 2), k + i > 0);\n"
+    "        wgmma_m64k64_fp16<TRANS_B ? 0 : 128>(acc, ra, b, k > 0);\n"
     "#else\n"
-    "            wgmma_m64k16_fp16<0, TRANS_B>(acc, a + 2 * i, b + i * (TRANS_B ? 128 : 2), k + i > 0);\n"
+    "        wgmma_m64k64_fp16<64, TRANS_B ? 0 : 128>(acc, a, b, k > 0);\n"
     "#endif\n"
-    "        wgmma_commit();\n"
     "        WAIT_PRODUCT;\n"
-    "        wgmma_release(acc);\n"
     "        if (lane == 0) RELEASE(empty + k % 2 * 8);\n"
     "    }\n"
     "    for (int j = 0; j < 16; ++j)\n"
     "        for (int i = 0; i < 4; ++i)\n"
     "            p.result[(warp * 16 + lane / 4 + i / 2 * 8) * 128 + j * 8 + lane % 4 * 2 + i % 2] = acc[4 * j + i];\n"
-    "    wgmma_wait<0>();\n"
+    "    wgmma_wait<0>(acc);\n"
     "}\n";
 
 #define FORM(trans_b, a_registers) "#define TRANS_B " #trans_b "\n#define A_REGISTERS " #a_registers "\n"
@@ -73,8 +69,7 @@ static const char matmul[] = PROLOGUE
 #define EMPTY "#define WAIT_EMPTY mbarrier_wait\n"
 #define FULL "#define WAIT_FULL mbarrier_wait\n"
 #define RELEASE "#define RELEASE mbarrier_arrive\n"
-#define FENCE "#define FENCE wgmma_fence()\n"
-#define PRODUCT "#define WAIT_PRODUCT wgmma_wait<0>()\n"
+#define PRODUCT "#define WAIT_PRODUCT wgmma_wait<0>(acc)\n"
 
 static uint16_t *a, *b_rows, *b_columns; /* [M][K], [N][K], [K][N] */
 static float *result, expected[M][N];
@@ -137,10 +132,10 @@ static void check_form(const char *defines, bool transposed) {
 
 static void test_matmul(void **state) {
     (void)state;
-    check_form(FORM(0, 0) INIT EMPTY FULL RELEASE FENCE PRODUCT, false);
-    check_form(FORM(0, 1) INIT EMPTY FULL RELEASE FENCE PRODUCT, false);
-    check_form(FORM(1, 0) INIT EMPTY FULL RELEASE FENCE PRODUCT, true);
-    check_form(FORM(1, 1) INIT EMPTY FULL RELEASE FENCE PRODUCT, true);
+    check_form(FORM(0, 0) INIT EMPTY FULL RELEASE PRODUCT, false);
+    check_form(FORM(0, 1) INIT EMPTY FULL RELEASE PRODUCT, false);
+    check_form(FORM(1, 0) INIT EMPTY FULL RELEASE PRODUCT, true);
+    check_form(FORM(1, 1) INIT EMPTY FULL RELEASE PRODUCT, true);
 }
 
 /* `words` must be in the message under every seed and both timings of copies. */
@@ -157,21 +152,18 @@ static void expect_fault(const char *defines, const char *words) {
 
 static void test_removed_synchronisation(void **state) {
     (void)state;
-    expect_fault(FORM(0, 0) INIT EMPTY FULL "#define RELEASE(bar) (void)0\n" FENCE PRODUCT,
+    expect_fault(FORM(0, 0) INIT EMPTY FULL "#define RELEASE(bar) (void)0\n" PRODUCT,
                  "lane 0 at the mbarrier at smem_base() + 49168, phase 0, which lacks 4 of 4 arrivals and 0 bytes");
-    expect_fault(FORM(0, 0) INIT EMPTY "#define WAIT_FULL(bar, parity) (void)0\n" RELEASE FENCE PRODUCT,
-                 "smem_base() + ");
-    expect_fault(FORM(0, 0) INIT "#define WAIT_EMPTY(bar, parity) (void)0\n" FULL RELEASE FENCE PRODUCT,
-                 "smem_base() + ");
-    expect_fault(FORM(0, 0) "#define AFTER_INIT\n" EMPTY FULL RELEASE FENCE PRODUCT, "mbarrier");
-    expect_fault(FORM(0, 0) INIT EMPTY FULL RELEASE "#define FENCE\n" PRODUCT, "no wgmma_fence");
+    expect_fault(FORM(0, 0) INIT EMPTY "#define WAIT_FULL(bar, parity) (void)0\n" RELEASE PRODUCT, "smem_base() + ");
+    expect_fault(FORM(0, 0) INIT "#define WAIT_EMPTY(bar, parity) (void)0\n" FULL RELEASE PRODUCT, "smem_base() + ");
+    expect_fault(FORM(0, 0) "#define AFTER_INIT\n" EMPTY FULL RELEASE PRODUCT, "mbarrier");
 }
 
 /* Registers read before the wait are NaN, whichever way copies are timed. */
 static void test_accumulator_in_flight(void **state) {
     (void)state;
-    fk_emu_image *image = load_matmul(FORM(0, 0) INIT EMPTY FULL "#define RELEASE mbarrier_arrive\n" FENCE
-                                                                 "#define WAIT_PRODUCT if (k < 2) wgmma_wait<0>()\n");
+    fk_emu_image *image =
+        load_matmul(FORM(0, 0) INIT EMPTY FULL RELEASE "#define WAIT_PRODUCT if (k < 2) wgmma_wait<0>(acc)\n");
     for (uint64_t seed = 0; seed < 4; ++seed) {
         const fk_emu_options options = {.seed = seed, .late_copies = seed & 1, .check_races = true};
         fk_error err = {FK_OK, ""};

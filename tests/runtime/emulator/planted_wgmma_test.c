@@ -23,8 +23,8 @@ static void test_untouched(void **state) {
 /* A stage is given back before the product that reads it is done. */
 static void test_early_release(void **state) {
     (void)state;
-    static const char late[] = "wgmma_wait<1>();\n        wgmma_release(registers(s));\n        release_k();";
-    static const char early[] = "release_k();\n        wgmma_wait<1>();\n        wgmma_release(registers(s));";
+    static const char late[] = "wgmma_wait<1>(registers(s));\n        release_k();";
+    static const char early[] = "release_k();\n        wgmma_wait<1>(registers(s));";
     assert_true(plant_each(late, early, DURING_COPY) >= 1);
 }
 
@@ -32,7 +32,9 @@ static void test_early_release(void **state) {
 static void test_removed_wait(void **state) {
     (void)state;
     assert_int_equal(plant_each(WAIT("k_empty + 8 * k", "k.parity() ^ 1"), "", DURING_COPY), 1);
-    assert_int_equal(plant_each(WAIT("v_empty + 8 * v", "v.parity() ^ 1"), "", DURING_COPY), 1);
+    /* The producer of V, who has nothing else to wait for, may also fill all phases before anyone waits for the first.
+     */
+    assert_int_equal(plant_each(WAIT("v_empty + 8 * v", "v.parity() ^ 1"), "", DURING_COPY "|deadlock: "), 1);
     assert_int_equal(plant_each(WAIT("k_full + 8 * k", "k.parity()"), "", DURING_COPY), 1);
     assert_int_equal(plant_each(WAIT("v_full + 8 * v", "v.parity()"), "", DURING_COPY), 1);
 }
@@ -62,8 +64,7 @@ static void test_tail(void **state) {
 
 static void test_products(void **state) {
     (void)state;
-    assert_true(plant_each("wgmma_wait<1>();", "wgmma_wait<2>();", DURING_COPY "|while in flight") >= 1);
-    assert_true(plant("    wgmma_fence();\n", 0, "", "there is no wgmma_fence before"));
+    assert_true(plant_each("wgmma_wait<1>(", "wgmma_wait<2>(", DURING_COPY "|while in flight") >= 1);
 }
 
 int main(void) {
