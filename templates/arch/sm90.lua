@@ -21,6 +21,7 @@ return {
   -- Of 8 bits: products take half the time, so that the exponentials are as long at head dim 128 as well. Values lie in
   -- panels of 128 keys.
   e4m3_tiles = {
+    { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 4, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 4, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
