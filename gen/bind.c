@@ -152,7 +152,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
         append_tiles(L, path, wgmma_tiles, out);
     }
     if (!out->num_tiles || (has_tiles(L, tiles) && !e4m3)) append_tiles(L, path, tiles, out);
-    if (p->split && !fp32) append_tiles(L, path, "split_tiles", out);
+    if (p->split && !fp32 && !e4m3) append_tiles(L, path, "split_tiles", out);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
