@@ -26,10 +26,10 @@
     X(const void *, const Element *, v)                                                                                \
     X(void *, Output *, o)                                                                                             \
     X(float *, float *, lse)                                                                                           \
-    X(const float *, const float *, q_descale)    /* e4m3: [batch, kv head]; null: 1 */                                \
+    X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \
     X(const float *, const float *, k_descale)                                                                         \
     X(const float *, const float *, v_descale)                                                                         \
-    X(void *, u8 *, values)                       /* e4m3: workspace, the values as templates/piece/values.cu has them */ \
+    X(void *, u8 *, values) /* e4m3: workspace, the values as templates/piece/values.cu has them */                    \
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
     X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
@@ -65,7 +65,7 @@
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)              /* packed: rows of q; lse is [num_heads_q, total_q] */                       \
+    X(int32_t, int, total_q) /* packed: rows of q; lse is [num_heads_q, total_q] */                                    \
     X(int32_t, int, num_heads_kv)                                                                                      \
     X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values */                             \
     X(int32_t, int, num_tiles)            /* persistent: of all groups of heads, the last one taken as whole */        \

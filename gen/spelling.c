@@ -65,11 +65,12 @@ static fk_status unknown_word(reader *r, const char *word) {
         ++length;
     fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
     fk_term_names(FK_TERM_MASK, masks, sizeof masks);
-    return fail_at(r, word,
-                   "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
-                   "dropout deterministic split paged "
-                   "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
-                   length, word, scores, masks);
+    return fail_at(
+        r, word,
+        "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
+        "dropout deterministic split paged "
+        "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
+        length, word, scores, masks);
 }
 
 /* ---- reading ---- */

@@ -1,5 +1,6 @@
 /* The maps by which a launch's TMA copies find their tiles: of q, k, v and o, boxes of 128 bytes (with the
- * swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The GPU's are the driver's to encode, the emulator's are its own. */
+ * swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The GPU's
+ * are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -51,9 +52,9 @@ static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s
                      : t->dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16
                                            : FK_CU_TENSOR_BFLOAT16;
     char what[400];
-    const int result = d->tensor_map_encode(
-        out, type, RANK, (void *)(uintptr_t)t->data, s->size,
-        s->stride, s->box, ones, FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
+    const int result =
+        d->tensor_map_encode(out, type, RANK, (void *)(uintptr_t)t->data, s->size, s->stride, s->box, ones,
+                             FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
     if (!result) return FK_OK;
     snprintf(what, sizeof what,
              "the driver makes no tensor map of %c at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "

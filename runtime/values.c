@@ -1,5 +1,5 @@
-/* dtype e4m3: the values transposed, as templates/piece/values.cu writes them before the main kernel reads them, and what
- * the elements count for.
+/* dtype e4m3: the values transposed, as templates/piece/values.cu writes them before the main kernel reads them, and
+ * what the elements count for.
  *
  * Workspace: | what a persistent grid has | kv heads x tiles x head_dim_v x 128 keys, a byte each |. */
 #include "object.h"
@@ -15,8 +15,8 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
     if (p->dtype != FK_E4M3 || !fits) return fits;
     const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_KEYS;
-    out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, VALUE_KEYS)
-                           : (a->seqlen_k + VALUE_KEYS - 1) / VALUE_KEYS;
+    out->tiles =
+        p->packed ? fk_packed_tiles(a->total_k, a->batch, VALUE_KEYS) : (a->seqlen_k + VALUE_KEYS - 1) / VALUE_KEYS;
     out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
     if (out->heads > MAX_WORKSPACE / tile_bytes / out->tiles) return false;
     out->bytes += (size_t)(out->heads * out->tiles * tile_bytes);

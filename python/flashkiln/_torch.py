@@ -278,7 +278,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     num_splits         CTAs that share a row's keys, for few queries and many keys: 0 as many as fill the GPU, 1 one;
                        None decides by the lengths
 
-    float8_e4m3fn: q, k and v on sm_90, without gradients; the result is bfloat16 (docs/precision.md).
+    float8_e4m3fn: q, k and v on sm_90, without gradients; the result is bfloat16 (docs/e4m3.md).
 
     q_descale, k_descale, v_descale   float32, of a shape that broadcasts to [batch, heads_kv]: q counts for q_descale q of
                        the query heads that read that kv head, k for k_descale k, v for v_descale v; 1 unless given

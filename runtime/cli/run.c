@@ -296,7 +296,8 @@ static cli_exit perform(run *r) {
 }
 
 static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
-    static const char *const layouts[] = {"bshd", "bhsd", NULL}, *const dtypes[] = {"fp16", "bf16", "fp32", "e4m3", NULL},
+    static const char *const layouts[] = {"bshd", "bhsd", NULL},
+                             *const dtypes[] = {"fp16", "bf16", "fp32", "e4m3", NULL},
                              *const out_dtypes[] = {"same", "f32", NULL};
     run r = {.device = "auto",
              .planning = CLI_PLANNING_INIT,
@@ -338,7 +339,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
         option_choice("--layout", "LAYOUT", &r.layout, layouts, "of all tensors: bshd (default) or bhsd"),
         option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16, bf16, fp32 or e4m3, instead of the spelling's"),
         option_real("--softmax-scale", "X", &r.softmax_scale, 0, 3e38, "default, and 0: 1 / sqrt(head_dim)"),
-        option_real("--q-descale", "X", &r.descale[0], 0, 3e38, "e4m3: what q counts for; --k-descale, --v-descale likewise"),
+        option_real("--q-descale", "X", &r.descale[0], 0, 3e38,
+                    "e4m3: what q counts for; --k-descale, --v-descale likewise"),
         option_real("--k-descale", "X", &r.descale[1], 0, 3e38, "e4m3"),
         option_real("--v-descale", "X", &r.descale[2], 0, 3e38, "e4m3"),
         option_real("--dropout-p", "P", &r.dropout.p, 0, 0.99999,

@@ -102,8 +102,8 @@ static cli_exit convert(const char *path, const fk_problem *p, const npy_array *
     const float *values = in->data;
     for (int64_t i = 0; i < in->count && in->type != native; i++) {
         element_set(to, (size_t)i, values[i], p->dtype);
-        const bool too_large = p->dtype == FK_E4M3 ? fabsf(values[i]) > 448
-                                                   : !isfinite(element_get(to, (size_t)i, p->dtype));
+        const bool too_large =
+            p->dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, p->dtype));
         if (isfinite(values[i]) && too_large) {
             free(to);
             return cli_fail(CLI_BAD_INPUT, "%s: element %lld is %g; the largest %s is %g", path, (long long)i,

@@ -47,7 +47,7 @@ typedef struct fk_emu_wgmma {
     const unsigned int *a_registers; /* null: A is in shared memory */
     unsigned long long a, b;         /* descriptors */
     int trans_a, trans_b;
-    int element;                     /* fk_emu_element */
+    int element; /* fk_emu_element */
     int accumulate;
 } fk_emu_wgmma;
 

@@ -106,7 +106,8 @@ inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEP
         fk_emu_wgmma_shared<depth, ROWS_A, ROWS_B>(acc, a, b, accumulate, element);                                    \
     }                                                                                                                  \
     template <int ROWS_B, int R>                                                                                       \
-    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4], \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R],                                                            \
+                                            const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4],     \
                                             unsigned long long b, bool accumulate = false) {                           \
         fk_emu_wgmma_registers<ROWS_B>(acc, a, b, accumulate, element);                                                \
     }

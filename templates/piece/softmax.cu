@@ -97,7 +97,7 @@ __device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], f
     for (int r = 0; r < 2; ++r) {
         const float most = quad_max(largest_sum(s, r)), rise = most > most_weight ? lg2(most) - 8.0f : 0.0f;
         const float alpha = ex2(-rise);
-        m_i[0][r] += rise / scale_log2;
+        m_i[0][r] += rise * rcp(scale_log2);
         m_scaled[0][r] += rise;
         l_i[0][r] *= alpha;
 #pragma unroll
