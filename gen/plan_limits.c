@@ -97,23 +97,23 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 }
 
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
-static int register_cap(const fk_planner *planner, const fk_tile *tile) {
-    /* As templates/kernel/forward_wgmma.cu gives them; producers of e4m3 have no tails of tiles to fill. */
-    static const int of_consumers[] = {0, 248, 224, 160}, of_e4m3[] = {0, 248, 232, 160};
+static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
+    static const int of_consumers[] = {0, 248, 224, 160}; /* as templates/kernel/forward_wgmma.cu gives them */
     const fk_device_info *device = planner->device;
     const int consumers = fk_tile_consumers(tile);
-    if (tile->wgmma && planner->p->dtype != FK_E4M3) return of_consumers[consumers];
-    if (tile->wgmma && consumers == 2 && tile->q_stages == 1 && !planner->terms.mask.split.residual) return 240;
-    if (tile->wgmma) return of_e4m3[consumers];
+    const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
+    if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
+    if (tile->wgmma) return of_consumers[consumers];
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }
 
-static void check_limits(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+static void check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
+                         fk_plan_info *plan) {
     const fk_device_info *device = planner->device;
     const int threads = tile->warps * 32, ctas = tile->ctas;
     const int64_t smem_all = (int64_t)ctas * (plan->smem_bytes + device->smem_reserved);
-    const int cap = register_cap(planner, tile);
+    const int cap = register_cap(planner, tile, layout);
     if (plan->smem_bytes > device->smem_per_block) {
         fk_plan_reject(plan, "shared memory: %d bytes > %d of a block", plan->smem_bytes, device->smem_per_block);
     } else if (smem_all > device->smem_per_sm) {
@@ -136,5 +136,5 @@ static void check_limits(const fk_planner *planner, const fk_tile *tile, fk_plan
 void fk_plan_check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
                           fk_plan_info *plan) {
     if (tile->walks_q) check_warps(tile, layout, plan);
-    if (plan->legal) check_limits(planner, tile, plan);
+    if (plan->legal) check_limits(planner, tile, layout, plan);
 }

@@ -346,7 +346,7 @@ struct Consumer {
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split = { { 56, 248 }, { 56, 224 }, { 32, 160 } }
-@ if e4m3 then split[2] = plan.q_stages == 1 and not mask.residual and { 24, 240 } or { 40, 232 } end
+@ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
 @ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
