@@ -265,7 +265,7 @@ static const char *draw_gpu(rng *r) {
  * GPU whose tensor cores take it. */
 static bool draws_e4m3(uint64_t seed, const draw_limits *limits, const char *plan_for) {
     rng r = {seed / KERNEL_REUSE * 0x9e3779b97f4a7c15u};
-    return !limits->fp16_only && strcmp(plan_for, "h200") == 0 && rng_chance(&r, 25);
+    return (limits->e4m3 || strcmp(plan_for, "h200") == 0) && rng_chance(&r, 25);
 }
 
 /* Scales of a head or of all; heads may share them. */

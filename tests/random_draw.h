@@ -57,6 +57,7 @@ typedef struct drawn {
 
 typedef struct draw_limits {
     const char *plan_for; /* null: drawn from the table */
+    bool e4m3;            /* it has kernels for that; the one drawn from the table is asked besides */
     bool fp16_only;       /* the GPU planned for has neither bf16 nor tf32 */
     bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
 } draw_limits;
