@@ -6,10 +6,11 @@
 //
 // Weights of 8 bits have no more range than 2^-9 to 448, so here p = 2^(scale_log2 (s - m) + weight_log2): what is much smaller than
 // the reference still counts, and what is a little larger still fits. Where the sum of a lane's eight is more than 448, the reference
-// rises (lower_weights), so that none of them is cut off; the sums of a row of equal scores are 8 2^weight_log2.
+// rises (lower_weights), so that none of them is cut off. The sums of a row of equal scores are 2^8. Where the maximum is taken it
+// becomes the reference, for a row's largest weight is then 2^weight_log2, which rounds to itself.
 constexpr float weight_log2 = 5.0f;
 constexpr float most_weight = 448.0f;
-constexpr float lag = 2.0f;
+constexpr float lag = 0.0f;
 @ else
 constexpr float lag = 8.0f;
 @ end
@@ -55,19 +56,6 @@ __device__ __forceinline__ void scale_maximum(float (&m_scaled)[m_atoms][2], con
 }
 
 @ if problem.dtype == "e4m3" then
-// The largest sum of eight of the lane's weights, of row half r.
-__device__ __forceinline__ float largest_sum(const float (&s)[m_atoms][s_atoms][4], int r) {
-    float most = 0.0f;
-#pragma unroll
-    for (int n = 0; n < s_atoms; n += 4) {
-        float sum = s[0][n][2 * r] + s[0][n][2 * r + 1];
-#pragma unroll
-        for (int i = n + 1; i < n + 4; ++i) sum = sum + s[0][i][2 * r] + s[0][i][2 * r + 1];
-        most = fmaxf(most, sum);
-    }
-    return most;
-}
-
 // p; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the lane's weights.
 __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], const float (&m_scaled)[m_atoms][2],
                                               float (&l_i)[m_atoms][2], float scale_log2) {
@@ -87,30 +75,6 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
             most = fmaxf(most, sum);
         }
     return most;
-}
-
-// Lets the reference of rows rise whose sums of eight weights are too large, to one by which the largest sum is 2^8. What is
-// infinite becomes NaN, and so does its row's sum, which shows at the end.
-__device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2], float (&m_scaled)[m_atoms][2],
-                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const float most = quad_max(largest_sum(s, r)), rise = most > most_weight ? lg2(most) - 8.0f : 0.0f;
-        const float alpha = ex2(-rise);
-        m_i[0][r] += rise * rcp(scale_log2);
-        m_scaled[0][r] += rise;
-        l_i[0][r] *= alpha;
-#pragma unroll
-        for (int n = 0; n < s_atoms; ++n) {
-            s[0][n][2 * r] *= alpha;
-            s[0][n][2 * r + 1] *= alpha;
-        }
-#pragma unroll
-        for (int n = 0; n < o_atoms; ++n) {
-            o[0][n][2 * r] *= alpha;
-            o[0][n][2 * r + 1] *= alpha;
-        }
-    }
 }
 @ else
 // p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
@@ -145,6 +109,32 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) m_i[m][r] = row_maximum(s, m, r);
+}
+
+@ end
+@ if problem.dtype == "e4m3" then
+// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight. What is infinite becomes
+// NaN, and so does its row's sum, which shows at the end.
+__device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2], float (&m_scaled)[m_atoms][2],
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const float top = row_maximum(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
+        const float alpha = ex2(-rise);
+        m_i[0][r] += rise * rcp(scale_log2);
+        m_scaled[0][r] += rise;
+        l_i[0][r] *= alpha;
+#pragma unroll
+        for (int n = 0; n < s_atoms; ++n) {
+            s[0][n][2 * r] *= alpha;
+            s[0][n][2 * r + 1] *= alpha;
+        }
+#pragma unroll
+        for (int n = 0; n < o_atoms; ++n) {
+            o[0][n][2 * r] *= alpha;
+            o[0][n][2 * r + 1] *= alpha;
+        }
+    }
 }
 
 @ end
