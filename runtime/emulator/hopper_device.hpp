@@ -67,22 +67,16 @@ template <int N, int R> inline void wgmma_wait(float (&)[R]) {
 }
 
 /* Where step j of the depth begins, in the descriptors' units (templates/primitive/wgmma.cu). */
-constexpr unsigned long long fk_emu_wgmma_step(int rows, int j) {
-    return rows == 0 ? j * (16 * 128 / 16) : (j / 4 * (rows * 128) + j % 4 * 32) / 16;
+template <int ROWS> constexpr int wgmma_step(int j) {
+    return ROWS == 0 ? j * (16 * 128 / 16) : (j / 4 * (ROWS * 128) + j % 4 * 32) / 16;
 }
 template <int DEPTH, int ROWS_A, int ROWS_B, int R>
 inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
                                 int element) {
     for (int j = 0; j < DEPTH / (element == FK_EMU_E4M3 ? 32 : 16); ++j) {
-        const fk_emu_wgmma product = {acc,
-                                      R,
-                                      nullptr,
-                                      a + fk_emu_wgmma_step(ROWS_A, j),
-                                      b + fk_emu_wgmma_step(ROWS_B, j),
-                                      ROWS_A == 0,
-                                      ROWS_B == 0,
-                                      element,
-                                      accumulate || j > 0};
+        const fk_emu_wgmma product = {
+            acc,         R,           nullptr, a + wgmma_step<ROWS_A>(j), b + wgmma_step<ROWS_B>(j),
+            ROWS_A == 0, ROWS_B == 0, element, accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
@@ -92,7 +86,7 @@ inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEP
                                    bool accumulate, int element) {
     for (int j = 0; j < STEPS; ++j) {
         const fk_emu_wgmma product = {
-            acc, R, a[j], 0, b + fk_emu_wgmma_step(ROWS_B, j), 0, ROWS_B == 0, element, accumulate || j > 0};
+            acc, R, a[j], 0, b + wgmma_step<ROWS_B>(j), 0, ROWS_B == 0, element, accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();

@@ -40,6 +40,10 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ if problem.dropout then
 @   include("piece/dropout.cu")
 
+@   if problem.dtype == "e4m3" then
+@     include("piece/dropout_bytes.cu")
+
+@   end
 @ end
 @ include("piece/epilogue.cu")
 
@@ -160,7 +164,7 @@ struct Consumer {
             for (int r = 0; r < 2; ++r)
                 rows[r] = pack_e4m3(s[0][2 * j][2 * r], s[0][2 * j][2 * r + 1], s[0][2 * j + 1][2 * r], s[0][2 * j + 1][2 * r + 1]);
 @     if problem.dropout then
-            dropout(rows, 0, j);
+            drop_bytes(dropout, rows, 0, j);
 @     end
             weights[$(into)][j / 2][j % 2 * 2] = rows[0];
             weights[$(into)][j / 2][j % 2 * 2 + 1] = rows[1];

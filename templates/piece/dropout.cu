@@ -87,16 +87,6 @@ template <bool ROWS_ARE_KEYS> struct Dropout {
         for (int e = 0; e < 4; ++e) p[e] &= byte_permute(w[0], w[1], 0xcc88u + 0x1111u * byte(e % 2, e / 2));
     }
 
-@ if problem.dtype == "e4m3" then
-    // The same of 8 bits: p[r] has columns 2t, 2t + 1, 2t + 8 and 2t + 9 of row half r.
-    __device__ __forceinline__ void operator()(u32 (&p)[2], int m, int n) const {
-        u32 w[2];
-        signs(w, m, n);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) p[r] &= byte_permute(w[0], w[1], 0xeac8u + 0x1111u * r);
-    }
-
-@ end
     // x where the element is kept, else y: accumulator e of the block's left or right atom, of the signs w.
     static __device__ __forceinline__ float select(const u32 (&w)[2], bool right, int e, float x, float y) {
         const u32 keep = byte_permute(w[e % 2], 0, 0x8888u + 0x1111u * byte(e / 2, right));

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_
 @ else
                 u32 a[4] = {~0u, ~0u, ~0u, ~0u};
 @ end
-                dropout(a, m, j);
+                $(problem.dtype == "e4m3" and "drop_bytes(dropout, a, m, j)" or "dropout(a, m, j)");
 #pragma unroll
                 for (int i = 0; i < 8; ++i) { // column i % 2 of row half i / 2 % 2 and column half i / 4
                     const int $(own) = first + 16 * m + i / 2 % 2 * 8 + lane / 4;
