@@ -24,8 +24,12 @@
     X(const void *, const Element *, q)                                                                                \
     X(const void *, const Element *, k)                                                                                \
     X(const void *, const Element *, v)                                                                                \
-    X(void *, Element *, o)                                                                                            \
+    X(void *, Output *, o)                                                                                             \
     X(float *, float *, lse)                                                                                           \
+    X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \
+    X(const float *, const float *, k_descale)                                                                         \
+    X(const float *, const float *, v_descale)                                                                         \
+    X(void *, u8 *, values) /* e4m3: workspace, the values as templates/piece/values.cu has them */                    \
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
     X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
@@ -46,6 +50,12 @@
     X(int64_t, i64, o_batch_stride)                                                                                    \
     X(int64_t, i64, o_row_stride)                                                                                      \
     X(int64_t, i64, o_head_stride)                                                                                     \
+    X(int64_t, i64, q_descale_batch_stride)                                                                            \
+    X(int64_t, i64, q_descale_head_stride)                                                                             \
+    X(int64_t, i64, k_descale_batch_stride)                                                                            \
+    X(int64_t, i64, k_descale_head_stride)                                                                             \
+    X(int64_t, i64, v_descale_batch_stride)                                                                            \
+    X(int64_t, i64, v_descale_head_stride)                                                                             \
     X(int64_t, i64, page_table_stride)                                                                                 \
     X(int64_t, i64, partial_rows) /* rows of lse */                                                                    \
     X(uint64_t, u64, epoch)       /* persistent: of this launch alone */                                               \
@@ -57,6 +67,8 @@
     X(int32_t, int, batch)                                                                                             \
     X(int32_t, int, total_q)              /* packed: rows of q; lse is [num_heads_q, total_q] */                       \
     X(int32_t, int, num_tiles)            /* persistent: of all heads */                                               \
+    X(int32_t, int, num_heads_kv)                                                                                      \
+    X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values */                             \
     X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \
     X(uint32_t, u32, group_tiles_inverse) /* floor(2^32 / group_tiles), at most 2^32 - 1 */                            \
     X(int32_t, int, group_heads)          /* packed, persistent: heads that share L2 */                                \

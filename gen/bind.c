@@ -99,7 +99,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_s
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
     const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
-    const bool wgmma = backward || strcmp(field, "wgmma_tiles") == 0;
+    const bool wgmma = backward || strcmp(field, "wgmma_tiles") == 0 || strcmp(field, "e4m3_tiles") == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -147,13 +147,14 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     out->tf32 = has_tiles(L, fp32_tiles);
     const bool fp32 = p->dtype == FK_FP32 && out->tf32;
     const char *tiles = fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles";
-    const char *wgmma_tiles = backward ? "wgmma_backward_tiles" : "wgmma_tiles";
+    const bool e4m3 = p->dtype == FK_E4M3;
+    const char *wgmma_tiles = e4m3 ? "e4m3_tiles" : backward ? "wgmma_backward_tiles" : "wgmma_tiles";
     if (has_tiles(L, wgmma_tiles)) {
-        out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20);
+        out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
         append_tiles(L, path, wgmma_tiles, out);
     }
-    if (!out->num_tiles || has_tiles(L, tiles)) append_tiles(L, path, tiles, out);
-    if (p->split && !fp32) append_tiles(L, path, "split_tiles", out);
+    if (!out->num_tiles || (has_tiles(L, tiles) && !e4m3)) append_tiles(L, path, tiles, out);
+    if (p->split && !fp32 && !e4m3) append_tiles(L, path, "split_tiles", out);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
@@ -178,6 +179,8 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     lua_newtable(L);
     fk_table_set_text(L, "op", p->op == FK_BACKWARD ? "bwd" : "fwd");
     fk_table_set_text(L, "dtype", fk_dtype_name(p->dtype));
+    fk_table_set_text(L, "output_dtype", fk_dtype_name(fk_output_dtype(p->dtype)));
+    fk_table_set_int(L, "element_bytes", fk_dtype_bytes(p->dtype));
     fk_table_set_int(L, "head_dim", p->head_dim);
     fk_table_set_int(L, "head_dim_v", p->head_dim_v);
     fk_table_set_bool(L, "gqa", p->gqa);

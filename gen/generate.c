@@ -136,10 +136,12 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
-        out->kernel[0] = (fk_kernel_launch){"fk_forward", threads, smem, grid};
-        out->kernel[1] = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
-        out->num_kernels = p->split ? 2 : 1;
-        out->main_kernel = 0;
+        fk_kernel_launch *next = out->kernel;
+        if (p->dtype == FK_E4M3) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
+        out->main_kernel = (int32_t)(next - out->kernel);
+        *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
+        if (p->split) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
+        out->num_kernels = (int32_t)(next - out->kernel);
         return;
     }
     fk_kernel_launch *next = out->kernel;

@@ -32,6 +32,7 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
 typedef enum fk_grid_kind {
     FK_GRID_TILES,      /* the tiles that CTAs own, heads in groups that share L2 */
     FK_GRID_PERSISTENT, /* the same tiles, which CTAs fetch: as many as run at a time */
+    FK_GRID_VALUES,     /* e4m3: tiles of 128 keys, one to a CTA, of kv heads in rows */
     FK_GRID_DQ_TILES,   /* the query tiles of dq's own kernel, heads in the same groups */
     FK_GRID_ROWS,       /* query rows, 16 to a CTA */
     FK_GRID_HEADS,      /* query heads of all batch entries, one to a CTA */

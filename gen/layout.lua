@@ -22,7 +22,8 @@
 --
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
 --
--- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. A Q buffer and a stage of K or V have two barriers
+-- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
+-- transposed: dv_pad rows of the tile's keys. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is.
@@ -39,7 +40,7 @@
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
-local function element_bytes(problem) return problem.dtype == "fp32" and 4 or 2 end
+local function element_bytes(problem) return problem.element_bytes end
 
 local function backward(problem, plan)
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
@@ -76,14 +77,23 @@ local function backward_dq(problem, plan)
 end
 
 local function wgmma(problem, plan, scans)
-  local d_cols, dv_cols = (problem.head_dim + 63) // 64 * 64, (problem.head_dim_v + 63) // 64 * 64
-  local q_bytes = plan.block_m * math.max(d_cols, dv_cols) * 2
-  local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
+  local size, e4m3 = problem.element_bytes, problem.dtype == "e4m3"
+  local panel = 128 // size
+  local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
+  local d_cols, dv_cols = (d_pad + panel - 1) // panel * panel, (dv_pad + 63) // 64 * 64 -- dv_cols: of the output
+  local q_row, o_row = d_cols * size, dv_cols * 2
+  local k_bytes, v_bytes = plan.block_n * q_row, plan.block_n * o_row
+  if e4m3 then
+    d_pad = (d_pad + 31) // 32 * 32 -- a step of the depth
+    v_bytes = plan.block_n * dv_pad
+    if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
+  end
+  local q_bytes = plan.block_m * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local bars = v + plan.stages * v_bytes
   return {
-    d_pad = pad(problem.head_dim), dv_pad = pad(problem.head_dim_v), d_cols = d_cols, dv_cols = dv_cols,
+    d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
       (scans and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),

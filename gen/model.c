@@ -52,7 +52,7 @@ static int staged_chunks(int block_n, int columns, int threads) {
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     if (tile->wgmma)
-        return tile->walks_q ? fk_wgmma_backward_registers(tile, layout) : fk_wgmma_registers(tile, layout);
+        return tile->walks_q ? fk_wgmma_backward_registers(tile, layout) : fk_wgmma_registers(p, tile, layout);
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
@@ -142,7 +142,9 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
     const double width = (double)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
-    const double once = heads * (double)shape->seqlen_q * (width + 4.0);
+    const double q_bytes = fk_dtype_bytes(p->dtype) * p->head_dim;
+    const double o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype)) * p->head_dim_v;
+    const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
     const double heads_at_a_time = fmin(kv_heads, ceil(slots / ((double)tiles->num_ctas * (heads / kv_heads))));
@@ -197,6 +199,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
             forward ? forward_hbm_bytes(p, device, shape, plan, tiles) : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
     around_bytes += split.combine_bytes;
+    if (p->dtype == FK_E4M3) /* the values are transposed first */
+        around_bytes += 2.0 * (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k) * layout->dv_pad;
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;

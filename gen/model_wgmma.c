@@ -31,9 +31,10 @@ static const double IN_STEP = 0.17, SHALLOW = 0.10;
  * where a mask's bounds want the registers. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
-int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout) {
-    const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n / 4;
-    const int q = tile->q_in_regs ? layout->d_pad / 4 : 0;
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+    const int bytes = fk_dtype_bytes(p->dtype);
+    const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
+    const int q = tile->q_in_regs ? layout->d_pad * bytes / 8 : 0;
     const int fixed = 28;                       /* m, l, addresses, loop counters, bounds of the mask, scale */
     return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
 }
@@ -42,16 +43,18 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
                              const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const int consumers = plan->block_m / 64;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
+    const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
-    const double read_bytes = consumers * 2.0 * plan->block_n * columns, own_bytes = 2.0 * plan->block_m * columns;
-    const double q_clocks = plan->q_in_regs ? 0 : 2.0 * plan->block_m * layout->d_pad / device->smem_rate;
+    const double read_bytes = consumers * bytes * plan->block_n * columns;
+    const double own_bytes = plan->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
+    const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,
         .issue = scores * (SOFTMAX_LANES + extra) / device->issue_rate,
-        .smem = (read_bytes + 2.0 * plan->block_n * stored) / device->smem_rate + q_clocks,
+        .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
         .turns = 1,
         .start = TILE_CLOCKS,
         .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),

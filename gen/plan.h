@@ -91,7 +91,7 @@ double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const 
 
 /* ---- model_wgmma.c: the same for the forward pass of that family ---- */
 
-int fk_wgmma_registers(const fk_tile *tile, const fk_smem_layout *layout);
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout);
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
 /** Clocks at the nominal rate of what takes `clocks`, in `tensor` of which the tensor cores work. */
@@ -143,7 +143,7 @@ void fk_plan_reject(fk_plan_info *plan, const char *format, ...) __attribute__((
 /** What the tile itself must satisfy; false: no layout can be asked for. */
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan);
 /** What its layout and the device say, once smem_bytes and registers of the plan are set. */
-void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
+void fk_plan_check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
                           fk_plan_info *plan);
 
 #endif

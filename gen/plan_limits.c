@@ -18,6 +18,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
     const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
+    } else if (planner->p->dtype == FK_E4M3) {
+        fk_plan_reject(plan, "dtype e4m3: the kernels of %s have none; sm_90 is needed", arch->name);
     } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
         fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
     } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
@@ -45,13 +47,16 @@ static const char *refuse_problem(const fk_problem *p) {
 }
 
 /* What follows from how many warpgroups compute, in the forward pass. */
-static void check_wgmma_forward(const fk_tile *tile, fk_plan_info *plan) {
+static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     if (tile->block_m != 64 * consumers) {
         fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
                        consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
+    } else if (p->dtype == FK_E4M3 && tile->block_n != 128) {
+        fk_plan_reject(plan, "block_n %d: must be 128 for e4m3, whose values lie in tiles of as many keys",
+                       tile->block_n);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
@@ -100,7 +105,7 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     } else if (tile->walks_q) {
         check_wgmma_backward(planner->p, tile, plan);
     } else {
-        check_wgmma_forward(tile, plan);
+        check_wgmma_forward(planner->p, tile, plan);
     }
     return plan->legal;
 }
@@ -124,18 +129,24 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 }
 
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
-static int register_cap(const fk_device_info *device, const fk_tile *tile) {
+static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
     static const int of_consumers[] = {0, 248, 224, 160}; /* as templates/kernel/forward_wgmma.cu gives them */
-    if (tile->wgmma && tile->walks_q) return 240;         /* as templates/kernel/backward_wgmma.cu does */
-    if (tile->wgmma) return of_consumers[fk_tile_consumers(tile)];
+    const fk_device_info *device = planner->device;
+    const int consumers = fk_tile_consumers(tile);
+    const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
+    if (tile->wgmma && tile->walks_q) return 240; /* as templates/kernel/backward_wgmma.cu does */
+    if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
+    if (tile->wgmma) return of_consumers[consumers];
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }
 
-static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_plan_info *plan) {
+static void check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
+                         fk_plan_info *plan) {
+    const fk_device_info *device = planner->device;
     const int threads = tile->warps * 32, ctas = tile->ctas;
     const int64_t smem_all = (int64_t)ctas * (plan->smem_bytes + device->smem_reserved);
-    const int cap = register_cap(device, tile);
+    const int cap = register_cap(planner, tile, layout);
     if (plan->smem_bytes > device->smem_per_block) {
         fk_plan_reject(plan, "shared memory: %d bytes > %d of a block", plan->smem_bytes, device->smem_per_block);
     } else if (smem_all > device->smem_per_sm) {
@@ -155,8 +166,8 @@ static void check_limits(const fk_device_info *device, const fk_tile *tile, fk_p
     }
 }
 
-void fk_plan_check_limits(const fk_device_info *device, const fk_tile *tile, const fk_smem_layout *layout,
+void fk_plan_check_limits(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout,
                           fk_plan_info *plan) {
     if (tile->walks_q && !tile->wgmma) check_warps(tile, layout, plan);
-    if (plan->legal) check_limits(device, tile, plan);
+    if (plan->legal) check_limits(planner, tile, layout, plan);
 }

@@ -10,7 +10,8 @@
 #include <string.h>
 
 const char *fk_dtype_name(int32_t dtype) {
-    return dtype == FK_FP32 ? "fp32" : dtype == FK_BF16 ? "bf16" : "fp16";
+    static const char *const names[] = {"fp16", "bf16", "fp32", "e4m3"};
+    return names[dtype];
 }
 
 fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err) {
@@ -25,8 +26,18 @@ static fk_status check_choice(const char *field, int32_t value, const char *choi
 }
 
 static fk_status check_dtype(int32_t value, fk_error *err) {
-    if (value >= FK_FP16 && value <= FK_FP32) return FK_OK;
-    return fk_fail(err, FK_BAD_PROBLEM, "dtype is %d: must be 0 (fp16), 1 (bf16) or 2 (fp32)", value);
+    if (value >= FK_FP16 && value <= FK_E4M3) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "dtype is %d: must be 0 (fp16), 1 (bf16), 2 (fp32) or 3 (e4m3)", value);
+}
+
+/* Copies take 16 bytes at a time, which are 16 of its elements; and gradients of it would need a range of their own. */
+static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
+    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "op is bwd: must be fwd for dtype e4m3");
+    const int dim_v = in->head_dim_v ? in->head_dim_v : in->head_dim;
+    const bool of_q = in->head_dim % 16 != 0;
+    if (!of_q && dim_v % 16 == 0) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be a multiple of 16 for dtype e4m3",
+                   of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
 static fk_status check_count(const char *field, int32_t value, int32_t limit, fk_error *err) {
@@ -57,6 +68,7 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK) status = check_choice("align", in->align, "0 (bottom-right) or 1 (top-left)", err);
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
     if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
+    if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
     if (status == FK_OK) status = check_count("num_masks", in->num_masks, FK_MAX_MASKS, err);
     if (status == FK_OK) status = check_count("num_scores", in->num_scores, FK_MAX_SCORES, err);
     if (status == FK_OK) status = check_count("num_arrays", in->num_arrays, FK_MAX_ARRAYS, err);

@@ -11,10 +11,14 @@ fk_status fk_problem_normalise(const fk_problem *in, fk_problem *out, fk_error *
 /** fk_problem_normalise that also says which term was at fault: the i'th score, FK_MAX_SCORES + the i'th mask; -1: none
  */
 fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err);
-/** "fp16", "bf16" or "fp32". */
+/** "fp16", "bf16", "fp32" or "e4m3". */
 const char *fk_dtype_name(int32_t dtype);
 static inline int fk_dtype_bytes(int32_t dtype) {
-    return dtype == FK_FP32 ? 4 : 2;
+    return dtype == FK_FP32 ? 4 : dtype == FK_E4M3 ? 1 : 2;
+}
+/** Of o: what q, k and v have, but for e4m3, whose precision is too little for a result. */
+static inline int32_t fk_output_dtype(int32_t dtype) {
+    return dtype == FK_E4M3 ? FK_BF16 : dtype;
 }
 fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err);
 

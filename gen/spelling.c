@@ -65,11 +65,12 @@ static fk_status unknown_word(reader *r, const char *word) {
         ++length;
     fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
     fk_term_names(FK_TERM_MASK, masks, sizeof masks);
-    return fail_at(r, word,
-                   "unknown word \"%.*s\"; known: fp16 bf16 fp32 dN dvN gqa packed seqused_k top-left bottom-right "
-                   "dropout deterministic split paged "
-                   "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
-                   length, word, scores, masks);
+    return fail_at(
+        r, word,
+        "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
+        "dropout deterministic split paged "
+        "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
+        length, word, scores, masks);
 }
 
 /* ---- reading ---- */
@@ -262,6 +263,7 @@ static fk_status read_word(reader *r) {
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
         if (is_word(word, length, "fp32")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP32);
+        if (is_word(word, length, "e4m3")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_E4M3);
         if (is_word(word, length, "gqa")) return set_once(r, word, "gqa", &has_gqa, &r->p.gqa, 1);
         if (is_word(word, length, "packed")) return set_once(r, word, "packed", &has_packed, &r->p.packed, 1);
         if (is_word(word, length, "seqused_k")) return set_once(r, word, "seqused_k", &has_used, &r->p.seqused_k, 1);
@@ -302,7 +304,7 @@ fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) 
         const fk_status status = read_word(&r);
         if (status != FK_OK) return status;
     }
-    if (!r.has_dtype) return fail_at(&r, r.at, "dtype is missing: must be fp16, bf16 or fp32");
+    if (!r.has_dtype) return fail_at(&r, r.at, "dtype is missing: must be fp16, bf16, fp32 or e4m3");
     if (!r.has_head_dim) return fail_at(&r, r.at, "head_dim is missing: such as d128");
     int bad_term;
     fk_problem canonical;

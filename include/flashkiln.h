@@ -85,8 +85,10 @@ FK_API void fk_free(void *memory);
 
 /** FK_BACKWARD: dq, dk and dv from q, k, v, o, lse and dout; O and lse are those of the same problem's forward pass. */
 typedef enum fk_op { FK_FORWARD = 0, FK_BACKWARD = 1 } fk_op;
-/** FK_FP32: float32 q, k, v and o, multiplied as three tf32 products (docs/precision.md): sm_80 and newer. */
-typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2 } fk_dtype;
+/** FK_FP32: float32 q, k, v and o, multiplied as three tf32 products (docs/precision.md): sm_80 and newer. FK_E4M3: q,
+ * k and v of 8 bits (OCP's E4M3, largest finite value 448), o bf16: forward on sm_90, head dims that are multiples of
+ * 16 (docs/e4m3.md). */
+typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2, FK_E4M3 = 3 } fk_dtype;
 /** Where the diagonal of causal-like masks sits when seqlen_q != seqlen_k. */
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 
@@ -419,13 +421,14 @@ typedef struct fk_array_grad {
 } fk_array_grad;
 
 /** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
- *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype.
- *  Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host pointers on the
- *  emulator), 16-byte aligned, and strides multiples of 8 (fp32: 4), so that 16-byte copies are possible. lse: float32
- * [batch, num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward pass reads o
- * and lse, and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60 elements between the
- * ends of a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k, num_heads_kv, .]; lse:
- *  [num_heads_q, total_q]; seqlens are the longest there may be, and batch strides are not looked at. */
+ *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype (o
+ * of e4m3: bf16). Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o: device pointers (host
+ * pointers on the emulator), 16-byte aligned, and strides multiples of 16 bytes, so that 16-byte copies are possible.
+ * lse: float32 [batch, num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward
+ * pass reads o and lse, and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60
+ * elements between the ends of a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k,
+ * num_heads_kv, .]; lse: [num_heads_q, total_q]; seqlens are the longest there may be, and batch strides are not looked
+ * at. */
 typedef struct fk_args {
     size_t struct_size;
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
@@ -466,6 +469,11 @@ typedef struct fk_args {
      * FK_MAX_SEQLEN; num_pages: 1 to 2^31 - 1, every entry read must be below it, and at least 0. */
     const int32_t *page_table;
     int64_t page_table_stride, page_size, num_pages;
+    /** Problems with dtype e4m3: float32 on the device (host on the emulator), aligned to 4 bytes, one for each batch
+     * entry (packed: sequence) and kv head, strides in elements, 0 or more: q counts for q_descale times q of the query
+     * heads that read that kv head, k for k_descale times k, v for v_descale times v. Null: 1. Else null. */
+    const float *q_descale, *k_descale, *v_descale;
+    int64_t q_descale_stride[2], k_descale_stride[2], v_descale_stride[2]; /**< batch, kv head */
 } fk_args;
 #define FK_ARGS_INIT FK_SIZED(fk_args)
 
@@ -476,9 +484,10 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
- *  tile of queries of each head. `split`: 4 bytes for each element of o and lse, times the splits, or 0 where one split
- *  needs no second kernel. Backward: 4 bytes for each element of q, and 8 for each of its rows; `deterministic`: 80
- * more for each element of an array's gradient that more than one pair of query and key adds to. */
+ *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles. `split`: 4 bytes for each
+ * element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for each
+ * element of q, and 8 for each of its rows; `deterministic`: 80 more for each element of an array's gradient that more
+ * than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).

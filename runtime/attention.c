@@ -27,7 +27,7 @@ typedef struct range {
 } range;
 
 /* What one launch touches, results last. */
-enum { MAX_RANGES = 17 + 2 * FK_MAX_ARRAYS };
+enum { MAX_RANGES = 20 + 2 * FK_MAX_ARRAYS };
 typedef struct ranges {
     range at[MAX_RANGES];
     size_t count;
@@ -170,6 +170,7 @@ static tensors tensors_of(const fk_problem *p, const fk_args *a) {
     tensor *const all[] = {&t.q, &t.k, &t.v, &t.o, &t.dout, &t.dq, &t.dk, &t.dv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         all[i]->bytes = fk_dtype_bytes(p->dtype);
+    t.o.bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     if (p->paged) {
         t.k.size[0] = t.v.size[0] = a->num_pages;
         t.k.size[1] = t.v.size[1] = a->page_size;
@@ -225,6 +226,16 @@ static fk_status check_arrays(const fk_array_list *arrays, const fk_args *a, ran
     return status;
 }
 
+static fk_status check_descales(const fk_problem *p, const fk_args *a, ranges *touched, fk_error *err) {
+    fk_status status = FK_OK;
+    for (int i = 0; i < FK_DESCALES && !status; i++) {
+        range *out = &touched->at[touched->count++];
+        *out = (range){.written = false};
+        status = fk_descale_check(p, a, i, &out->name, &out->begin, &out->end, err);
+    }
+    return status;
+}
+
 static fk_status check_array_grads(const fk_problem *p, const fk_array_list *arrays, const fk_args *a, ranges *touched,
                                    fk_error *err) {
     static const char *const names[FK_MAX_ARRAYS] = {"array_grad[0]", "array_grad[1]", "array_grad[2]",
@@ -263,6 +274,7 @@ fk_status fk_args_check(const fk_problem *p, const fk_array_list *arrays, const 
         touched.at[touched.count++] = (range){"dropout_state", begin, begin + 2 * sizeof(uint64_t), false};
     }
     if (!status) status = check_arrays(arrays, a, &touched, err);
+    if (!status) status = check_descales(p, a, &touched, err);
     if (!status) status = (p->op == FK_BACKWARD ? check_backward : check_forward)(p, &t, a, device, &touched, err);
     if (!status && device) status = check_array_grads(p, arrays, a, &touched, err);
     if (status) return status;
@@ -314,6 +326,10 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
     .tensor##_batch_stride = a->tensor##_stride[0], .tensor##_row_stride = a->tensor##_stride[1],                      \
     .tensor##_head_stride = a->tensor##_stride[2]
 
+#define DESCALE(tensor)                                                                                                \
+    .tensor##_descale = a->tensor##_descale, .tensor##_descale_batch_stride = a->tensor##_descale_stride[0],           \
+    .tensor##_descale_head_stride = a->tensor##_descale_stride[1]
+
 fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                              fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
@@ -349,6 +365,10 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
         STRIDES(k),
         STRIDES(v),
         STRIDES(o),
+        DESCALE(q),
+        DESCALE(k),
+        DESCALE(v),
+        .num_heads_kv = (int32_t)a->num_heads_kv,
         .num_heads_q = (int32_t)a->num_heads_q,
         .heads_per_kv = (int32_t)(a->num_heads_q / a->num_heads_kv),
         .seqlen_q = (int32_t)a->seqlen_q,

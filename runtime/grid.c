@@ -109,6 +109,12 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         return packed ? make_packed_grid(kernel, a, own_keys, out, err) : make_tile_grid(kernel, a, own_keys, out, err);
     case FK_GRID_PERSISTENT:
         return fk_persistent_grid(kernel, a, out, err);
+    case FK_GRID_VALUES: {
+        fk_values values;
+        fk_values_lay_out(kernel, a, &values); /* whether they fit is seen with the workspace */
+        *out = make_row_grid(values.heads, values.tiles);
+        return FK_OK;
+    }
     case FK_GRID_DQ_TILES:
         return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
     case FK_GRID_ROWS:

@@ -185,9 +185,10 @@ typedef struct fk_launch_block {
 static inline bool fk_takes_maps(const fk_kernel *kernel) {
     return strcmp(kernel->info.plan.family, "wgmma") == 0;
 }
-/** Makes the maps of a launch whose args have been checked; the primary context is current. */
-fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, fk_tensor_map map[FK_TENSOR_MAPS],
-                              fk_error *err);
+/** Makes the maps of a launch whose args have been checked; the primary context is current. `values`: e4m3's, in the
+ * workspace. */
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, const void *values,
+                              fk_tensor_map map[FK_TENSOR_MAPS], fk_error *err);
 
 /* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
 
@@ -203,6 +204,26 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *args, fk_gr
 /** Checks the workspace, and fills what a persistent grid has in the parameter block, once its grid is made. */
 fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                              fk_forward_params *out, fk_error *err);
+
+/* ---- values and descales of e4m3 (values.c) ----------------------------------------------------------- */
+
+typedef struct fk_values {
+    int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
+    size_t offset,
+        bytes; /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
+} fk_values;
+/** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
+bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
+/** The same, with the workspace checked. */
+fk_status fk_values_prepare(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace, fk_values *out,
+                            fk_error *err);
+#define FK_DESCALES 3
+/** Checks q_descale, k_descale or v_descale, and gives its name and the bytes that it spans, none if it is null. */
+fk_status fk_descale_check(const fk_problem *canonical, const fk_args *args, int which, const char **name,
+                           uintptr_t *begin, uintptr_t *end, fk_error *err);
+/** An entry of one, on the host. */
+double fk_descale_at(const float *data, const int64_t stride[2], int64_t b, int64_t kv_head);
+
 /** A number that this process has not given before: neither 0 nor 2^64 - 1. */
 uint64_t fk_epoch_next(void);
 

@@ -108,9 +108,12 @@ uint64_t fk_epoch_next(void) {
 fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace,
                              fk_forward_params *out, fk_error *err) {
     fk_persistent tiles;
+    fk_values values;
     fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
-    const fk_status status = fk_workspace_check(workspace, tiles.bytes, err);
+    const fk_status status = fk_values_prepare(kernel, a, workspace, &values, err);
     if (status) return status;
+    if (kernel->problem.dtype == FK_E4M3) out->values = (char *)workspace->data + values.offset;
+    out->value_tiles = (int32_t)values.tiles;
     out->claims = workspace->data;
     out->epoch = fk_epoch_next();
     out->num_tiles = (int32_t)tiles.num_tiles;

@@ -1,7 +1,8 @@
 /* Attention by the definition, on the CPU: what every kernel is measured against.
  *
  * Two kinds share one walk. F64 computes everything in float64. EAGER rounds where an eager framework materialises a
- * tensor of the problem's dtype: S once, after scaling; P after a float32 softmax; O after a float32 sum.
+ * tensor of the problem's dtype: S once, after scaling; P after a float32 softmax; O after a float32 sum. Of e4m3 it
+ * keeps S in float32, rounds 2^5 exp(s - max) to e4m3, as kernels may, and O to bf16.
  * Threads take blocks of query rows of one head; rows do not depend on each other, so neither does the result. */
 #include "reference.h"
 
@@ -19,7 +20,7 @@
 /* ---- elements ----------------------------------------------------------------------------------------- */
 
 float fk_walk_rounded(const fk_problem *p, float x) {
-    if (p->dtype == FK_FP32) return x;
+    if (p->dtype == FK_FP32 || p->dtype == FK_E4M3) return x;
     return p->dtype == FK_FP16 ? fk_fp16_to_float(fk_fp16_from_float(x)) : fk_bf16_to_float(fk_bf16_from_float(x));
 }
 
@@ -31,7 +32,10 @@ void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[
         memcpy(out, (const float *)data + at, sizeof(float) * (size_t)n);
         return;
     }
-    for (int i = 0; i < n; i++)
+    const uint8_t *bytes = (const uint8_t *)data + at;
+    for (int i = 0; i < n && p->dtype == FK_E4M3; i++)
+        out[i] = fk_e4m3_to_float(bytes[i]);
+    for (int i = 0; i < n && p->dtype != FK_E4M3; i++)
         out[i] = p->dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);
 }
 
@@ -75,7 +79,11 @@ void fk_walker_enter(fk_walker *t, int64_t b, int64_t h) {
     t->h = h;
     t->sequence = fk_sequence_at(w->p, a, b);
     if (w->p->dropout) t->dropout = fk_dropout_of_head(a, b, h);
-    load_head(t, h / (a->num_heads_q / a->num_heads_kv));
+    const int64_t kv_head = h / (a->num_heads_q / a->num_heads_kv);
+    load_head(t, kv_head);
+    t->score_descale = fk_descale_at(a->q_descale, a->q_descale_stride, b, kv_head) *
+                       fk_descale_at(a->k_descale, a->k_descale_stride, b, kv_head);
+    t->value_descale = fk_descale_at(a->v_descale, a->v_descale_stride, b, kv_head);
     values[FK_VAR_K] = 0;
     values[FK_VAR_B] = (double)b;
     values[FK_VAR_H] = (double)h;
@@ -134,8 +142,9 @@ double fk_walker_score(const fk_walker *t, int64_t n) {
     const fk_walk *w = t->walk;
     const int d = w->p->head_dim;
     const float *k = t->k + n * d;
-    return w->eager ? (double)fk_walk_rounded(w->p, fk_dot_f32(t->q, k, d) * (float)w->scale)
-                    : w->scale * fk_dot_f64(t->q, k, d);
+    const double scale = w->scale * t->score_descale;
+    return w->eager ? (double)fk_walk_rounded(w->p, fk_dot_f32(t->q, k, d) * (float)scale)
+                    : scale * fk_dot_f64(t->q, k, d);
 }
 
 /* Scores of keys [begin, end) into t->s, -inf where masked. Returns their maximum. */
@@ -178,8 +187,11 @@ static double row_softmax(fk_walker *t, double max, const double *sink, int64_t 
         sum32 += (float)t->s[n];
     }
     if (!w->eager) return sum;
-    for (int64_t n = begin; n < end; n++)
-        t->s[n] = fk_walk_rounded(w->p, (float)t->s[n] / sum32);
+    for (int64_t n = begin; n < end; n++) {
+        const float p = (float)t->s[n];
+        t->s[n] = w->p->dtype == FK_E4M3 ? fk_e4m3_to_float(fk_e4m3_from_float(p * 32)) / 32 / sum32
+                                         : fk_walk_rounded(w->p, p / sum32);
+    }
     return sum32;
 }
 
@@ -299,8 +311,11 @@ static void row_output(const fk_walker *t, int64_t q, const fk_walk_row *row, do
             for (int i = 0; i < dv; i++)
                 acc[i] += p * t->v[n * dv + i];
         }
-        for (int i = 0; i < dv; i++)
-            o[i] = fk_walk_rounded(t->walk->p, acc[i]);
+        const bool e4m3 = t->walk->p->dtype == FK_E4M3;
+        for (int i = 0; i < dv; i++) {
+            const float x = acc[i] * (float)t->value_descale;
+            o[i] = e4m3 ? fk_bf16_to_float(fk_bf16_from_float(x)) : fk_walk_rounded(t->walk->p, x);
+        }
         return;
     }
     double acc[FK_MAX_HEAD_DIM] = {0};
@@ -310,7 +325,7 @@ static void row_output(const fk_walker *t, int64_t q, const fk_walk_row *row, do
             acc[i] += p * (double)t->v[n * dv + i];
     }
     for (int i = 0; i < dv; i++)
-        o[i] = acc[i] / row->sum;
+        o[i] = acc[i] * t->value_descale / row->sum;
 }
 
 static void forward_row(fk_walker *t, int64_t q, const outputs *out) {

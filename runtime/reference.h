@@ -39,8 +39,9 @@ typedef struct fk_walker {
     double *ds;      /* [seqlen_k]: derivatives of the score terms by the raw score */
     int64_t kv_head; /* batch x kv head that k and v hold; -1: none */
     int64_t b, h;
-    fk_sequence sequence; /* b's */
-    fk_dropout dropout;   /* h's */
+    double score_descale, value_descale; /* of h: 1 unless dtype is e4m3 */
+    fk_sequence sequence;                /* b's */
+    fk_dropout dropout;                  /* h's */
     double values[FK_NUM_VARS];
     bool out_of_memory; /* a task may set it: the walk then fails */
 } fk_walker;

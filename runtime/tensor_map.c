@@ -1,13 +1,13 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 64 columns (128
- * bytes, with the swizzle that wgmma reads) by a tile's rows. The GPU's are the driver's to encode, the emulator's are
- * its own. */
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with the
+ * swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The GPU's
+ * are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
 
 #define MAX_STRIDE ((int64_t)1 << 40) /* bytes, of any dimension: cuTensorMapEncodeTiled's */
 
-enum { RANK = 4, BOX_COLUMNS = 64, ELEMENT_BYTES = 2 };
+enum { RANK = 4, BOX_BYTES = 128 };
 enum { WARP_ROWS = 16 }; /* each warp stores its own rows of o */
 
 _Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
@@ -17,7 +17,7 @@ typedef struct tensor {
     const void *data;
     const int64_t *stride; /* elements: batch, row, head */
     int64_t columns, rows, heads, batch;
-    int32_t box_rows;
+    int32_t box_rows, dtype;
 } tensor;
 
 /* As a map has it, dimensions from the innermost out. */
@@ -29,28 +29,32 @@ typedef struct shape {
 /* A dimension of size 1 may have any stride, and gets one that is legal. */
 static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
     static const int axis[RANK - 1] = {1, 2, 0};
+    const int element_bytes = fk_dtype_bytes(t->dtype);
     static const char *const axis_name[3] = {"batch", "seqlen", "head"};
     *out = (shape){.size = {(uint64_t)t->columns, (uint64_t)t->rows, (uint64_t)t->heads, (uint64_t)t->batch},
-                   .box = {BOX_COLUMNS, (uint32_t)t->box_rows, 1, 1}};
+                   .box = {(uint32_t)(BOX_BYTES / element_bytes), (uint32_t)t->box_rows, 1, 1}};
     for (int i = 0; i < RANK - 1; i++) {
         const int64_t stride = out->size[i + 1] == 1 ? t->columns : t->stride[axis[i]];
-        if (stride >= MAX_STRIDE / ELEMENT_BYTES)
+        if (stride >= MAX_STRIDE / element_bytes)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%s_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
-                           "than 2^39 elements",
-                           t->name, axis[i], axis_name[axis[i]], (long long)stride, (long long)out->size[i + 1]);
-        out->stride[i] = (uint64_t)stride * ELEMENT_BYTES;
+                           "than 2^%d elements",
+                           t->name, axis[i], axis_name[axis[i]], (long long)stride, (long long)out->size[i + 1],
+                           element_bytes == 1 ? 40 : 39);
+        out->stride[i] = (uint64_t)stride * (uint64_t)element_bytes;
     }
     return FK_OK;
 }
 
-static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s, int32_t dtype, fk_tensor_map *out,
-                             fk_error *err) {
+static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s, fk_tensor_map *out, fk_error *err) {
     static const uint32_t ones[RANK] = {1, 1, 1, 1};
+    const int type = t->dtype == FK_E4M3   ? FK_CU_TENSOR_UINT8
+                     : t->dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16
+                                           : FK_CU_TENSOR_BFLOAT16;
     char what[400];
-    const int result = d->tensor_map_encode(
-        out, dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16 : FK_CU_TENSOR_BFLOAT16, RANK, (void *)(uintptr_t)t->data, s->size,
-        s->stride, s->box, ones, FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
+    const int result =
+        d->tensor_map_encode(out, type, RANK, (void *)(uintptr_t)t->data, s->size, s->stride, s->box, ones,
+                             FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
     if (!result) return FK_OK;
     snprintf(what, sizeof what,
              "the driver makes no tensor map of %s at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "
@@ -65,8 +69,8 @@ static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map 
     fk_error why;
     fk_emu_tensor described = {.base = (void *)(uintptr_t)t->data,
                                .rank = RANK,
-                               .element_bytes = ELEMENT_BYTES,
-                               .swizzle = BOX_COLUMNS * ELEMENT_BYTES};
+                               .element_bytes = (uint8_t)fk_dtype_bytes(t->dtype),
+                               .swizzle = BOX_BYTES};
     for (int i = 0; i < RANK; i++) {
         described.dims[i] = (uint32_t)s->size[i];
         described.box[i] = (uint16_t)s->box[i];
@@ -76,26 +80,40 @@ static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map 
     return status ? fk_fail(err, status, "%s: %.*s", t->name, (int)sizeof why.text - 4, why.text) : FK_OK;
 }
 
-fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[FK_TENSOR_MAPS],
-                              fk_error *err) {
+/* e4m3's values: tiles of 128 keys, of each the columns of v as rows. */
+static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *values, int64_t stride[3]) {
+    const int64_t columns = BOX_BYTES, rows = kernel->problem.head_dim_v;
+    fk_values layout;
+    fk_values_lay_out(kernel, a, &layout);
+    stride[1] = columns;
+    stride[2] = columns * rows;
+    stride[0] = columns * rows * layout.tiles;
+    return (tensor){"v", values, stride, columns, rows, layout.tiles, layout.heads, (int32_t)rows, FK_E4M3};
+}
+
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values,
+                              fk_tensor_map map[FK_TENSOR_MAPS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
-    const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS};
-    const tensor dout = {"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, plan->block_m};
-    const tensor tensors[FK_TENSOR_MAPS] = {
-        {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m},
-        {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n},
-        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n},
+    const int32_t type = p->dtype, o_type = fk_output_dtype(type);
+    int64_t stride[3];
+    const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, o_type};
+    const tensor dout = {"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, plan->block_m, type};
+    tensor tensors[FK_TENSOR_MAPS] = {
+        {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m, type},
+        {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n, type},
+        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n, type},
         p->op == FK_BACKWARD ? dout : o};
+    if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
     fk_status status = FK_OK;
     for (int i = 0; i < FK_TENSOR_MAPS && !status; i++) {
         shape s;
         status = shape_of(&tensors[i], &s, err);
         if (status) break;
-        status = driver ? encode_cuda(driver, &tensors[i], &s, p->dtype, &map[i], err)
+        status = driver ? encode_cuda(driver, &tensors[i], &s, &map[i], err)
                         : encode_emulator(&tensors[i], &s, &map[i], err);
     }
     return status;

@@ -23,6 +23,12 @@ def bf16_value(bits):
     return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
 
 
+def e4m3_value(code):
+    exponent, mantissa = code >> 3 & 15, code & 7
+    magnitude = (8 + mantissa) * 2.0 ** (exponent - 10) if exponent else mantissa * 2.0 ** -9
+    return -magnitude if code & 128 else magnitude
+
+
 def attention(q, k, v, sizes, visible, term=lambda s, b, h, i, j: s):
     """o[b][s][h][d] flat and lse[b][h][s] flat, by the definition in float64, of bshd tensors."""
     batch, heads, kv_heads, seqlen_q, seqlen_k, dim = sizes
@@ -77,6 +83,9 @@ class Tensors(Case):
         self.run_bad(BAD_INPUT, ["q.npy", "<f2", "bf16", "<u2"], spelling="fwd bf16 d8")
         self.run_bad(BAD_INPUT, ["k.npy", "<f2", "bf16", "<u2"], q=bits, extra=["--dtype", "bf16"])
         self.run_bad(BAD_INPUT, ["q.npy", "<f2", "fp32 needs <f4"], spelling="fwd fp32 d8")
+        self.run_bad(BAD_INPUT, ["q.npy", "<f2", "e4m3 needs |u1 or <f4"], spelling="fwd e4m3 d16")
+        self.run_bad(BAD_INPUT, ["q.npy", "element 3 is 449", "the largest e4m3 is 448"], spelling="fwd e4m3 d16",
+                     q=npy("<f4", (1, 1, 1, 16), struct.pack("<16f", 0, 0, 0, 449, *[0] * 12)))
 
     def test_shapes(self):
         def other(*shape):
@@ -176,6 +185,26 @@ class Running(Case):
         u2 = self.files(tensors, "<u2", lambda x: struct.pack("<H", bf16_bits(x)))
         run("fwd bf16 d8 gqa causal", u2)
         self.assertEqual(read_npy(self.path("o.npy"))[2], bits)
+
+    def test_e4m3_by_the_definition(self):
+        """Bits in |u1, or floats in <f4 that are rounded; descales count; o is bf16."""
+        self.SIZES = (1, 2, 1, 5, 7, 16)
+        rng = random.Random(8)
+        codes = [[rng.choice((0, 128)) + rng.randrange(40, 66) for _ in range(math.prod(shape))] for shape in self.shapes()]
+        tensors = [[e4m3_value(code) for code in of] for of in codes]
+        scaled = [[x * by for x in of] for of, by in zip(tensors, (0.5, 1.5, 3))]
+        o, lse = attention(*scaled, self.SIZES, lambda i, j: j <= i + 2)
+        options = ["-o", "o.npy", "--lse", "lse.npy", "--device", "emu", "--plan-for", "h200", "--check", "--q-descale",
+                   "0.5", "--k-descale", "1.5", "--v-descale", "3"]
+        results = []
+        for descr, values, form in (("|u1", codes, "<B"), ("<f4", [[x * 1.03 for x in of] for of in tensors], "<f")):
+            files = self.files(values, descr, lambda x: struct.pack(form, x))
+            self.assertIn("good", self.good("run", "fwd e4m3 d16 gqa causal", *files, *options))
+            results.append(read_npy(self.path("o.npy")))
+            self.close(read_npy(self.path("lse.npy"))[2], lse, 1e-5)
+        self.assertEqual(results[0], results[1])  # a factor of 1.03 is rounded away
+        self.assertEqual(results[0][0], "<u2")
+        self.close([bf16_value(b) for b in results[0][2]], o, 0.07 * max(map(abs, scaled[2])))
 
     def test_gradients_by_the_definition(self):
         """Central differences of sum(dO * O) in float64, from files; the forward pass runs by itself."""

@@ -40,7 +40,7 @@ double rng_normal(rng *r) {
 
 /* ---- what is computed --------------------------------------------------------------------------------- */
 
-static const char *const dtype_names[] = {"fp16", "bf16", "fp32"}; /* by fk_dtype */
+static const char *const dtype_names[] = {"fp16", "bf16", "fp32", "e4m3"}; /* by fk_dtype */
 
 static fk_dtype draw_dtype(rng *r, bool fp16_only) {
     const int64_t kind = rng_range(r, 0, 99);
@@ -182,8 +182,9 @@ static void draw_sizes(rng *r, const draw_limits *limits, bool gqa, int64_t dims
 
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
-static int64_t draw_padding(rng *r) {
-    return rng_chance(r, 25) ? 8 * rng_range(r, 1, 5) : 0;
+/* In units that 16-byte copies can step by. */
+static int64_t draw_padding(rng *r, int unit) {
+    return rng_chance(r, 25) ? unit * rng_range(r, 1, 5) : 0;
 }
 
 typedef struct tensor_sizes {
@@ -191,17 +192,17 @@ typedef struct tensor_sizes {
 } tensor_sizes;
 
 /* axes: the three of size[], innermost first. Inputs may repeat a head or a batch entry by a stride of 0. */
-static layout draw_layout(rng *r, tensor_sizes t, const int axes[3], bool repeat, bool gpu) {
+static layout draw_layout(rng *r, tensor_sizes t, const int axes[3], bool repeat, bool gpu, int unit) {
     layout l = {.size = {t.batch, t.seqlen, t.heads}, .dim = t.dim};
     const int repeated = repeat ? (rng_chance(r, 50) ? 0 : 2) : -1;
     int64_t extent = t.dim;
     for (int i = 0; i < 3; i++) {
         const int axis = axes[i];
         if (axis == repeated) continue;
-        l.stride[axis] = extent + draw_padding(r);
+        l.stride[axis] = extent + draw_padding(r, unit);
         extent = l.stride[axis] * l.size[axis];
     }
-    l.offset = rng_chance(r, 30) ? 8 * rng_range(r, 1, 9) : 0;
+    l.offset = rng_chance(r, 30) ? unit * rng_range(r, 1, 9) : 0;
     l.elements = l.offset + t.dim;
     for (int i = 0; i < 3; i++)
         l.elements += l.stride[i] * (l.size[i] - 1);
@@ -228,7 +229,7 @@ static void draw_layouts(rng *r, const draw_limits *limits, int64_t dim, int64_t
     for (int i = 0; i < (out->backward ? NUM_TENSORS : DOUT); i++) {
         if (mixed) order = orders[rng_range(r, 0, 2)];
         const bool repeat = rng_chance(r, 8) && (((i == K || i == V) && !out->paged) || i == DOUT);
-        out->tensor[i] = draw_layout(r, sizes[i], order, repeat, limits->gpu);
+        out->tensor[i] = draw_layout(r, sizes[i], order, repeat, limits->gpu, out->dtype == FK_E4M3 ? 16 : 8);
         memcpy(strides[i], out->tensor[i].stride, sizeof out->tensor[i].stride);
     }
 }
@@ -260,15 +261,38 @@ static const char *draw_gpu(rng *r) {
     return gpus[rng_range(r, 0, COUNT(gpus) - 1)];
 }
 
+/* e4m3 has random numbers of its own, so that other problems are what they were before there was any: forward, of the
+ * GPU whose tensor cores take it. */
+static bool draws_e4m3(uint64_t seed, const draw_limits *limits, const char *plan_for) {
+    rng r = {seed / KERNEL_REUSE * 0x9e3779b97f4a7c15u};
+    return (limits->e4m3 || strcmp(plan_for, "h200") == 0) && rng_chance(&r, 25);
+}
+
+/* Scales of a head or of all; heads may share them. */
+static void draw_descales(uint64_t seed, drawn *out) {
+    rng r = {seed ^ 0x5851f42d4c957f2du};
+    fk_args *a = &out->args;
+    int64_t *const strides[3] = {a->q_descale_stride, a->k_descale_stride, a->v_descale_stride};
+    for (int i = 0; i < 3; i++) {
+        out->descaled[i] = rng_chance(&r, 60);
+        strides[i][0] = rng_chance(&r, 70) ? a->num_heads_kv : 0;
+        strides[i][1] = rng_chance(&r, 80) ? 1 : 0;
+    }
+}
+
 void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     rng kernel = {seed / KERNEL_REUSE * 0x2545f4914f6cdd1du}, values = {~seed};
     *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
     if (limits->plan_for) out->plan_for = limits->plan_for;
     out->dtype = draw_dtype(&kernel, limits->fp16_only || strcmp(out->plan_for, "t4") == 0);
-    const int64_t dim = draw_head_dim(&kernel);
-    const int64_t dim_v = rng_chance(&kernel, 70) ? dim : draw_head_dim(&kernel);
+    const bool e4m3 = draws_e4m3(seed, limits, out->plan_for);
+    if (e4m3) out->dtype = FK_E4M3;
+    const int64_t any_dim = draw_head_dim(&kernel),
+                  any_dim_v = rng_chance(&kernel, 70) ? any_dim : draw_head_dim(&kernel);
+    const int64_t dim = e4m3 ? (any_dim + 15) / 16 * 16 : any_dim,
+                  dim_v = e4m3 ? (any_dim_v + 15) / 16 * 16 : any_dim_v;
     const bool gqa = rng_chance(&kernel, 35);
-    out->backward = rng_chance(&kernel, 33);
+    out->backward = rng_chance(&kernel, 33) && !e4m3;
     const bool too_wide = out->backward && out->dtype == FK_FP32 && dim + dim_v > 480; /* for 99 KB of shared memory */
     if (too_wide && !limits->plan_for) out->plan_for = "a100";
     out->deterministic = out->backward && rng_chance(&kernel, 30);
@@ -281,8 +305,8 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
     if (out->seqused_k) draw_used(&values, out);
     const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* family wgmma serves neither */
-    out->split = !out->backward && rng_chance(&kernel, rest);
-    out->paged = !out->backward && rng_chance(&kernel, rest);
+    out->split = !out->backward && rng_chance(&kernel, rest) && !e4m3;
+    out->paged = !out->backward && rng_chance(&kernel, rest) && !e4m3;
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
     if (out->paged) draw_pages(&values, out);
     append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype], (int)dim);
@@ -301,6 +325,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->split) append(out->spelling, " split");
     if (out->paged) append(out->spelling, " paged");
 
+    if (e4m3) draw_descales(seed, out);
     draw_layouts(&values, limits, dim, dim_v, out);
     draw_inputs(&values, dim, out);
     out->emulator_seed = rng_chance(&values, 25) ? 0 : rng_next(&values) >> 32;

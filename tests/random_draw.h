@@ -46,6 +46,7 @@ typedef struct drawn {
     int32_t cu_q[MAX_SEQUENCES + 1], cu_k[MAX_SEQUENCES + 1], used_k[MAX_SEQUENCES]; /* args points to them */
     int32_t table[MAX_TABLE];                                                        /* and to this */
     int32_t page_rows[MAX_TABLE]; /* of each page, how many rows some sequence uses */
+    bool descaled[3];             /* e4m3: are there descales of q, k, v? */
     bool wants_lse, wants_dlse;
     double scale_qk, scale_v, offset_q, offset_k; /* of the normal inputs */
     double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */
@@ -56,6 +57,7 @@ typedef struct drawn {
 
 typedef struct draw_limits {
     const char *plan_for; /* null: drawn from the table */
+    bool e4m3;            /* it has kernels for that; the one drawn from the table is asked besides */
     bool fp16_only;       /* the GPU planned for has neither bf16 nor tf32 */
     bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
 } draw_limits;

@@ -101,6 +101,7 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
             return status == FK_NO_DEVICE ? NO_DEVICE : 1;
         }
         limits.fp16_only = planned.sm < 80;
+        limits.e4m3 = planned.sm == 90;
     }
     const double deadline = now() + s->seconds;
     for (uint64_t seed = s->seed; seed < s->seed + s->count; seed++) {

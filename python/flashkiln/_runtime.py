@@ -11,16 +11,16 @@ from ctypes import byref, c_void_p
 
 from ._capi import PACKAGE, library
 
-UNITS = {"fp16": 8, "bf16": 8, "fp32": 4}  # elements in 16 bytes
+UNITS = {"fp16": 8, "bf16": 8, "fp32": 4, "e4m3": 16}  # elements in 16 bytes
 CAPACITY = 4096  # prepared launches kept for one Terms; then all are forgotten, since lengths may differ at each call
 
 
 class Device:
-    """A context of the library: "cuda:N", or "emu", the emulator, which runs kernels on the CPU."""
+    """A context of the library: "cuda:N", or "emu", the emulator, which runs kernels on the CPU. plan_for: as for that GPU."""
 
-    def __init__(self, name):
+    def __init__(self, name, plan_for=None):
         self.name, self.lock, self.kernels = name, threading.Lock(), {}
-        self.context = library().context(name)
+        self.context = library().context(name, plan_for)
         if name == "emu":
             warnings.warn("flashkiln: these arrays are in the CPU's memory, so that an emulator of the GPU computes: exact, "
                           "and slow", RuntimeWarning, stacklevel=outside())
@@ -50,11 +50,11 @@ _devices_lock = threading.Lock()
 _devices = {}
 
 
-def device(name):
-    found = _devices.get(name)
+def device(name, plan_for=None):
+    found = _devices.get((name, plan_for))
     if found is None:
         with _devices_lock:
-            found = _devices.get(name) or _devices.setdefault(name, Device(name))
+            found = _devices.get((name, plan_for)) or _devices.setdefault((name, plan_for), Device(name, plan_for))
     return found
 
 

@@ -9,10 +9,11 @@ import torch
 from torch._C import _len_torch_dispatch_stack
 from torch.compiler import is_compiling
 
-from . import _problem, _runtime
+from . import _problem, _runtime, _torch_e4m3
 from .errors import BadArgument, Unsupported
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+E4M3 = getattr(torch, "float8_e4m3fn", None)  # which other rules hold for: _torch_e4m3.py
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes may do something of their own with operators
 NO_EXTRAS = (None,) * 5  # dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
 _any_autocast = torch._C._is_any_autocast_enabled
@@ -25,7 +26,7 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 class Call:
     """What is known of a call but for its pointers."""
     __slots__ = ("launch", "index", "copies", "sizes", "layout", "o", "lse", "grads", "backward", "fields",
-                 "strides", "arrays", "on", "dtype")
+                 "strides", "arrays", "on", "dtype", "o_dtype")
 
 
 def find(terms, how, q, k, v, arrays, extras):
@@ -55,7 +56,9 @@ def describe(terms, how, q, k, v, arrays, extras):
     _, cu_q, _, _, pages = extras
     check(terms, q, k, v, arrays, extras)
     call = Call()
-    call.dtype, call.index, call.layout = DTYPES[q.dtype], q.get_device(), layout
+    e4m3 = q.dtype is E4M3
+    call.dtype, call.index, call.layout = "e4m3" if e4m3 else DTYPES[q.dtype], q.get_device(), layout
+    call.o_dtype = torch.bfloat16 if e4m3 else q.dtype
     call.copies = not all(_problem.suits(x.shape, x.stride(), _runtime.UNITS[call.dtype]) for x in (q, k, v))
     sizes = call.sizes = _problem.shapes(q.shape, k.shape, v.shape, layout, None if cu_q is None else len(cu_q) - 1,
                                          max_q, max_k, None if pages is None else pages.shape)
@@ -68,7 +71,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     kv_layout = layout if pages is None else "bshd" if layout == "packed" else layout
     strides = call.strides = {"q": _problem.triple(q.shape, q.stride(), layout), "o": _problem.triple(*call.o, layout)}
     strides.update({n: _problem.triple(x.shape, x.stride(), kv_layout) for n, x in (("k", k), ("v", v))})
-    call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}")
+    call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
     split = _problem.wants_split(num_splits, sizes)
@@ -82,8 +85,8 @@ def describe(terms, how, q, k, v, arrays, extras):
 
 def check(terms, q, k, v, arrays, extras):
     """Dtypes and devices, of which the library sees nothing but pointers."""
-    if q.dtype not in DTYPES:
-        raise BadArgument(f"q is of {q.dtype}; it must be of {', '.join(map(str, DTYPES))}")
+    if q.dtype not in DTYPES and q.dtype is not E4M3:
+        raise BadArgument(f"q is of {q.dtype}; it must be of {', '.join(map(str, (*DTYPES, E4M3)))}")
     for name, x in (("k", k), ("v", v)):
         if x.dtype != q.dtype:
             raise BadArgument(f"{name} is of {x.dtype} and q of {q.dtype}; they must be equal")
@@ -122,10 +125,10 @@ def execute(call, launch, args, like):
         launch.fail(status)
 
 
-def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True):
+def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, descales=()):
     """(o, lse or None, Call, q, k, v); the latter three as the kernel read them."""
     call, q, k, v = find(terms, how, q, k, v, arrays, extras)
-    o = q.new_empty_strided(*call.o)
+    o = q.new_empty_strided(*call.o, dtype=call.o_dtype)
     lse = q.new_empty(call.lse, dtype=torch.float32) if with_lse else None
     launch = call.launch
     if launch is None or call.layout == "packed":  # rows of no sequence are not written
@@ -135,6 +138,8 @@ def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True):
     if launch is not None:
         args = launch.args()
         fill(args, q, k, v, o, lse, arrays, extras)
+        if descales:
+            _torch_e4m3.fill(args, descales)
         execute(call, launch, args, q)
     return o, lse, call, q, k, v
 
@@ -228,10 +233,11 @@ def refuse_second(grads):
 def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias=None, softcap=None, alibi_slopes=None,
               sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, deterministic=False, align="bottom-right",
               layout="bshd", cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_k=None,
-              page_table=None, num_splits=None, return_lse=False, generator=None):
+              page_table=None, num_splits=None, return_lse=False, generator=None, q_descale=None, k_descale=None,
+              v_descale=None):
     """softmax(mask(score(softmax_scale * q k^T))) v, exactly, in memory linear in the lengths, with gradients.
 
-    Tensors: float16, bfloat16 or float32, on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
+    Tensors: float16, bfloat16, float32, or float8_e4m3fn (below), on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
     256; strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Under autocast q, k and v take its dtype.
 
@@ -272,6 +278,11 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     num_splits         CTAs that share a row's keys, for few queries and many keys: 0 as many as fill the GPU, 1 one;
                        None decides by the lengths
 
+    float8_e4m3fn: q, k and v on sm_90, without gradients; the result is bfloat16 (docs/e4m3.md).
+
+    q_descale, k_descale, v_descale   float32, of a shape that broadcasts to [batch, heads_kv]: q counts for q_descale q of
+                       the query heads that read that kv head, k for k_descale k, v for v_descale v; 1 unless given
+
     Raises BadProblem, BadArgument (both are ValueErrors), Unsupported, and the other exceptions of flashkiln.errors.
 
         >>> q, k, v = (torch.randn(1, 64, 2, 32, requires_grad=True) for _ in range(3))
@@ -300,14 +311,19 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     if named or terms.names:
         tensors = tuple([converted(x, torch.float32 if is_float else torch.int32)
                          for x, is_float in zip(_problem.in_order(terms.names, named), terms.floats)])
-    if traced or _any_autocast():
+    e4m3 = q.dtype is E4M3
+    if not e4m3 and (q_descale is not None or k_descale is not None or v_descale is not None):
+        raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; q is of {q.dtype}")
+    if (traced or _any_autocast()) and not e4m3:
         q, k, v = autocast(q, k, v)
-    dim, dim_v = q.shape[-1], v.shape[-1]
+    dim, dim_v, unit, pad = q.shape[-1], v.shape[-1], 8, padded
     scale = _problem.scale_of(softmax_scale, dim)
-    if dim % 8:
-        q, k = padded(q), padded(k)
-    if dim_v % 8:
-        v = padded(v)
+    if e4m3:
+        unit, pad = _torch_e4m3.UNIT, _torch_e4m3.padded
+    if dim % unit:
+        q, k = pad(q), pad(k)
+    if dim_v % unit:
+        v = pad(v)
     extras = NO_EXTRAS
     if dropout_p > 0 or cu_seqlens_q is not None or seqused_k is not None or page_table is not None:
         extras = (draw(q, generator) if dropout_p > 0 else None, int32(cu_seqlens_q), int32(cu_seqlens_k),
@@ -316,6 +332,12 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
             layout = "packed"
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
+    if e4m3:
+        _torch_e4m3.check(q, k, v, traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN)
+        how = (layout, scale, float(dropout_p), 1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
+        o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse,
+                             _torch_e4m3.descales(q, k, layout, extras, (q_descale, k_descale, v_descale)))
+        return (o[..., :dim_v], lse) if return_lse else o[..., :dim_v]
     differentiable = ((q.requires_grad or k.requires_grad or v.requires_grad or (
         tensors and any([x.requires_grad for x in tensors]))) and torch.is_grad_enabled())
     if differentiable:
@@ -341,6 +363,9 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
 def of_arrays(**arguments):
     """attention() of arrays that are no tensors."""
     from ._numpy import attention
+    for name in ("q_descale", "k_descale", "v_descale"):
+        if arguments.pop(name) is not None:
+            raise BadArgument(f"{name} is that of tensors of PyTorch, of float8_e4m3fn")
     return attention(**arguments)
 
 

@@ -1,5 +1,6 @@
 /* Messages, exit codes, and the options and sentences that several verbs share. */
 #include "cli.h"
+#include "half.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -187,7 +188,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                     const fk_device_info *gpu) {
     char q[CLI_QUANTITY], dout[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
     char resident[96], walked[96];
-    const double element = 2;
+    const double element = (double)element_bytes(problem->dtype);
     const double q_bytes = element * plan->block_m * problem->head_dim,
                  k_bytes = element * plan->block_n * problem->head_dim;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;

@@ -45,18 +45,42 @@ float half_value(uint16_t bits, int32_t dtype) {
     return bits & 0x8000 ? -value : value;
 }
 
+static uint8_t e4m3_of(float value) {
+    if (isnan(value)) return 0x7f;
+    const uint8_t sign = signbit(value) ? 0x80 : 0;
+    const float magnitude = fminf(fabsf(value), 448.0f);
+    const int exponent = magnitude < 0x1p-6f ? -6 : ilogbf(magnitude);
+    const int eighths = (int)lrintf(ldexpf(magnitude, 3 - exponent)); /* up to 16, of 2^exponent */
+    return (uint8_t)(sign | ((exponent + 6) * 8 + eighths));
+}
+
+static float e4m3_value(uint8_t bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    const float value = (bits & 0x7f) == 0x7f ? NAN
+                        : exponent            ? ldexpf((float)(mantissa | 8), exponent - 10)
+                                              : ldexpf((float)mantissa, -9);
+    return bits & 0x80 ? -value : value;
+}
+
+int32_t output_dtype(int32_t dtype) {
+    return dtype == FK_E4M3 ? FK_BF16 : dtype;
+}
+
 size_t element_bytes(int32_t dtype) {
-    return dtype == FK_FP32 ? sizeof(float) : sizeof(uint16_t);
+    return dtype == FK_FP32 ? sizeof(float) : dtype == FK_E4M3 ? 1 : sizeof(uint16_t);
 }
 
 float element_get(const void *data, size_t i, int32_t dtype) {
     if (dtype == FK_FP32) return ((const float *)data)[i];
+    if (dtype == FK_E4M3) return e4m3_value(((const uint8_t *)data)[i]);
     return half_value(((const uint16_t *)data)[i], dtype);
 }
 
 void element_set(void *data, size_t i, float value, int32_t dtype) {
     if (dtype == FK_FP32)
         ((float *)data)[i] = value;
+    else if (dtype == FK_E4M3)
+        ((uint8_t *)data)[i] = e4m3_of(value);
     else
         ((uint16_t *)data)[i] = half_of(value, dtype);
 }

@@ -1,4 +1,4 @@
-/* 16-bit floats as bits, and elements of tensors. dtype is fk_dtype. */
+/* 16-bit floats as bits, and elements of tensors, of e4m3 too. dtype is fk_dtype. */
 #ifndef FK_CLI_HALF_H
 #define FK_CLI_HALF_H
 
@@ -10,10 +10,12 @@ uint16_t half_of(float value, int32_t dtype);
 /** Exact. */
 float half_value(uint16_t bits, int32_t dtype);
 
+/** Of o: the problem's, but bf16 of e4m3. */
+int32_t output_dtype(int32_t dtype);
 size_t element_bytes(int32_t dtype);
 /** Element i of an array. */
 float element_get(const void *data, size_t i, int32_t dtype);
-/** Rounds as half_of. */
+/** Rounds as half_of; what exceeds 448, the largest e4m3, becomes that. */
 void element_set(void *data, size_t i, float value, int32_t dtype);
 
 #endif

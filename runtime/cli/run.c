@@ -60,6 +60,16 @@ static cli_exit read_problem(run *r, char *const *words, int num_words) {
     return status == FK_OK ? CLI_OK : cli_fail_status(status);
 }
 
+/* One number for all heads of a tensor: strides of 0. Numbers of 1 are left out. */
+static void point_descales(run *r, const float *at, fk_args *args) {
+    const float **const to[3] = {&args->q_descale, &args->k_descale, &args->v_descale};
+    for (int i = 0; i < 3; i++) {
+        const bool one = r->descale[i] >= 1 && r->descale[i] <= 1;
+        r->host_descale[i] = (float)r->descale[i];
+        *to[i] = one ? NULL : at + i;
+    }
+}
+
 static cli_exit load(run *r) {
     fk_args lengths = FK_ARGS_INIT;
     cli_exit code =
@@ -75,6 +85,7 @@ static cli_exit load(run *r) {
         return cli_fail(CLI_BAD_INPUT, "--seqused-k has %lld numbers; batch, %lld, are needed", (long long)used,
                         (long long)batch);
     r->host.args.softmax_scale = (float)r->softmax_scale;
+    point_descales(r, r->host_descale, &r->host.args);
     code = dropout_set(&r->dropout, &r->problem, &r->host.args);
     if (code != CLI_OK) return code;
     r->host.args.num_splits = (int32_t)r->num_splits;
@@ -119,6 +130,11 @@ static fk_status upload(run *r, fk_args *args) {
     if (status == FK_OK) status = sequences_upload(&r->sequences, r->context, args);
     if (status == FK_OK) status = pages_upload(&r->pages, r->context, args);
     if (status != FK_OK) return status;
+    status = fk_device_malloc(r->context, sizeof r->host_descale, &r->device_descale);
+    if (status == FK_OK)
+        status = fk_copy_to_device(r->context, r->device_descale, r->host_descale, sizeof r->host_descale);
+    if (status != FK_OK) return status;
+    point_descales(r, r->device_descale, args);
     r->workspace_bytes = fk_kernel_workspace(r->kernel, args);
     return r->workspace_bytes ? fk_device_malloc(r->context, r->workspace_bytes, &r->workspace) : FK_OK;
 }
@@ -235,6 +251,7 @@ static void close_all(run *r) {
     for (int i = 0; r->context && i < NUM_TENSORS; i++)
         fk_device_free(r->context, r->device_data[i]);
     if (r->context) fk_device_free(r->context, r->workspace);
+    if (r->context) fk_device_free(r->context, r->device_descale);
     grads_free(&r->grads, r->context);
     arrays_free(&r->arrays, r->context);
     sequences_free(&r->sequences, r->context);
@@ -279,18 +296,20 @@ static cli_exit perform(run *r) {
 }
 
 static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
-    static const char *const layouts[] = {"bshd", "bhsd", NULL}, *const dtypes[] = {"fp16", "bf16", "fp32", NULL},
+    static const char *const layouts[] = {"bshd", "bhsd", NULL},
+                             *const dtypes[] = {"fp16", "bf16", "fp32", "e4m3", NULL},
                              *const out_dtypes[] = {"same", "f32", NULL};
     run r = {.device = "auto",
              .planning = CLI_PLANNING_INIT,
              .random = {5, 6, 0, {0}},
              .dropout = DROPOUT_INIT,
              .dtype = -1,
+             .descale = {1, 1, 1},
              .page_size = 64};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
         option_text("--q", "Q.npy", &r.path[TENSOR_Q],
-                    "[batch, seqlen_q, heads_q, head_dim] of <f2, <f4, or <u2 (bfloat16 bits)"),
+                    "[batch, seqlen_q, heads_q, head_dim] of <f2, <f4, <u2 (bfloat16 bits), or |u1 (e4m3 bits)"),
         option_text("--k", "K.npy", &r.path[TENSOR_K], "[batch, seqlen_k, heads_kv, head_dim]"),
         option_text("--v", "V.npy", &r.path[TENSOR_V], "[batch, seqlen_k, heads_kv, head_dim_v]"),
         option_numbers("--random", "B,HQ,HKV,SQ,SK[,SEED]", &r.random, 0, FK_MAX_SEQLEN,
@@ -307,7 +326,7 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
                    "split: shares of the keys; 0 (default): as many as fill the GPU"),
         option_int("--page-size", "N", &r.page_size, 1, FK_MAX_SEQLEN,
                    "paged: k and v are cut into shuffled pages of N rows (default: 64)"),
-        option_text("-o", "O.npy", &r.path[TENSOR_O], "write the output: <f2, <u2 for bf16, or <f4 for fp32"),
+        option_text("-o", "O.npy", &r.path[TENSOR_O], "write the output: <f2, <u2 for bf16 and e4m3, or <f4 for fp32"),
         option_text("--lse", "LSE.npy", &r.path[TENSOR_LSE],
                     "write log-sum-exp: [batch, heads_q, seqlen_q] of <f4, natural log"),
         option_text("--do", "DO.npy", &r.path[TENSOR_DOUT], "bwd: the gradient of the output, of its shape"),
@@ -318,8 +337,12 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
                     "bwd: write the gradient of a declared array, <f4; the spelling asks for it by grad=NAME"),
         option_choice("--out-dtype", "TYPE", &r.out_dtype, out_dtypes, "of written tensors: same (default) or f32"),
         option_choice("--layout", "LAYOUT", &r.layout, layouts, "of all tensors: bshd (default) or bhsd"),
-        option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16, bf16 or fp32, instead of the spelling's"),
+        option_choice("--dtype", "TYPE", &r.dtype, dtypes, "fp16, bf16, fp32 or e4m3, instead of the spelling's"),
         option_real("--softmax-scale", "X", &r.softmax_scale, 0, 3e38, "default, and 0: 1 / sqrt(head_dim)"),
+        option_real("--q-descale", "X", &r.descale[0], 0, 3e38,
+                    "e4m3: what q counts for; --k-descale, --v-descale likewise"),
+        option_real("--k-descale", "X", &r.descale[1], 0, 3e38, "e4m3"),
+        option_real("--v-descale", "X", &r.descale[2], 0, 3e38, "e4m3"),
         option_real("--dropout-p", "P", &r.dropout.p, 0, 0.99999,
                     "dropout: the share of weights dropped (default 0.1)"),
         option_int("--dropout-seed", "N", &r.dropout.seed, 0, 9e18, "dropout: default 0; --dropout-offset likewise"),

@@ -21,7 +21,7 @@ typedef struct run {
     int layout, dtype, out_dtype;
     bool check, no_cache, json;
     int64_t repeat, num_splits, page_size;
-    double softmax_scale;
+    double softmax_scale, descale[3]; /* of q, k, v: 1 is none */
     fk_problem problem;
     char spelling[FK_MAX_SPELLING];
     /* what is held */
@@ -32,7 +32,8 @@ typedef struct run {
     pages pages;
     fk_context *context;
     fk_kernel *kernel;
-    void *device_data[NUM_TENSORS], *workspace;
+    float host_descale[3];
+    void *device_data[NUM_TENSORS], *workspace, *device_descale;
     size_t workspace_bytes;
     /* what is found */
     fk_device_info runs, planned;

@@ -57,7 +57,8 @@ static cli_exit complete(tensors *t, const fk_problem *p) {
         int64_t shape[4];
         shape_of(t, p, (tensor)i, shape);
         const size_t rows = (size_t)(shape[0] * shape[1]) * (size_t)shape[2];
-        t->bytes[i] = i == TENSOR_LSE ? sizeof(float) * rows : element_bytes(p->dtype) * rows * (size_t)shape[3];
+        const int32_t dtype = i == TENSOR_O ? output_dtype(p->dtype) : p->dtype;
+        t->bytes[i] = i == TENSOR_LSE ? sizeof(float) * rows : element_bytes(dtype) * rows * (size_t)shape[3];
         if (t->data[i]) continue;
         t->data[i] = malloc(t->bytes[i]);
         if (!t->data[i]) return cli_fail(CLI_FAILED, "no memory for a tensor of %zu bytes", t->bytes[i]);
@@ -80,13 +81,15 @@ void tensors_free(tensors *t) {
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
 static npy_type native_type(int32_t dtype) {
-    return dtype == FK_FP32 ? NPY_FP32 : dtype == FK_BF16 ? NPY_BITS : NPY_FP16;
+    static const npy_type types[] = {NPY_FP16, NPY_BITS, NPY_FP32, NPY_UINT8}; /* by fk_dtype; e4m3's are bits */
+    return types[dtype];
 }
 
 /* Turns what was read into elements of the problem's dtype. Frees nothing. */
 static cli_exit convert(const char *path, const fk_problem *p, const npy_array *in, void **out) {
     const npy_type native = native_type(p->dtype);
-    const char *name = p->dtype == FK_BF16 ? "bf16" : "fp16";
+    const char *name = p->dtype == FK_BF16 ? "bf16" : p->dtype == FK_E4M3 ? "e4m3" : "fp16";
+    static const double largest[] = {65504.0, 3.3895314e38, 0, 448}; /* by fk_dtype */
     if (in->type != native && p->dtype == FK_FP32)
         return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; fp32 needs <f4", path, npy_type_name(in->type));
     if (in->type != NPY_FP32 && in->type != native)
@@ -99,10 +102,12 @@ static cli_exit convert(const char *path, const fk_problem *p, const npy_array *
     const float *values = in->data;
     for (int64_t i = 0; i < in->count && in->type != native; i++) {
         element_set(to, (size_t)i, values[i], p->dtype);
-        if (isfinite(values[i]) && !isfinite(element_get(to, (size_t)i, p->dtype))) {
+        const bool too_large =
+            p->dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, p->dtype));
+        if (isfinite(values[i]) && too_large) {
             free(to);
             return cli_fail(CLI_BAD_INPUT, "%s: element %lld is %g; the largest %s is %g", path, (long long)i,
-                            (double)values[i], name, p->dtype == FK_BF16 ? 3.3895314e38 : 65504.0);
+                            (double)values[i], name, largest[p->dtype]);
         }
     }
     *out = to;
@@ -240,8 +245,8 @@ cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int l
 
 static cli_exit stage(const tensors *t, const fk_problem *p, tensor which, output *file, const char *path,
                       bool as_float32) {
-    npy_array array = {
-        native_type(p->dtype), 4, {0}, (int64_t)(t->bytes[which] / element_bytes(p->dtype)), t->data[which]};
+    const int32_t dtype = output_dtype(p->dtype);
+    npy_array array = {native_type(dtype), 4, {0}, (int64_t)(t->bytes[which] / element_bytes(dtype)), t->data[which]};
     float *values = NULL;
     int64_t shape[4];
     shape_of(t, p, which, shape);
@@ -259,7 +264,7 @@ static cli_exit stage(const tensors *t, const fk_problem *p, tensor which, outpu
         values = malloc(bytes);
         if (!values) return cli_fail(CLI_FAILED, "no memory for %s in float32, %zu bytes", path, bytes);
         for (int64_t i = 0; i < array.count; i++)
-            values[i] = element_get(t->data[which], (size_t)i, p->dtype);
+            values[i] = element_get(t->data[which], (size_t)i, dtype);
         array.type = NPY_FP32;
         array.data = values;
     }

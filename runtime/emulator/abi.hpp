@@ -40,13 +40,14 @@ typedef enum fk_emu_op {
 } fk_emu_op;
 
 /* A wgmma as one thread asks for it. */
+typedef enum fk_emu_element { FK_EMU_FP16, FK_EMU_BF16, FK_EMU_E4M3 } fk_emu_element;
 typedef struct fk_emu_wgmma {
     float *acc;
     unsigned int registers;          /* of acc: N / 2 */
     const unsigned int *a_registers; /* null: A is in shared memory */
     unsigned long long a, b;         /* descriptors */
     int trans_a, trans_b;
-    int bf16;
+    int element; /* fk_emu_element */
     int accumulate;
 } fk_emu_wgmma;
 
@@ -92,6 +93,7 @@ typedef struct fk_emu_table {
     void (*wgmma_wait)(int groups_left);
     unsigned int (*pack_fp16)(float lo, float hi);
     unsigned int (*pack_bf16)(float lo, float hi);
+    unsigned int (*pack_e4m3)(float x);
     float (*unpack_fp16)(unsigned int half);
 } fk_emu_table;
 

@@ -309,6 +309,10 @@ inline unsigned int pack_fp16(float lo, float hi) {
 inline unsigned int pack_bf16(float lo, float hi) {
     return fk_emu_engine->pack_bf16(lo, hi);
 }
+inline unsigned int pack_e4m3(float a, float b, float c, float d) {
+    return fk_emu_engine->pack_e4m3(a) | fk_emu_engine->pack_e4m3(b) << 8 | fk_emu_engine->pack_e4m3(c) << 16 |
+           fk_emu_engine->pack_e4m3(d) << 24;
+}
 
 inline float2 unpack_fp16(unsigned int v) {
     return {fk_emu_engine->unpack_fp16(v & 0xffffu), fk_emu_engine->unpack_fp16(v >> 16)};

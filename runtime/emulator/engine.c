@@ -73,6 +73,10 @@ static unsigned int pack_bf16(float lo, float hi) {
     return fk_bf16_from_float(lo) | (unsigned int)fk_bf16_from_float(hi) << 16;
 }
 
+static unsigned int pack_e4m3(float x) {
+    return fk_e4m3_from_float(x);
+}
+
 static float unpack_fp16(unsigned int half) {
     return fk_fp16_to_float((uint16_t)half);
 }
@@ -116,5 +120,6 @@ const fk_emu_table fk_emu_engine_table = {
     .wgmma_wait = fk_emu_wgmma_wait,
     .pack_fp16 = pack_fp16,
     .pack_bf16 = pack_bf16,
+    .pack_e4m3 = pack_e4m3,
     .unpack_fp16 = unpack_fp16,
 };

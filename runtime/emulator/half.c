@@ -45,3 +45,24 @@ uint16_t fk_bf16_from_float(float f) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
+
+/* 4 bits of exponent, and no infinity: all ones are a NaN, what lies below them is finite. */
+float fk_e4m3_to_float(uint8_t b) {
+    const uint32_t sign = (uint32_t)(b & 0x80) << 24;
+    const uint32_t magnitude = (uint32_t)(b & 0x7f) << 20;
+    if (magnitude == 0x7fu << 20) return from_bits(sign | 0x7fc00000u);
+    return from_bits(sign | to_bits(from_bits(magnitude) * 0x1p120f));
+}
+
+uint8_t fk_e4m3_from_float(float f) {
+    const uint32_t bits = to_bits(f), magnitude = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 24 & 0x80u;
+    if (magnitude > 0x7f800000u) return 0x7f;
+    if (magnitude >= 0x43e00000u) return (uint8_t)(sign | 0x7eu); /* 448 and above */
+    if (magnitude < 0x3c800000u) {
+        /* Subnormal: 2^14 has the ulp that a subnormal counts in (2^-9), so the sum rounds to it. */
+        return (uint8_t)(sign | (to_bits(from_bits(magnitude) + 0x1p14f) - 0x46800000u));
+    }
+    const uint32_t even = magnitude >> 20 & 1u;
+    return (uint8_t)(sign | (magnitude - (120u << 23) + 0x7ffffu + even) >> 20);
+}

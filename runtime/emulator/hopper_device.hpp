@@ -78,39 +78,40 @@ constexpr unsigned long long wgmma_step(int rows, int j) {
 }
 template <int DEPTH, int ROWS_A, int ROWS_B, int R>
 inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
-                                int bf16) {
-    for (int j = 0; j < DEPTH / 16; ++j) {
+                                int element) {
+    for (int j = 0; j < DEPTH / (element == FK_EMU_E4M3 ? 32 : 16); ++j) {
         const fk_emu_wgmma product = {
             acc,         R,           nullptr, a + wgmma_step(ROWS_A, j), b + wgmma_step(ROWS_B, j),
-            ROWS_A == 0, ROWS_B == 0, bf16,    accumulate || j > 0};
+            ROWS_A == 0, ROWS_B == 0, element,    accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
 }
 template <int ROWS_B, int R, int STEPS>
 inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEPS][4], unsigned long long b,
-                                   bool accumulate, int bf16) {
+                                   bool accumulate, int element) {
     for (int j = 0; j < STEPS; ++j) {
         const fk_emu_wgmma product = {
-            acc, R, a[j], 0, b + wgmma_step(ROWS_B, j), 0, ROWS_B == 0, bf16, accumulate || j > 0};
+            acc, R, a[j], 0, b + wgmma_step(ROWS_B, j), 0, ROWS_B == 0, element, accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
 }
 
 /* A name for each depth and type, as the text has them; without `accumulate` the product is the accumulator. */
-#define FK_EMU_WGMMA(depth, dtype, bf16)                                                                               \
+#define FK_EMU_WGMMA(depth, dtype, element)                                                                            \
     template <int ROWS_A, int ROWS_B, int R>                                                                           \
     inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], unsigned long long a, unsigned long long b,                \
                                             bool accumulate = false) {                                                 \
-        fk_emu_wgmma_shared<depth, ROWS_A, ROWS_B>(acc, a, b, accumulate, bf16);                                       \
+        fk_emu_wgmma_shared<depth, ROWS_A, ROWS_B>(acc, a, b, accumulate, element);                                    \
     }                                                                                                                  \
     template <int ROWS_B, int R>                                                                                       \
-    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], const unsigned int(&a)[depth / 16][4],                     \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R],                                                            \
+                                            const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4],     \
                                             unsigned long long b, bool accumulate = false) {                           \
-        fk_emu_wgmma_registers<ROWS_B>(acc, a, b, accumulate, bf16);                                                   \
+        fk_emu_wgmma_registers<ROWS_B>(acc, a, b, accumulate, element);                                                \
     }
-#define FK_EMU_WGMMA_DEPTH(depth) FK_EMU_WGMMA(depth, fp16, 0) FK_EMU_WGMMA(depth, bf16, 1)
+#define FK_EMU_WGMMA_DEPTH(depth) FK_EMU_WGMMA(depth, fp16, FK_EMU_FP16) FK_EMU_WGMMA(depth, bf16, FK_EMU_BF16)
 FK_EMU_WGMMA_DEPTH(16)
 FK_EMU_WGMMA_DEPTH(32)
 FK_EMU_WGMMA_DEPTH(48)
@@ -128,6 +129,14 @@ FK_EMU_WGMMA_DEPTH(224)
 FK_EMU_WGMMA_DEPTH(240)
 FK_EMU_WGMMA_DEPTH(256)
 #undef FK_EMU_WGMMA_DEPTH
+FK_EMU_WGMMA(32, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(64, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(96, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(128, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(160, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(192, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(224, e4m3, FK_EMU_E4M3)
+FK_EMU_WGMMA(256, e4m3, FK_EMU_E4M3)
 #undef FK_EMU_WGMMA
 
 inline void stmatrix_x4(unsigned int addr, const unsigned int (&r)[4]) {

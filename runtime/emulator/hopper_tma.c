@@ -15,8 +15,8 @@ fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *
     memset(map, 0, sizeof *map);
     if (t->rank < 1 || t->rank > FK_EMU_TENSOR_RANK)
         return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: rank is %u, must be 1 to 5", t->rank);
-    if (t->element_bytes != 2 && t->element_bytes != 4)
-        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: element_bytes is %u, must be 2 or 4", t->element_bytes);
+    if (t->element_bytes != 1 && t->element_bytes != 2 && t->element_bytes != 4)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: element_bytes is %u, must be 1, 2 or 4", t->element_bytes);
     if (t->swizzle != 0 && t->swizzle != 32 && t->swizzle != 64 && t->swizzle != 128)
         return fk_fail(err, FK_BAD_ARGUMENT, "tensor map: swizzle is %u, must be 0, 32, 64 or 128", t->swizzle);
     if ((uintptr_t)t->base % alignment != 0)

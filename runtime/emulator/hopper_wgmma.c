@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ROWS 16u
-#define K 16u
+#define MAX_K 32u
 #define MAX_N (2u * FK_WGMMA_LANE_REGISTERS)
 
 typedef float accumulator[ROWS][MAX_N];
@@ -80,49 +80,57 @@ static operand decode(fk_block *block, uint64_t descriptor, bool transposed) {
     return o;
 }
 
-/* Eight 16-bit elements from shared memory, where the swizzle put them. */
-static void read_chunk(fk_lane *lane, const operand *o, uint32_t addr, uint16_t out[8]) {
-    addr ^= (addr >> 7 & (o->row_bytes / 16u - 1u)) << 4;
-    memcpy(out, fk_smem_read(lane, addr, 16, "wgmma"), 16);
+/* Of an element; a step of the depth has 32 bytes. */
+static uint32_t element_bytes(int element) {
+    return element == FK_EMU_E4M3 ? 1 : 2;
 }
 
-static float widen(uint16_t h, bool bf16) {
-    return bf16 ? fk_bf16_to_float(h) : fk_fp16_to_float(h);
+/* Element i of those at `bytes`. */
+static float widen(const void *bytes, uint32_t i, int element) {
+    const uint8_t *at = (const uint8_t *)bytes + i * element_bytes(element);
+    uint16_t h;
+    if (element == FK_EMU_E4M3) return fk_e4m3_to_float(*at);
+    memcpy(&h, at, sizeof h);
+    return element == FK_EMU_BF16 ? fk_bf16_to_float(h) : fk_fp16_to_float(h);
+}
+
+/* Sixteen bytes from shared memory, where the swizzle put them, as floats out[0], out[step], ... */
+static void read_chunk(fk_lane *lane, const operand *o, uint32_t addr, int element, float *out, size_t step) {
+    addr ^= (addr >> 7 & (o->row_bytes / 16u - 1u)) << 4;
+    const void *bytes = fk_smem_read(lane, addr, 16, "wgmma");
+    for (uint32_t i = 0; i < 16 / element_bytes(element); ++i)
+        out[i * step] = widen(bytes, i, element);
 }
 
 /* out[k][row], rows `first` to first + rows - 1 of the operand (m or n). */
-static void read_operand(fk_lane *lane, const operand *o, uint32_t first, uint32_t rows, bool bf16,
+static void read_operand(fk_lane *lane, const operand *o, uint32_t first, uint32_t rows, int element,
                          float (*out)[MAX_N]) {
-    uint16_t chunk[8];
+    const uint32_t in_chunk = 16 / element_bytes(element);
     for (uint32_t row = first; !o->transposed && row < first + rows; ++row)
-        for (uint32_t k = 0; k < K; k += 8) {
-            read_chunk(lane, o, o->start + row / 8 * o->stride + row % 8 * o->row_bytes + 2 * k, chunk);
-            for (uint32_t i = 0; i < 8; ++i)
-                out[k + i][row - first] = widen(chunk[i], bf16);
-        }
+        for (uint32_t i = 0; i < 2; ++i)
+            read_chunk(lane, o, o->start + row / 8 * o->stride + row % 8 * o->row_bytes + 16 * i, element,
+                       &out[i * in_chunk][row - first], MAX_N);
     for (uint32_t row = first; o->transposed && row < first + rows; row += 8)
-        for (uint32_t k = 0; k < K; ++k) {
+        for (uint32_t k = 0; k < 16; ++k)
             read_chunk(lane, o, o->start + row / 64 * o->leading + k / 8 * o->stride + k % 8 * 128 + row % 64 * 2,
-                       chunk);
-            for (uint32_t i = 0; i < 8; ++i)
-                out[k][row - first + i] = widen(chunk[i], bf16);
-        }
+                       element, &out[k][row - first], 1);
 }
 
+/* A register has 4 bytes of a row: those at 4 (lane % 4) of the step's first 16 bytes, or its second. */
 static void read_registers(const product *p, float (*out)[MAX_N]) {
+    const uint32_t in_register = 4 / element_bytes(p->what.element);
     for (uint32_t l = 0; l < FK_WARP_LANES; ++l)
-        for (uint32_t i = 0; i < 4; ++i) {
-            const uint32_t row = l / 4 + i % 2 * 8, k = l % 4 * 2 + i / 2 * 8;
-            out[k][row] = widen((uint16_t)p->a[l][i], p->what.bf16);
-            out[k + 1][row] = widen((uint16_t)(p->a[l][i] >> 16), p->what.bf16);
-        }
+        for (uint32_t i = 0; i < 4; ++i)
+            for (uint32_t e = 0; e < in_register; ++e)
+                out[(l % 4 + i / 2 * 4) * in_register + e][l / 4 + i % 2 * 8] = widen(&p->a[l][i], e, p->what.element);
 }
 
 /* ---- a warp's share of a product ------------------------------------------------------------------------ */
 
 static void compute(fk_block *block, const fk_warp *warp, const product *p) {
-    float a[K][MAX_N], b[K][MAX_N];
+    float a[MAX_K][MAX_N], b[MAX_K][MAX_N];
     const fk_emu_wgmma *w = &p->what;
+    const uint32_t depth = 32 / element_bytes(w->element);
     fk_lane *reader = &warp->lanes[0];
     const uint32_t n = p->acc->n;
     const operand of_b = decode(block, w->b, w->trans_b);
@@ -130,13 +138,13 @@ static void compute(fk_block *block, const fk_warp *warp, const product *p) {
         read_registers(p, a);
     } else {
         const operand of_a = decode(block, w->a, w->trans_a);
-        read_operand(reader, &of_a, warp->index % 4 * ROWS, ROWS, w->bf16, a);
+        read_operand(reader, &of_a, warp->index % 4 * ROWS, ROWS, w->element, a);
     }
-    read_operand(reader, &of_b, 0, n, w->bf16, b);
+    read_operand(reader, &of_b, 0, n, w->element, b);
     for (uint32_t m = 0; m < ROWS; ++m) {
         float *row = p->acc->values[m];
         if (!w->accumulate) memset(row, 0, n * sizeof *row);
-        for (uint32_t k = 0; k < K; ++k)
+        for (uint32_t k = 0; k < depth; ++k)
             for (uint32_t j = 0; j < n; ++j)
                 row[j] += a[k][m] * b[k][j];
     }

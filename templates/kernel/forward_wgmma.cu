@@ -40,6 +40,10 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ if problem.dropout then
 @   include("piece/dropout.cu")
 
+@   if problem.dtype == "e4m3" then
+@     include("piece/dropout_bytes.cu")
+
+@   end
 @ end
 @ include("piece/epilogue.cu")
 
@@ -47,10 +51,16 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/walk.cu")
 
 @ end
+@ if problem.dtype == "e4m3" then
+@   include("piece/values.cu")
+
+@ end
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
-@ local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@ local e4m3 = problem.dtype == "e4m3"
+@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
+@ local settles = mask.residual or e4m3 -- a full tile is taken with the maximum, before others do without
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 
@@ -136,7 +146,7 @@ struct Consumer {
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
 @   else
-@     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
+@     local careful = settles and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
             wgmma_wait<0>(registers(o));
@@ -144,18 +154,30 @@ struct Consumer {
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   end
-@   if mask.residual then
+@   if settles then
         settled = settled || walk.whole();
 @   end
-        exponentiate(s, m_scaled, l_i, $(scale));
+        $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
 @ end
 @ -- The scores become array `into` of packed weights.
 @ local function pack_step(into)
 #pragma unroll
         for (int j = 0; j < s_atoms / 2; ++j) {
+@   if e4m3 then
+            u32 rows[2]; // g and g + 8, of 16 keys
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                rows[r] = pack_e4m3(s[0][2 * j][2 * r], s[0][2 * j][2 * r + 1], s[0][2 * j + 1][2 * r], s[0][2 * j + 1][2 * r + 1]);
+@     if problem.dropout then
+            drop_bytes(dropout, rows, 0, j);
+@     end
+            weights[$(into)][j / 2][j % 2 * 2] = rows[0];
+            weights[$(into)][j / 2][j % 2 * 2 + 1] = rows[1];
+@   else
             pack_block(weights[$(into)][j], s[0], j);
-@   if problem.dropout then
+@     if problem.dropout then
             dropout(weights[$(into)][j], 0, j);
+@     end
 @   end
         }
 @ end
@@ -187,6 +209,15 @@ struct Consumer {
 @   score_step(false)
 @   if from ~= into then
 @     pack_step(into)
+@   end
+@   if e4m3 then -- the first tile's weights are at most those of the reference
+        if (__any_sync(full_warp, most > most_weight)) {
+            wgmma_wait<0>(registers(o));
+            lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
+@     if from ~= into then
+@       pack_step(into)
+@     end
+        }
 @   end
         wgmma_wait<0>(); // nothing but products and what waits by itself touches o
         release_v();
@@ -226,14 +257,15 @@ struct Consumer {
         at = claimed(p, word);
         lead = begin_walk(walk, at, word);
 @   if plan.q_in_regs then
+@     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
 @     local row = "warp_row()"
 @     if mask.residual then -- the loop has no registers for addresses that are needed once more in the end
 @       row = "row"
         const int row = opaque(warp_row());
 @     end
 #pragma unroll
-        for (int j = 0; j < d_pad / 16; ++j)
-            load_a<block_m, $(layout.d_cols)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
+        for (int j = 0; j < d_pad / $(16 * pairs); ++j)
+            load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
 @   end
 @ end
 @ -- The rows of the tile before, in o, leave.
@@ -278,7 +310,7 @@ struct Consumer {
         if ($(mask.residual and "opaque(walk.word) & 2" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
         }
-        optimistic = $(mask.residual and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -309,9 +341,10 @@ struct Consumer {
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
         u64 m_scaled[m_atoms];
         float inverse[m_atoms][2], lse[m_atoms][2];
-        u32 weights[$(arrays_of_p)][s_atoms / 2][4];
+        u32 weights[$(arrays_of_p)][p_steps][4];
 @ if plan.q_in_regs then
-        u32 q_regs[d_pad / 16][4];
+@   local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
+        u32 q_regs[d_pad / $(16 * pairs)][4];
 @ end
         Ring<q_stages> q, done;
         $(mask.residual and "Visit" or "TileWalk") walk;
@@ -349,7 +382,7 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
-@ if mask.residual then
+@ if settles then
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
 @ if problem.dropout then
@@ -421,6 +454,7 @@ struct Consumer {
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split = { { 56, 248 }, { 56, 224 }, { 32, 160 } }
+@ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
 @ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();

@@ -5,6 +5,12 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
 @ end
+@ if problem.dtype == "e4m3" then
+    const int kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
+    constexpr float weight_unit = 1.0f / (1 << int(weight_log2));
+    const float factor = descale(p.v_descale, at.b, p.v_descale_batch_stride, kv_head, p.v_descale_head_stride) *
+                         weight_unit$(problem.dropout and " * p.dropout_scale" or "");
+@ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -12,9 +18,14 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ local fast = plan.family == "wgmma" -- other warps' products wait
 @ local function log(x) return fast and "lg2(" .. x .. ") * 0.6931471805599453f" or "logf(" .. x .. ")" end
 @ local natural = #score.terms > 0 and "m_i[m][r]" or "m_i[m][r] * p.scale" -- of the row's reference
+@ local factor, unit = problem.dropout and "p.dropout_scale" or "1.0f", "" -- of acc / l; and of l
+@ if problem.dtype == "e4m3" then
+@   if #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
+@   factor, unit = "factor", " * weight_unit"
+@ end
 @ if #score.sinks == 0 then
-            const float l = quad_sum(l_i[m][r]);
-            inverse[m][r] = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") $(fast and "* rcp(l)" or "/ l");
+            const float l = quad_sum(l_i[m][r])$(unit);
+            inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(l)" or "/ l");
             lse[m][r] = l == 0.0f ? NEG_INF : $(natural) + $(log("l"));
 @ else
             float top = $(natural);
@@ -23,11 +34,11 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   end
             top = top == NEG_INF ? 0.0f : top;
             const float keys = expf($(natural) - top); // what the sinks leave of the row's weights
-            float l = quad_sum(l_i[m][r]) * keys;
+            float l = quad_sum(l_i[m][r])$(unit) * keys;
 @   for i = 1, #score.sinks do
             l += expf(sink$(i) - top);
 @   end
-            inverse[m][r] = l == 0.0f ? 0.0f : keys$(problem.dropout and " * p.dropout_scale" or "") / l;
+            inverse[m][r] = l == 0.0f ? 0.0f : keys$(factor ~= "1.0f" and " * " .. factor or "") / l;
             lse[m][r] = l == 0.0f ? NEG_INF : top + $(log("l"));
 @ end
         }
@@ -56,7 +67,7 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
     finish_rows(inverse, lse, m_i, l_i, p, at);
     store_lse(lse, row_0, p, at);
     __syncthreads(); // every warp is done with the tiles that the output overlays
-    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
+    Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride;
     store_rows<block_m, dv_pad, head_dim_v, false>(o, inverse, tile_o, row_0, 0, out, p.o_row_stride, at.seqlen_q - at.q_first);
 }
 @ end

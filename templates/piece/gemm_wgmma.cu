@@ -1,15 +1,16 @@
 @ include("piece/fragment.cu")
 
-// Tiles have panels of 64 columns: rows of 128 bytes, swizzled (TMA does it) as tile_offset says. A warpgroup's accumulator is, for
+// Tiles have panels of 128 bytes: rows of 128 bytes, swizzled (TMA does it) as tile_offset says. A warpgroup's accumulator is, for
 // each of its warps, one of 16 rows.
 template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N][4]))[4 * N] {
     return reinterpret_cast<float(&)[4 * N]>(acc);
 }
 
+@ local depth = 32 // problem.element_bytes -- of an instruction
 @ local product_qk, product_pv = "wgmma_m64k" .. layout.d_pad .. "_" .. problem.dtype, "wgmma_m64k" .. plan.block_n .. "_" .. problem.dtype
 // S = Q K^T, in flight until it is waited for.
 @ if plan.q_in_regs then
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / 16][4], u32 tile_k) {
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 tile_k) {
     $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(tile_k, 16, 1024));
 }
 @ else
@@ -19,7 +20,14 @@ __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 til
 }
 @ end
 
-// O += P V, or without `accumulate` O = P V, in flight. V is read down its columns.
-__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[s_atoms / 2][4], u32 tile_v, bool accumulate) {
+// The weights of a tile as operand A.
+constexpr int p_steps = block_n / $(depth);
+
+// O += P V, or without `accumulate` O = P V, in flight. $(problem.dtype == "e4m3" and "The tile has V's columns as rows of keys." or "V is read down its columns.")
+__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[p_steps][4], u32 tile_v, bool accumulate) {
+@ if problem.dtype == "e4m3" then
+    $(product_pv)<dv_pad>(registers(o), weights, wgmma_descriptor<128>(tile_v, 16, 1024), accumulate);
+@ else
     $(product_pv)<0>(registers(o), weights, wgmma_descriptor<128>(tile_v, block_n * 128, 1024), accumulate);
+@ end
 }

@@ -49,11 +49,14 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 
 // ---- the producers: a warp for Q and K, and one for V, so that neither waits for the other's buffers ----
 
-// Rows `row` and on of a head, in panels of 64 columns; outside the tensor there are zeros.
+constexpr int panel_columns = 128 / sizeof(Element);
+
+// Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
 template <int ROWS, int COLS>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
 #pragma unroll
-    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel, row, head, batch);
+    for (int panel = 0; panel < COLS / panel_columns; ++panel)
+        tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch);
 }
 
 // What the producer of Q wrote beside the queries. The shuffle tells the compiler that it is the same for all lanes, so that what
@@ -62,7 +65,19 @@ __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) {
     return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.slot()), 0);
 }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
+@ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
+@ if problem.dtype == "e4m3" then
+__device__ __forceinline__ Where claimed(const Params &p, int word) {
+    Where at = tile_at(p, is_redo(word) ? flush - 1 - word : word);
+    const int kv_head = $(kv_head);
+    const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
+    const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
+    at.scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
+    return at;
+}
+@ else
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
+@ end
 
 @ if mask.residual then
 // A tile of keys to visit, in a word.
@@ -84,9 +99,9 @@ __device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
 
 @ end
 @ local batch = problem.packed and "0" or "at.b"
-@ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ local tails = problem.packed or problem.seqused_k
+@ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
+@ local tails = (problem.packed or problem.seqused_k) and not e4m3
 struct ValueProducer {
     const Params &p;
     const u32 smem;
@@ -104,7 +119,11 @@ struct ValueProducer {
     __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n) {
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, v_bytes);
+@ if e4m3 then
+            tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
+@ else
             load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+@ end
         }
     }
 
@@ -248,7 +267,7 @@ struct Producer {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             if (at.b >= 0) {
-                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols) * 2);
+                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
             } else {

@@ -12,9 +12,16 @@ typedef long long i64;
 @ if problem.dtype == "fp32" then
 typedef float Element;
 constexpr int chunk_elements = 4; // of 16 bytes
+@ elseif problem.dtype == "e4m3" then
+typedef u8 Element; // e4m3 bits
+typedef u16 Output; // $(problem.output_dtype) bits
+constexpr int chunk_elements = 8; // outputs, and pairs of elements, in 16 bytes
 @ else
 typedef u16 Element; // $(problem.dtype) bits
 constexpr int chunk_elements = 8; // of 16 bytes
+@ end
+@ if problem.op == "fwd" and problem.dtype ~= "e4m3" then
+typedef Element Output;
 @ end
 
 constexpr int block_m = $(plan.block_m); // query rows of a CTA, B_r

@@ -48,7 +48,7 @@
 
 @ end
 @ include("primitive/convert.cu")
-@ if problem.dropout then
+@ if problem.dropout or problem.dtype == "e4m3" then
 
 @   include("primitive/byte_permute.cu")
 @ end

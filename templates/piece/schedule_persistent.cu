@@ -2,7 +2,17 @@
 struct Where : Sequence {
     int h;               // query head
     int q_first, q_last; // query rows of the tile that exist
+@ if problem.dtype == "e4m3" then
+    float scale; // $(#score.terms > 0 and "softmax_scale" or "softmax_scale * log2(e)") with q_descale and k_descale; claimed() sets it
+@ end
 };
+@ if problem.dtype == "e4m3" then
+
+// What elements of a batch entry's kv head count for.
+__device__ __forceinline__ float descale(const float *of, int b, i64 batch_stride, int kv_head, i64 head_stride) {
+    return of ? of[b * batch_stride + kv_head * head_stride] : 1.0f;
+}
+@ end
 
 // Tiles count through groups of heads whose keys and values share the L2 cache; within a group its heads go through their query
 // tiles together, the longest first. The last group may have fewer heads. No number stands for nothing (but in packed sequences):

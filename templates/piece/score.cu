@@ -37,7 +37,7 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
-                float s = acc[m][i / 2][2 * r + i % 2] * p.scale;
+                float s = acc[m][i / 2][2 * r + i % 2] * $(problem.dtype == "e4m3" and "at.scale" or "p.scale");
 @ for _, term in ipairs(score.terms) do
                 s = $(term.value);
 @ end

@@ -2,7 +2,18 @@
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
 // 2^lag, and the rescaling of o, the dearest part of the step, is skipped while no row of the warp needs it.
+@ if problem.dtype == "e4m3" then
+//
+// Weights of 8 bits have no more range than 2^-9 to 448, so here p = 2^(scale_log2 (s - m) + weight_log2): what is much smaller than
+// the reference still counts, and what is a little larger still fits. Where the sum of a lane's eight is more than 448, the reference
+// rises (lower_weights), so that none of them is cut off. The sums of a row of equal scores are 2^8. Where the maximum is taken it
+// becomes the reference, for a row's largest weight is then 2^weight_log2, which rounds to itself.
+constexpr float weight_log2 = 5.0f;
+constexpr float most_weight = 448.0f;
+constexpr float lag = 0.0f;
+@ else
 constexpr float lag = 8.0f;
+@ end
 
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
@@ -43,11 +54,37 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
 #pragma unroll
         for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
 @ if pairs then
+@   if problem.dtype == "e4m3" then
+        scaled[0] -= weight_log2, scaled[1] -= weight_log2;
+@   end
         m_scaled[m] = pair_f32(scaled[0], scaled[1]);
 @ end
     }
 }
 
+@ if problem.dtype == "e4m3" then
+// p; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the lane's weights.
+__device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms],
+                                              float (&l_i)[m_atoms][2], float scale_log2) {
+    float most = 0.0f, scaled[2];
+    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int n = 0; n < s_atoms; n += 4) {
+            float sum;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                float &p = s[0][n + i / 2][2 * r + i % 2];
+                p = ex2(fmaf(p, scale_log2, -scaled[r]));
+                sum = i == 0 ? p : sum + p;
+            }
+            l_i[0][r] += sum;
+            most = fmaxf(most, sum);
+        }
+    return most;
+}
+@ else
 // p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
                                              float (&l_i)[m_atoms][2], float scale_log2) {
@@ -68,6 +105,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
                 }
     }
 }
+@ end
 
 // The largest score of row half r of atom m.
 __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
@@ -84,6 +122,35 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) m_i[m][r] = row_maximum(s, m, r);
+}
+
+@ end
+@ if problem.dtype == "e4m3" then
+// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight. What is infinite becomes
+// NaN, and so does its row's sum, which shows at the end.
+__device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2], u64 (&m_scaled)[m_atoms],
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+    float scaled[2];
+    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const float top = row_maximum(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
+        const float alpha = ex2(-rise);
+        m_i[0][r] += rise * rcp(scale_log2);
+        scaled[r] += rise;
+        l_i[0][r] *= alpha;
+#pragma unroll
+        for (int n = 0; n < s_atoms; ++n) {
+            s[0][n][2 * r] *= alpha;
+            s[0][n][2 * r + 1] *= alpha;
+        }
+#pragma unroll
+        for (int n = 0; n < o_atoms; ++n) {
+            o[0][n][2 * r] *= alpha;
+            o[0][n][2 * r + 1] *= alpha;
+        }
+    }
+    m_scaled[0] = pair_f32(scaled[0], scaled[1]);
 }
 
 @ end

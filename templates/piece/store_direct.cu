@@ -3,7 +3,7 @@
 __device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], const Params &p,
                                           const Where &at) {
     const int lane = threadIdx.x % 32, odd = lane % 2, row = at.q_first + warp_row() + lane / 4;
-    Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + row * p.o_row_stride + lane % 4 / 2 * 4;
+    Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + row * p.o_row_stride + lane % 4 / 2 * 4;
     u32 spoiled = 0;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
@@ -11,7 +11,7 @@ __device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const
         for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
         u32 block[4]; // of the left atom rows g and g + 8, then of the right one
         pack_block(block, o[0], j);
-@ if problem.dtype == "bf16" then
+@ if problem.output_dtype == "bf16" then
 #pragma unroll
         for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
 @ end

@@ -10,7 +10,7 @@ __device__ __forceinline__ u32 stage_rows(float (&o)[m_atoms][o_atoms][4], const
         u32 block[4];
         pack_block(block, o[0], j);
         stmatrix_x4(tile + fragment_offset<block_m, $(layout.dv_cols)>(0, warp_row() + lane % 16, j, lane / 16), block);
-@ if problem.dtype == "bf16" then
+@ if problem.output_dtype == "bf16" then
 #pragma unroll
         for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
 @ end
@@ -26,7 +26,7 @@ __device__ __forceinline__ void store_staged(u32 tile, int row_0, const Params &
 @ if problem.packed then
     if (row + 16 > at.seqlen_q) { // the rows behind are another sequence's
         constexpr int chunks = head_dim_v / 8;
-        Element *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride;
+        Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride;
         for (int i = threadIdx.x % 32; i < 16 * chunks; i += 32) {
             const int q = row + i / chunks, from = row_0 + i / chunks;
             if (q < at.seqlen_q)

@@ -10,7 +10,7 @@ __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
     return r;
 }
 
-@ elseif problem.dtype == "bf16" then
+@ elseif problem.output_dtype == "bf16" then
 // Two floats rounded to nearest even, lo in the low half.
 __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     u32 r;
@@ -19,7 +19,17 @@ __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
 }
 
 @ end
-@ if plan.family == "wgmma" and problem.dtype == "bf16" then
+@ if problem.dtype == "e4m3" then
+// Four floats rounded to nearest even, the first in the lowest byte; what exceeds 448 becomes 448.
+__device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
+    u32 r;
+    asm("{ .reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1; cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h}; }"
+        : "=r"(r) : "f"(a), "f"(b), "f"(c), "f"(d));
+    return r;
+}
+
+@ end
+@ if plan.family == "wgmma" and problem.output_dtype == "bf16" then
 // acc, a pair of zeros or NaNs, with NaN where w, a pair as well, is not finite.
 __device__ __forceinline__ u32 spoil_bf16(u32 acc, u32 w) {
     u32 r;

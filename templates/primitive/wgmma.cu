@@ -2,7 +2,9 @@
 // `wgmma_products` lists those that the kernel takes: n, depth, whether A comes from registers, and whether they add.
 // Warp w holds rows 16 w to 16 w + 15 of acc, lane = 4 g + t of it row g in acc[4 j], acc[4 j + 1] (columns 8 j + 2 t and the
 // next) and row g + 8 in acc[4 j + 2], acc[4 j + 3].
-@ local element = problem.dtype == "fp16" and "f16" or "bf16"
+@ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions.
+@ local element = problem.dtype == "fp16" and "f16" or problem.dtype
+@ local turns, step_depth = problem.dtype ~= "e4m3", 32 // problem.element_bytes
 
 // Where an operand with rows of SWIZZLE bytes starts in shared memory. K-major: `stride` is the distance of 8 rows, and
 // `leading` is not used. Otherwise (transposed; 128 only): `stride` is the distance of 8 k, `leading` of 64 rows.
@@ -12,8 +14,8 @@ template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 addr,
     return layout << 62 | (u64)(stride >> 4) << 32 | (u64)(leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;
 }
 
-// Where step j of the depth, 16 of it, begins, in the descriptors' units of 16 bytes. ROWS: of the operand's tile, whose panels
-// of ROWS rows hold 64 of the depth each. 0: transposed, a row of the tile is one of the depth.
+// Where step j of the depth, 32 bytes of it, begins, in the descriptors' units of 16 bytes. ROWS: of the operand's tile, whose panels
+// of ROWS rows hold 128 bytes of the depth each. 0: transposed, a row of the tile is one of the depth.
 template <int ROWS> __device__ constexpr int wgmma_step(int j) {
     return ROWS == 0 ? j * (16 * 128 / 16) : (j / 4 * (ROWS * 128) + j % 4 * 32) / 16;
 }
@@ -57,16 +59,17 @@ template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) 
 @ -- A product is one statement: its fence then stands in the same basic block, and the compiler has a fraction of the operands.
 @ -- Its steps go along B within the statement. Those of A are operands: as A stays (Q), the compiler keeps them in uniform registers.
 @ for _, product in ipairs(wgmma_products) do
-@   local r, steps = product.n // 2, product.depth // 16
+@   local r, steps = product.n // 2, product.depth // step_depth
 @   local a_type = product.registers and ("const u32 (&a)[%d][4]"):format(steps) or "u64 a"
 @   local a_rows = product.registers and "" or "int ROWS_A, "
 @   -- Numbers of the operands behind acc and A: B, what says whether to accumulate, the transpositions, the steps of B.
 @   local of_b = r + (product.registers and 4 or 1) * steps
 @   local of_add = of_b + 1
-@   local of_step_b = of_add + (product.adds and 1 or 0) + (product.registers and 1 or 2)
+@   local of_step_b = of_add + (product.adds and 1 or 0) + (not turns and 0 or product.registers and 1 or 2)
 @   local of_trans = product.adds and of_add + 1 or of_add
+@   local trans = not turns and "" or product.registers and ", %" .. of_trans or (", %%%d, %%%d"):format(of_trans + 1, of_trans)
 
-// acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(product.registers and "registers, in the layout of mma_m16n8k16" or "shared memory").
+// acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(product.registers and "registers, in the layout of mma_m16n8k" .. step_depth or "shared memory").
 template <$(a_rows)int ROWS_B>
 __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
     asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n"
@@ -80,11 +83,11 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
 @     if j > 0 then
                  "add.s64 b, %$(of_b), %$(of_step_b + j - 1);\n"
 @     end
-                 "wgmma.mma_async.sync.aligned.m64n$(product.n)k16.f32.$(element).$(element) {"
+                 "wgmma.mma_async.sync.aligned.m64n$(product.n)k$(step_depth).f32.$(element).$(element) {"
 @     for i = 0, r - 1, 16 do
                  "$(names(i, r))"
 @     end
-                 "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1, $(product.registers and "" or "%" .. of_trans + 1 .. ", ")%$(of_trans);\n"
+                 "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1$(trans);\n"
 @   end
                  "wgmma.commit_group.sync.aligned;\n}"
                  :
@@ -99,7 +102,7 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
                  "l"(a + wgmma_step<ROWS_A>($(j))),
 @     end
 @   end
-                 "l"(b), $(product.adds and '"r"((int)accumulate), ' or "")"n"(ROWS_B == 0)$(product.registers and "" or ', "n"(ROWS_A == 0)')
+                 "l"(b)$(product.adds and ', "r"((int)accumulate)' or "")$(turns and ', "n"(ROWS_B == 0)' or "")$(turns and not product.registers and ', "n"(ROWS_A == 0)' or "")
 @   for j = 1, steps - 1 do
                  , "n"(wgmma_step<ROWS_B>($(j)))
 @   end

@@ -143,10 +143,54 @@ static void test_fallbacks_say_why(void **state) {
     free(plans);
 }
 
+/* e4m3 has tiles of its own, of bytes, at twice the rate; no other GPU and no other family has any. */
+static void test_e4m3(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        int block_m, q_stages, smem; /* smem: without barriers */
+    } cases[] = {
+        {"fwd e4m3 d64", 192, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},  /* rows of q and k fill a panel, as o's do */
+        {"fwd e4m3 d128 causal", 128, 2, 2 * 128 * 256 + 4 * 128 * 256}, /* o has twice q's bytes */
+        {"fwd e4m3 d256", 128, 1, 128 * 256 + 2 * 128 * 512},
+        {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 1, 64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans;
+        const size_t count = enumerate(cases[i].spelling, "h200", NULL, &plans);
+        assert_true(is_wgmma(plans) && plans->block_n == 128 && plans->mma_flops == 8192);
+        assert_int_equal(plans->block_m, cases[i].block_m);
+        assert_int_equal(plans->q_stages, cases[i].q_stages);
+        assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].smem);
+        for (size_t j = 0; j < count; ++j)
+            assert_true(is_wgmma(&plans[j]));
+        free(plans);
+    }
+    static const struct {
+        const char *spelling, *gpu, *reason;
+    } refused[] = {
+        {"fwd e4m3 d64", "t4", "no plan for t4 (sm_75): dtype e4m3: the kernels of sm_75 have none; sm_90 is needed"},
+        {"fwd e4m3 d64", "l4", "dtype e4m3: the kernels of sm_86 have none; sm_90 is needed"},
+        {"fwd e4m3 d64", "b200", "sm_100: has no wgmma, which is sm_90's alone"},
+        {"fwd e4m3 d64 split", "h200", "split: the wgmma family has none"},
+        {"fwd e4m3 d64 paged", "h200", "paged: the wgmma family has none"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
+        const fk_problem p = problem_of(refused[i].spelling);
+        const fk_device_info device = device_of(refused[i].gpu);
+        fk_error err = {.text = ""};
+        fk_plan_info *plans;
+        size_t count;
+        assert_int_equal(fk_plan_enumerate(&p, &device, NULL, &plans, &count, &err), FK_UNSUPPORTED);
+        assert_message(err.text, refused[i].reason);
+    }
+}
+
 /* A plan is all that is needed to get the same plan again. */
 static void test_plans_and_tiles_go_both_ways(void **state) {
     (void)state;
-    static const char *const spellings[] = {"fwd bf16 d64", "fwd fp16 d192 dv128 causal", "bwd bf16 d128"};
+    static const char *const spellings[] = {"fwd bf16 d64", "fwd fp16 d192 dv128 causal", "fwd e4m3 d128",
+                                            "bwd bf16 d128"};
     const fk_device_info h200 = device_of("h200");
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; ++i) {
         static const fk_shape nominal = {0, 0, 0, 0, 0};
@@ -461,6 +505,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_chosen),
         cmocka_unit_test(test_what_is_chosen_backward),
         cmocka_unit_test(test_fallbacks_say_why),
+        cmocka_unit_test(test_e4m3),
         cmocka_unit_test(test_plans_and_tiles_go_both_ways),
         cmocka_unit_test(test_rejections_name_the_limit),
         cmocka_unit_test(test_masks_that_are_no_bounds),

@@ -18,6 +18,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"  fwd\tcausal d128 \n bf16 ", "fwd bf16 d128 causal"},
         {"fwd d64 dv64 fp16 bottom-right", "fwd fp16 d64"},
         {"bwd d64 fp32 gqa", "bwd fp32 d64 gqa"},
+        {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
@@ -133,9 +134,9 @@ static const struct {
     {"", "starts with its op; known: fwd", 0},
     {"bkw bf16 d128", "a spelling starts with its op; known: fwd bwd", 0},
     {"fwdx bf16 d128", "starts with its op", 0},
-    {"fwd d128", "dtype is missing: must be fp16, bf16 or fp32", 8},
+    {"fwd d128", "dtype is missing: must be fp16, bf16, fp32 or e4m3", 8},
     {"fwd bf16", "head_dim is missing: such as d128", 8},
-    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 fp32 dN dvN gqa ", 14},
+    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa ", 14},
     {"fwd bf16 d128 cusal(3)", "unknown word \"cusal\"", 14},
     {"fwd bf16 d128 gqa=1", "unknown word \"gqa\"", 14},
     {"fwd bf16 d128 top-left(1)", "unknown word \"top-left\"", 14},
@@ -147,6 +148,10 @@ static const struct {
     {"fwd fp16 d64 dv7", "head_dim_v is 7: must be", 13},
     {"fwd fp16 d99999999999999999999", "head_dim is 99999999999999999999: must be", 10},
     {"fwd fp16 bf16 d64", "dtype is given twice", 9},
+    {"fwd e4m3 d64 fp16", "dtype is given twice", 13},
+    {"bwd e4m3 d64", "op is bwd: must be fwd for dtype e4m3", -1},
+    {"fwd e4m3 d72", "head_dim is 72: must be a multiple of 16 for dtype e4m3", -1},
+    {"fwd e4m3 d64 dv40", "head_dim_v is 40: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},
     {"fwd fp16 d64 gqa gqa", "gqa is given twice", 17},
@@ -261,7 +266,7 @@ static void set_op(fk_problem *p) {
     p->op = 2;
 }
 static void set_dtype(fk_problem *p) {
-    p->dtype = 3;
+    p->dtype = 4;
 }
 static void set_head_dim(fk_problem *p) {
     p->head_dim = -8;
@@ -372,7 +377,7 @@ static void test_bad_fields_are_named(void **state) {
     } cases[] = {
         {set_size, FK_BAD_ARGUMENT, "fk_problem.struct_size is 12: must be"},
         {set_op, FK_BAD_PROBLEM, "op is 2: must be 0 (forward) or 1 (backward)"},
-        {set_dtype, FK_BAD_PROBLEM, "dtype is 3: must be 0 (fp16), 1 (bf16) or 2 (fp32)"},
+        {set_dtype, FK_BAD_PROBLEM, "dtype is 4: must be 0 (fp16), 1 (bf16), 2 (fp32) or 3 (e4m3)"},
         {set_head_dim, FK_BAD_PROBLEM, "head_dim is -8: must be a multiple of 8 from 8 to 256"},
         {set_head_dim_v, FK_BAD_PROBLEM, "head_dim_v is 300: must be a multiple of 8 from 8 to 256"},
         {set_gqa, FK_BAD_PROBLEM, "gqa is 2: must be 0 or 1"},

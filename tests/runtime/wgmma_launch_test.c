@@ -67,8 +67,8 @@ static fk_args some_args(const fk_kernel *kernel) {
 static bool same_map(const map_facts *m, const void *base, const uint64_t dims[4], const uint64_t strides[3],
                      int rows) {
     return m->base == base && memcmp(m->dims, dims, sizeof m->dims) == 0 &&
-           memcmp(m->strides, strides, sizeof m->strides) == 0 && m->box[0] == 64 && m->box[1] == (unsigned)rows &&
-           m->box[2] == 1 && m->box[3] == 1;
+           memcmp(m->strides, strides, sizeof m->strides) == 0 && m->box[0] == (m->type == 0 ? 128 : 64) &&
+           m->box[1] == (unsigned)rows && m->box[2] == 1 && m->box[3] == 1;
 }
 
 /* The maps of the last launch, and what stands behind them. */
@@ -118,6 +118,34 @@ static const char *maps_stand_before_the_block(void) {
     EXPECT(same_map(&l.q, a.q, (uint64_t[]){128, 1, 4, 1}, (uint64_t[]){256, 256, 256}, block_m));
     EXPECT(same_map(&l.k, a.k, (uint64_t[]){128, 300, 2, 1}, (uint64_t[]){0, 256, 256}, block_n));
     EXPECT(l.params.epoch != epoch);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    return NULL;
+}
+
+/* Maps of bytes; v is read from the workspace, where a kernel of its own puts it first. */
+static const char *e4m3_reads_values_from_the_workspace(void) {
+    static _Alignas(256) char room[1 << 20];
+    static const float one[4] = {1, 1, 1, 1};
+    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_kernel *kernel = kernel_of(context, "fwd e4m3 d128 dv64 gqa");
+    EXPECT(kernel && strcmp(kernel->info.plan.family, "wgmma") == 0 && kernel->num_launches == 2);
+    fk_args a = some_args(kernel);
+    a.k_descale = one, a.k_descale_stride[0] = 2, a.k_descale_stride[1] = 1;
+    const size_t bytes = fk_kernel_workspace(kernel, &a);
+    EXPECT(bytes > 2 * 2 * 3 * 128 * 64 && bytes <= sizeof room);
+    EXPECT(fk_execute(kernel, &a, room, bytes, NULL) == FK_OK && cuda("fake_cuda_launches") == 2);
+    EXPECT(strcmp(fake_variable("cuda.so", "fake_cuda_launched"), "fk_forward_values fk_forward ") == 0);
+    const launched l = last_launch();
+    const char *values = room + bytes - 2 * 2 * 3 * 128 * 64;
+    const int block_m = kernel->info.plan.block_m;
+    EXPECT(l.q.type == 0 && l.k.type == 0 && l.v.type == 0 && l.o.type == 9); /* UINT8, and BFLOAT16 of o */
+    EXPECT(same_map(&l.q, a.q, (uint64_t[]){128, 100, 4, 2}, (uint64_t[]){512, 128, 51200}, block_m));
+    EXPECT(same_map(&l.k, a.k, (uint64_t[]){128, 300, 2, 2}, (uint64_t[]){256, 128, 76800}, 128));
+    EXPECT(same_map(&l.v, values, (uint64_t[]){128, 64, 3, 4}, (uint64_t[]){128, 8192, 24576}, 64));
+    EXPECT(same_map(&l.o, a.o, (uint64_t[]){64, 100, 4, 2}, (uint64_t[]){512, 128, 51200}, 16));
+    EXPECT(l.params.values == values && l.params.value_tiles == 3 && l.params.num_heads_kv == 2);
+    EXPECT(l.params.k_descale == one && l.params.k_descale_batch_stride == 2 && !l.params.q_descale);
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
     return NULL;
@@ -235,6 +263,7 @@ static void all(void **state) {
     fake_build("nvrtc", "", "nvrtc.so");
     fake_run(maps_stand_before_the_block);
     fake_run(packed_maps_have_one_batch);
+    fake_run(e4m3_reads_values_from_the_workspace);
     fake_run(host_cost);
     fake_run(maps_that_cannot_be_made);
     fake_run(keep_mask_needs_no_maps);

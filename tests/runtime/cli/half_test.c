@@ -45,9 +45,40 @@ static void what_is_too_large_becomes_infinite(void **state) {
     assert_int_equal(half_of(-INFINITY, FK_BF16), 0xff80);
 }
 
+/* e4m3 by the table of its values: 2^-9 to 448, no infinity. */
+static void e4m3(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits < 256; bits++) {
+        const uint8_t at = (uint8_t)bits;
+        uint8_t back = 0;
+        const float value = element_get(&at, 0, FK_E4M3);
+        const int exponent = (int)(bits >> 3 & 15), mantissa = (int)(bits & 7);
+        element_set(&back, 0, value, FK_E4M3);
+        if ((bits & 0x7f) == 0x7f) {
+            assert_true(isnan(value));
+            assert_int_equal(back & 0x7f, 0x7f);
+            continue;
+        }
+        const double want = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+        assert_true((double)value == (bits & 0x80 ? -want : want));
+        assert_int_equal(back, bits);
+    }
+    static const float values[] = {1e9f, -450, 436, 26, 27, 0x1p-10f, 0x1.8p-10f, 0x1.fp-7f};
+    static const uint8_t want[] = {0x7e, 0xfe, 0x7e, 0x5d, 0x5e, 0, 1, 8}; /* 27 lies between 26 and 28 */
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        uint8_t got;
+        element_set(&got, 0, values[i], FK_E4M3);
+        assert_int_equal(got, want[i]);
+    }
+    assert_int_equal(element_bytes(FK_E4M3), 1);
+    assert_int_equal(output_dtype(FK_E4M3), FK_BF16);
+    assert_int_equal(output_dtype(FK_FP16), FK_FP16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pattern_survives),
+        cmocka_unit_test(e4m3),
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(what_is_too_large_becomes_infinite),
     };

@@ -1,4 +1,4 @@
-/* Conversions against definitions: every 16-bit value, every midpoint between two of them, and its neighbours. */
+/* Conversions against definitions: every value, every midpoint between two of them, and its neighbours. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,35 @@ static void test_narrowing(void **state) {
     check_narrowing(fk_bf16_from_float, 8, 7);
 }
 
+/* e4m3: no infinity, but numbers in its place and one NaN; what is too large becomes the largest. */
+static void test_e4m3(void **state) {
+    (void)state;
+    static const struct {
+        float value;
+        uint32_t bits;
+    } some[] = {{448, 0x7e},   {1, 0x38},   {-1.875f, 0xbf},   {0x1p-6f, 0x08}, {0x1p-9f, 0x01}, {0x7p-9f, 0x07},
+                {1e30f, 0x7e}, {464, 0x7e}, {-INFINITY, 0xfe}, {-0.0f, 0x80},   {0x1p-10f, 0},   {0x1.8p-10f, 1},
+                {0x3p-10f, 2}, {436, 0x7e}, {432, 0x7e},       {431, 0x7d},     {1e-40f, 0},     {0x1.fp-7f, 0x08}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; ++i)
+        assert_int_equal(fk_e4m3_from_float(some[i].value), some[i].bits);
+    for (uint32_t sign = 0; sign <= 0x80; sign += 0x80)
+        for (uint32_t lo = 0; lo < 0x7f; ++lo) {
+            const double s = sign ? -1 : 1, below = s * value_of(lo, 5, 3) * 0x1p8; /* a bias of 7 for one of 15 */
+            assert_int_equal(bits_of(fk_e4m3_to_float((uint8_t)(sign | lo))), bits_of((float)below));
+            assert_int_equal(fk_e4m3_from_float((float)below), sign | lo);
+            if (lo == 0x7e) continue;
+            const double above = s * value_of(lo + 1, 5, 3) * 0x1p8;
+            const float middle = (float)((below + above) / 2);
+            assert_int_equal(fk_e4m3_from_float(middle), sign | (lo + (lo & 1u)));
+            assert_int_equal(fk_e4m3_from_float(nextafterf(middle, 0.0f)), sign | lo);
+            assert_int_equal(fk_e4m3_from_float(nextafterf(middle, (float)(s * INFINITY))), sign | (lo + 1));
+        }
+    assert_true(isnan(fk_e4m3_to_float(0x7f)) && isnan(fk_e4m3_to_float(0xff)));
+    assert_int_equal(fk_e4m3_from_float(NAN), 0x7f);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_widening), cmocka_unit_test(test_narrowing),
+                                       cmocka_unit_test(test_e4m3)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

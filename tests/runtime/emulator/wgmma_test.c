@@ -3,9 +3,9 @@
 #include "harness.h"
 #include "runtime/emulator/half.h"
 
-enum { M = 64, N = 80, MAX_K = 96, A_BYTES = 16384, B_BYTES = 24576, WORDS = (A_BYTES + B_BYTES) / 4 };
+enum { M = 64, N = 80, MAX_K = 160, A_BYTES = 16384, B_BYTES = 24576, WORDS = (A_BYTES + B_BYTES) / 4 };
 
-/* Operands: rows of `swizzle` bytes, which hold 64 k at most; transposed: rows of 64 elements of one k. */
+/* Operands: rows of `swizzle` bytes, which hold 128 bytes of k at most; transposed: rows of 64 elements of one k. */
 typedef struct form {
     uint32_t depth, swizzle;
     bool trans_a, trans_b;
@@ -13,11 +13,21 @@ typedef struct form {
     uint16_t (*narrow)(float);
 } form;
 
+/* Of an element. */
+static uint32_t bytes_of(const form *f) {
+    return strcmp(f->dtype, "e4m3") == 0 ? 1 : 2;
+}
+
+static uint16_t e4m3(float x) {
+    return fk_e4m3_from_float(x);
+}
+
 /* Byte of element (row, k) in an operand with panels of `rows` rows, or transposed of `depth` rows. From the PTX ISA's
  * figures: the chunk of 16 bytes changes place with the row. */
 static uint32_t place(const form *f, uint32_t rows, uint32_t row, uint32_t k, bool transposed) {
-    const uint32_t line = transposed ? row / 64 * f->depth + k : k / 64 * rows + row;
-    const uint32_t byte = (transposed ? row : k) % 64 * 2;
+    const uint32_t bytes = bytes_of(f), panel = 128 / bytes;
+    const uint32_t line = transposed ? row / 64 * f->depth + k : k / panel * rows + row;
+    const uint32_t byte = (transposed ? row : k) % panel * bytes;
     const uint32_t per_128 = 128 / f->swizzle, chunk = byte / 16 ^ line / per_128 % (f->swizzle / 16);
     return line * f->swizzle + chunk * 16 + byte % 16;
 }
@@ -35,7 +45,7 @@ static void fill(uint32_t *image, const form *f) {
         const uint16_t h = f->narrow(x);
         const uint32_t at = row < M ? place(f, M, row, k, f->trans_a) : A_BYTES + place(f, N, row - M, k, f->trans_b);
         *(row < M ? &a[row][k] : &b[row - M][k]) = x;
-        memcpy((char *)image + at, &h, 2);
+        memcpy((char *)image + at, &h, bytes_of(f));
     }
 }
 
@@ -106,11 +116,20 @@ static void test_depth(void **state) {
     check(&(form){96, 128, true, false, "bf16", fk_bf16_from_float});
 }
 
+/* Bytes: 32 in a step, 128 in a panel. */
+static void test_e4m3(void **state) {
+    (void)state;
+    check(&(form){32, 128, false, false, "e4m3", e4m3});
+    check(&(form){96, 128, false, false, "e4m3", e4m3});
+    check(&(form){160, 128, false, false, "e4m3", e4m3});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_k_major),
         cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_e4m3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,72 @@
+/* dtype e4m3: the values transposed, as templates/piece/values.cu writes them before the main kernel reads them, and
+ * what the elements count for.
+ *
+ * Workspace: | what a persistent grid has | kv heads x tiles x head_dim_v x 128 keys, a byte each |. */
+#include "object.h"
+
+#define VALUE_KEYS 128 /* value_keys of that file */
+#define MAX_WORKSPACE ((int64_t)1 << 60)
+
+/* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
+bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out) {
+    const fk_problem *p = &kernel->problem;
+    fk_persistent claims;
+    const bool fits = fk_persistent_lay_out(kernel, a, &claims);
+    *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
+    if (p->dtype != FK_E4M3 || !fits) return fits;
+    const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_KEYS;
+    out->tiles =
+        p->packed ? fk_packed_tiles(a->total_k, a->batch, VALUE_KEYS) : (a->seqlen_k + VALUE_KEYS - 1) / VALUE_KEYS;
+    out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
+    if (out->heads > MAX_WORKSPACE / tile_bytes / out->tiles) return false;
+    out->bytes += (size_t)(out->heads * out->tiles * tile_bytes);
+    return true;
+}
+
+fk_status fk_values_prepare(const fk_kernel *kernel, const fk_args *a, const fk_workspace *workspace, fk_values *out,
+                            fk_error *err) {
+    if (!fk_values_lay_out(kernel, a, out))
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "%lld kv heads with %lld tiles of values; the workspace may have 2^60 bytes",
+                       (long long)out->heads, (long long)out->tiles);
+    return fk_workspace_check(workspace, out->bytes, err);
+}
+
+static fk_status check_descale(const char *name, const float *data, const int64_t stride[2], const fk_problem *p,
+                               const fk_args *a, uintptr_t *end, fk_error *err) {
+    static const char *const axis[2] = {"batch", "kv head"};
+    const int64_t size[2] = {a->batch, a->num_heads_kv};
+    int64_t last = 0;
+    if (p->dtype != FK_E4M3)
+        return fk_fail(err, FK_BAD_ARGUMENT, "%s is given; it must be null unless dtype is e4m3", name);
+    if ((uintptr_t)data % sizeof *data)
+        return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %zu bytes", name, (const void *)data,
+                       sizeof *data);
+    for (int i = 0; i < 2; i++) {
+        int64_t span;
+        if (stride[i] < 0)
+            return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be at least 0", name, i, axis[i],
+                           (long long)stride[i]);
+        if (__builtin_mul_overflow(stride[i], size[i] - 1, &span) || span > MAX_WORKSPACE - last)
+            return fk_fail(err, FK_BAD_ARGUMENT,
+                           "%s_stride[%d] (%s) is %lld for %lld entries; an array may span 2^60 elements", name, i,
+                           axis[i], (long long)stride[i], (long long)size[i]);
+        last += span;
+    }
+    *end = (uintptr_t)data + (uintptr_t)(last + 1) * sizeof *data;
+    return FK_OK;
+}
+
+fk_status fk_descale_check(const fk_problem *p, const fk_args *a, int which, const char **name, uintptr_t *begin,
+                           uintptr_t *end, fk_error *err) {
+    static const char *const names[FK_DESCALES] = {"q_descale", "k_descale", "v_descale"};
+    const float *const data[FK_DESCALES] = {a->q_descale, a->k_descale, a->v_descale};
+    const int64_t *const stride[FK_DESCALES] = {a->q_descale_stride, a->k_descale_stride, a->v_descale_stride};
+    *name = names[which];
+    *begin = *end = (uintptr_t)data[which];
+    return data[which] ? check_descale(names[which], data[which], stride[which], p, a, end, err) : FK_OK;
+}
+
+double fk_descale_at(const float *data, const int64_t stride[2], int64_t b, int64_t kv_head) {
+    return data ? (double)data[b * stride[0] + kv_head * stride[1]] : 1.0;
+}

@@ -1,0 +1,68 @@
+// ---- before: the values as tensor cores take 8 bits, keys along rows ----
+//
+// values: [kv heads of all batch entries][tiles][dv_pad columns of v][128 keys]; keys past the sequence's end are zeros, whatever
+// memory holds there. Keys of 16 are in the order in which a lane's accumulators of scores become its part of operand A, so that
+// weights need no exchange between lanes: of four bytes at 4 t, two are keys 2 t and 2 t + 1, and two are keys 2 t + 8 and 2 t + 9.
+constexpr int value_keys = 128;
+constexpr int values_threads = 64;
+
+// The first tile of a sequence, of those of a kv head.
+__device__ __forceinline__ int value_tile(const Sequence &s) { return $(problem.packed and "s.k_offset / value_keys + s.b" or "0"); }
+
+// Bytes j of a, b, c and d become out[j].
+__device__ __forceinline__ void transpose_bytes(u32 (&out)[4], u32 a, u32 b, u32 c, u32 d) {
+    const u32 ab_low = byte_permute(a, b, 0x5140), ab_high = byte_permute(a, b, 0x7362);
+    const u32 cd_low = byte_permute(c, d, 0x5140), cd_high = byte_permute(c, d, 0x7362);
+    out[0] = byte_permute(ab_low, cd_low, 0x5410);
+    out[1] = byte_permute(ab_low, cd_low, 0x7632);
+    out[2] = byte_permute(ab_high, cd_high, 0x5410);
+    out[3] = byte_permute(ab_high, cd_high, 0x7632);
+}
+
+// Sixteen columns of sixteen keys, which lie `row_stride` bytes apart; the first `num_keys` of them exist. Columns of the result
+// are value_keys bytes apart.
+__device__ __forceinline__ void transpose_values(u8 *to, const Element *from, i64 row_stride, int num_keys) {
+    uint4 v[16];
+#pragma unroll
+    for (int k = 0; k < 16; ++k) v[k] = k < num_keys ? ld_global_v4(from + k * row_stride) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+        u32 columns[4][4]; // of each four keys
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+            const uint4 rows[4] = {v[2 * t], v[2 * t + 1], v[2 * t + 8], v[2 * t + 9]};
+            u32 part[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) part[i] = word == 0 ? rows[i].x : word == 1 ? rows[i].y : word == 2 ? rows[i].z : rows[i].w;
+            transpose_bytes(columns[t], part[0], part[1], part[2], part[3]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            st_global_v4(to + (4 * word + j) * value_keys, make_uint4(columns[0][j], columns[1][j], columns[2][j], columns[3][j]));
+    }
+}
+
+// A CTA takes a tile.
+extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(const __grid_constant__ Params p) {
+    const int head = blockIdx.y + gridDim.y * blockIdx.z;
+    int tile = blockIdx.x; // and of its sequence, below
+@ if problem.packed then
+    if (head >= p.num_heads_kv) return;
+    const Sequence s = sequence(p, find_sequence<value_keys>(p.cu_seqlens_k, p.batch, tile));
+    const int kv_head = head;
+@ else
+    if (head >= p.batch * p.num_heads_kv) return;
+    const Sequence s = sequence(p, head / p.num_heads_kv);
+    const int kv_head = head - s.b * p.num_heads_kv;
+@ end
+    const int num_keys = s.seqlen_k - tile * value_keys;
+    if (tile < 0 || num_keys <= 0) return; // nobody reads it
+    const Element *from = p.v + k_start(s, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride + tile * value_keys * p.v_row_stride;
+    u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * (dv_pad * value_keys);
+    constexpr int chunks = dv_pad / 16;
+    for (int i = threadIdx.x; i < chunks * (value_keys / 16); i += values_threads) {
+        const int chunk = i % chunks, group = i / chunks; // so that a warp reads whole rows, and writes 32 bytes at least
+        transpose_values(to + chunk * 16 * value_keys + group * 16, from + group * 16 * p.v_row_stride + chunk * 16, p.v_row_stride,
+                         num_keys - group * 16);
+    }
+}

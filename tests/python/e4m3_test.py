@@ -1,0 +1,96 @@
+"""attention() of float8_e4m3fn on CPU tensors, through the emulator, against float64 of what they stand for."""
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch, "float8_e4m3fn"):
+    pytest.skip("this torch has no float8_e4m3fn", allow_module_level=True)
+
+import flashkiln
+from flashkiln import attention
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def tensors(batch=1, sq=40, sk=60, heads=2, heads_kv=2, dim=64, dim_v=None):
+    shapes = (batch, sq, heads, dim), (batch, sk, heads_kv, dim), (batch, sk, heads_kv, dim_v or dim)
+    return [torch.randn(shape).to(torch.float8_e4m3fn) for shape in shapes]
+
+
+def exact(q, k, v, of_q=None, of_k=None, of_v=None, causal=False, scale=None):
+    """(o, lse) in float64."""
+    group = q.shape[2] // k.shape[2]
+    one = torch.ones(q.shape[0], k.shape[2])
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x * (one if by is None else by).expand(one.shape)[:, None, :, None] for x, by in ((k, of_k), (v, of_v)))
+    k, v = (x.repeat_interleave(group, 2) for x in (k, v))
+    q = q * (one if of_q is None else of_q).expand(one.shape).repeat_interleave(group, 1)[:, None, :, None]
+    s = torch.einsum("bqhd,bkhd->bhqk", q, k) * (scale or q.shape[-1] ** -0.5)
+    if causal:
+        s = s.masked_fill(torch.ones(s.shape[-2:]).triu(1 + s.shape[3] - s.shape[2]).bool(), float("-inf"))
+    return torch.einsum("bhqk,bkhd->bqhd", s.softmax(-1), v), s.logsumexp(-1)
+
+
+def check(ours, want):
+    (o, lse), (exact_o, exact_lse) = ours, want
+    assert o.dtype == torch.bfloat16 and o.shape == exact_o.shape
+    assert (o.double() - exact_o).norm() < 0.04 * exact_o.norm()  # tests/runtime/e4m3_test.c has the reasons
+    assert torch.allclose(lse.double(), exact_lse, atol=1e-4)
+
+
+def test_result():
+    t = tensors(heads=4)
+    check(attention(*t, causal=True, return_lse=True), exact(*t, causal=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), ()])
+def test_descales(shape):
+    t = tensors(batch=2, heads=4)
+    by = [torch.rand(shape) + 0.5 for _ in range(3)]
+    check(attention(*t, q_descale=by[0], k_descale=by[1], v_descale=by[2], return_lse=True), exact(*t, *by))
+
+
+def test_each_descale_counts():
+    t, two = tensors(), torch.tensor(2.0)
+    for i, name in enumerate(("q_descale", "k_descale", "v_descale")):
+        by = [two if j == i else None for j in range(3)]
+        check(attention(*t, **{name: 2.0}, return_lse=True), exact(*t, *by))
+
+
+def test_head_dims_are_padded_and_rows_copied():
+    q, k, v = tensors(dim=72, dim_v=40)
+    check(attention(q, k, v, return_lse=True), exact(q, k, v))
+
+
+def test_packed():
+    q, k, v = (x[0] for x in tensors(sq=90, sk=90, heads=4))
+    cu = torch.tensor([0, 33, 33, 90], dtype=torch.int32)
+    by = torch.rand(3, 2) + 0.5
+    o = attention(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, causal=True, v_descale=by)
+    for b, begin, end in ((0, 0, 33), (2, 33, 90)):
+        part = [x[None, begin:end] for x in (q, k, v)]
+        want = exact(*part, of_v=by[b:b + 1], causal=True)[0]
+        assert (o[None, begin:end].double() - want).norm() < 0.04 * want.norm()
+
+
+def test_refusals():
+    q, k, v = tensors(dim=16)
+    with pytest.raises(flashkiln.BadArgument, match=r"k_descale has shape \(3,\); it must be one that broadcasts to"):
+        attention(q, k, v, k_descale=torch.ones(3))
+    with pytest.raises(flashkiln.BadArgument, match="are those of float8_e4m3fn; q is of torch.bfloat16"):
+        attention(*(x.bfloat16() for x in (q, k, v)), q_descale=torch.ones(1))
+    with pytest.raises(flashkiln.BadArgument, match="k is of torch.bfloat16 and q of torch.float8_e4m3fn"):
+        attention(q, k.bfloat16(), v)
+    with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):
+        attention(q.requires_grad_(), k, v)
+    q.requires_grad_(False)
+    with pytest.raises(flashkiln.Unsupported, match="split: the wgmma family has none"):
+        attention(q, k, v, num_splits=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(q, k, v).dtype == torch.bfloat16
+
+
+def test_arrays_of_other_libraries_have_none():
+    numpy = pytest.importorskip("numpy")
+    x = numpy.zeros((1, 8, 1, 16), numpy.float16)
+    with pytest.raises(flashkiln.BadArgument, match="v_descale is that of tensors of PyTorch"):
+        attention(x, x, x, v_descale=1.0)
