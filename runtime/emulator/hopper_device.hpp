@@ -135,6 +135,11 @@ inline void stmatrix_x4(unsigned int addr, const unsigned int (&r)[4]) {
     for (unsigned int i = 0; i < 4; ++i)
         st_shared_u32(__shfl_sync(0xffffffffu, addr, (int)(8 * i + lane / 4)) + lane % 4 * 4, r[i]);
 }
+inline unsigned int spoil_fp16(unsigned int acc, unsigned int w) {
+    for (unsigned int half = 0x7c00; half; half = half << 16)
+        if ((w & half) == half) acc |= half | half >> 1;
+    return acc;
+}
 inline unsigned int spoil_bf16(unsigned int acc, unsigned int w) {
     for (unsigned int half = 0x7f80; half; half = half << 16)
         if ((w & half) == half) acc |= half | half >> 1;

@@ -48,6 +48,8 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
+@ -- Where masked tiles may follow full ones, they raise a maximum, which must then be one of all tiles before.
+@ local settles = mask.residual or #mask.lower > 0
 @ local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
@@ -131,7 +133,7 @@ struct Consumer {
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
 @   else
-@     local careful = mask.residual and "!settled || !walk.whole()" or "!walk.whole()"
+@     local careful = settles and "!settled || !walk.whole()" or "!walk.whole()"
         if ($(careful)) {
             if (!walk.whole()) mask_tile(s, walk.n, p, at);
             wgmma_wait<0>(registers(o));
@@ -139,7 +141,7 @@ struct Consumer {
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   end
-@   if mask.residual then
+@   if settles then
         settled = settled || walk.whole();
 @   end
         exponentiate(s, m_scaled, l_i, $(scale));
@@ -192,13 +194,15 @@ struct Consumer {
 #pragma unroll
         for (int j = 0; j < d_pad / 16; ++j) load_a<block_m, $(layout.d_cols)>(q_regs[j], tile_q, warp_row(), 0, j);
 @ end
+@ if settles then
+        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], m_scaled[m_atoms][2], l_i[m_atoms][2];
         u32 weights[$(arrays_of_p)][s_atoms / 2][4];
         const int word = claim(smem, q);
         const Where at = claimed(p, word);
 @ if mask.residual then
         TileWalk walk(p, at, is_redo(word));
-        bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ elseif #mask.upper + #mask.lower == 0 then
         TileWalk walk(p, at, is_redo(word));
 @ else

@@ -19,13 +19,21 @@ __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
 }
 
 @ end
-@ if plan.family == "wgmma" and problem.dtype == "bf16" then
+@ if plan.family == "wgmma" and walk == "k" then
 // acc, a pair of zeros or NaNs, with NaN where w, a pair as well, is not finite.
+@   if problem.dtype == "fp16" then
+__device__ __forceinline__ u32 spoil_fp16(u32 acc, u32 w) {
+    u32 r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0), "r"(acc));
+    return r;
+}
+@   else
 __device__ __forceinline__ u32 spoil_bf16(u32 acc, u32 w) {
     u32 r;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0), "r"(acc));
     return r;
 }
+@   end
 
 @ end
 // 2^x; 0 at -inf.
