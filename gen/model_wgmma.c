@@ -65,7 +65,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    if (plan->q_in_regs) cost.serial *= unlike ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= unlike ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 

@@ -82,7 +82,7 @@ inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned 
     for (int j = 0; j < DEPTH / (element == FK_EMU_E4M3 ? 32 : 16); ++j) {
         const fk_emu_wgmma product = {
             acc,         R,           nullptr, a + wgmma_step(ROWS_A, j), b + wgmma_step(ROWS_B, j),
-            ROWS_A == 0, ROWS_B == 0, element,    accumulate || j > 0};
+            ROWS_A == 0, ROWS_B == 0, element, accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
@@ -153,6 +153,11 @@ inline void unpair_f32(float &lo, float &hi, unsigned long long pair) {
     hi = __uint_as_float((unsigned int)(pair >> 32));
 }
 
+inline unsigned int spoil_fp16(unsigned int acc, unsigned int w) {
+    for (unsigned int half = 0x7c00; half; half = half << 16)
+        if ((w & half) == half) acc |= half | half >> 1;
+    return acc;
+}
 inline unsigned int spoil_bf16(unsigned int acc, unsigned int w) {
     for (unsigned int half = 0x7f80; half; half = half << 16)
         if ((w & half) == half) acc |= half | half >> 1;

@@ -60,7 +60,9 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 // ---- the consumers ----
 @ local e4m3 = problem.dtype == "e4m3"
 @ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
-@ local settles = mask.residual or e4m3 -- a full tile is taken with the maximum, before others do without
+@ -- A full tile is taken with the maximum before others do without: where masked tiles may follow full ones, which raise a maximum
+@ -- that must then be one of all tiles before; and where weights have little range.
+@ local settles = mask.residual or #mask.lower > 0 or e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 

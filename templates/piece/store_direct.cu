@@ -11,10 +11,8 @@ __device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const
         for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
         u32 block[4]; // of the left atom rows g and g + 8, then of the right one
         pack_block(block, o[0], j);
-@ if problem.output_dtype == "bf16" then
 #pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
-@ end
+        for (int e = 0; e < 4; ++e) spoiled = spoil_$(problem.output_dtype)(spoiled, block[e]);
 #pragma unroll
         for (int r = 0; r < 2; ++r) { // an even lane takes the left atom, an odd one the right
             const u32 kept = odd ? block[2 + r] : block[r];

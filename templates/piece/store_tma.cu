@@ -10,10 +10,8 @@ __device__ __forceinline__ u32 stage_rows(float (&o)[m_atoms][o_atoms][4], const
         u32 block[4];
         pack_block(block, o[0], j);
         stmatrix_x4(tile + fragment_offset<block_m, $(layout.dv_cols)>(0, warp_row() + lane % 16, j, lane / 16), block);
-@ if problem.output_dtype == "bf16" then
 #pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled = spoil_bf16(spoiled, block[e]);
-@ end
+        for (int e = 0; e < 4; ++e) spoiled = spoil_$(problem.output_dtype)(spoiled, block[e]);
     }
     return spoiled;
 }

@@ -29,16 +29,24 @@ __device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
 }
 
 @ end
-@ if plan.family == "wgmma" and problem.output_dtype == "bf16" then
+@ if plan.family == "wgmma" and walk == "k" then
 // acc, a pair of zeros or NaNs, with NaN where w, a pair as well, is not finite.
+@   if problem.dtype == "fp16" then
+__device__ __forceinline__ u32 spoil_fp16(u32 acc, u32 w) {
+    u32 r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0), "r"(acc));
+    return r;
+}
+@   else
 __device__ __forceinline__ u32 spoil_bf16(u32 acc, u32 w) {
     u32 r;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(0), "r"(acc));
     return r;
 }
+@   end
 
 @ end
-@ if plan.family == "wgmma" then
+@ if plan.family == "wgmma" and walk == "k" then
 // Two floats in a pair of registers, and out of it: at that place, not where the compiler would rather have them apart.
 __device__ __forceinline__ u64 pair_f32(float lo, float hi) {
     u64 r;

@@ -79,14 +79,14 @@ static void test_what_is_chosen_backward(void **state) {
         int block_m, block_n, q_stages, overlap, panel_bytes;
     } cases[] = {
         /* K, V; two stages of Q and dO; two of dS; dQ in float32 */
-        {"bwd bf16 d64", 128, 128, 1, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
-        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
-        {"bwd bf16 d128", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d128 causal dropout", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d72 dv64", 64, 128, 1, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
+        {"bwd bf16 d64", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd bf16 d128", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d128 causal dropout", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d72 dv64", 64, 128, 1, 1, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
         /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
-        {"bwd bf16 d256", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
-        {"bwd fp16 d256 causal", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd bf16 d256", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd fp16 d256 causal", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
@@ -133,7 +133,7 @@ static void test_fallbacks_say_why(void **state) {
             assert_string_equal(plans[j].reason, cases[i].reason);
             ++rows;
         }
-        assert_true(rows > 3);
+        assert_true(rows >= 3);
         free(plans);
     }
     fk_plan_info *plans;

@@ -16,6 +16,7 @@ enum extreme_shape {
     EXTREME_LAST,   /* the last */
     EXTREME_ROW,    /* the first, and only one query sees it so */
     EXTREME_HALF,
+    EXTREME_STAIRS, /* 0 in the last third of the keys, a third of `nats` in the second, all of it in the first */
 };
 
 enum extreme_redo { NO_REDO, ONE_REDO /* a head */, SOME_REDO };
@@ -39,6 +40,7 @@ static const extreme extremes[] = {
     {"last keys by 400", EXTREME_LAST, 400, {1, 1}, {NO_REDO, NO_REDO}},
     {"first keys, one query", EXTREME_ROW, 300, {1, 1}, {ONE_REDO, ONE_REDO}},
     {"first half by 90", EXTREME_HALF, 90, {1, 1}, {SOME_REDO, SOME_REDO}},
+    {"stairs to 60", EXTREME_STAIRS, 60, {1, 1}, {SOME_REDO, SOME_REDO}},
     {"first keys by 20", EXTREME_FIRST, 20, {1, 1}, {NO_REDO, SOME_REDO}}, /* e^20 > 65504 */
     {"first keys by 60", EXTREME_FIRST, 60, {1, 1}, {SOME_REDO, SOME_REDO}},
     {"large values", EXTREME_FLAT, 0, {1e30f, 1e4f}, {NO_REDO, NO_REDO}},
@@ -63,6 +65,7 @@ static inline float extreme_nats(const extreme *e, int64_t key, int64_t num_keys
                         [EXTREME_LAST] = key >= num_keys - 3,
                         [EXTREME_ROW] = key < 3,
                         [EXTREME_HALF] = key < num_keys / 2};
+    if (e->shape == EXTREME_STAIRS) return 3 * key < num_keys ? e->nats : 3 * key < 2 * num_keys ? e->nats / 3 : 0;
     if (e->shape == EXTREME_RAMP) return e->nats * (float)key / (float)num_keys;
     return hit[e->shape] ? e->nats : 0;
 }

@@ -19,6 +19,8 @@ static void samples(void **state) {
         {"fwd fp16 d128", "h100", 2, 1, 1, 140, 200, FK_BHSD, 0},
         {"fwd bf16 d72 dv40 gqa", "h100", 1, 4, 2, 150, 70, FK_BSHD, 0},
         {"fwd fp16 d40 dv24", "h100", 1, 1, 1, 65, 33, FK_BSHD, 72},
+        /* rows that see their first key in a tile that others see all of, and then a masked one */
+        {"fwd bf16 d128 window(1,191)", "h200", 1, 1, 1, 225, 225, FK_BSHD, 0},
         {"fwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h100", 1, 1, 1, 129, 257, FK_BSHD, 0},
         {"fwd bf16 d64 causal top-left softcap(20)", "h100", 1, 1, 1, 260, 100, FK_BSHD, 0},
         /* of more tiles of keys than are looked through at once, some on either side */
