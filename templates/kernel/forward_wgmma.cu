@@ -213,15 +213,19 @@ struct Consumer {
 @     pack_step(into)
 @   end
 @   if e4m3 then -- the first tile's weights are at most those of the reference
-        if (__any_sync(full_warp, most > most_weight)) {
-            wgmma_wait<0>(registers(o));
-            lower_weights(s, m_i, m_scaled, l_i, o, $(scale));
+        const bool lowered = __any_sync(full_warp, most > most_weight);
+        float alpha[2];
+        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
+            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
 @     if from ~= into then
 @       pack_step(into)
 @     end
         }
-@   end
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
+        if (lowered) scale_rows(o, alpha);
+@   else
         wgmma_wait<0>(); // nothing but products and what waits by itself touches o
+@   end
         release_v();
 @   if from == into then
 @     pack_step(into)

@@ -126,31 +126,33 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
 
 @ end
 @ if problem.dtype == "e4m3" then
-// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight. What is infinite becomes
-// NaN, and so does its row's sum, which shows at the end.
+// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight; `alpha` is what that makes of
+// the rows of o. What is infinite becomes NaN, and so does its row's sum, which shows at the end.
 __device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2], u64 (&m_scaled)[m_atoms],
-                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+                                              float (&l_i)[m_atoms][2], float (&alpha)[2], float scale_log2) {
     float scaled[2];
     unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const float top = row_maximum(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
-        const float alpha = ex2(-rise);
+        alpha[r] = ex2(-rise);
         m_i[0][r] += rise * rcp(scale_log2);
         scaled[r] += rise;
-        l_i[0][r] *= alpha;
+        l_i[0][r] *= alpha[r];
 #pragma unroll
         for (int n = 0; n < s_atoms; ++n) {
-            s[0][n][2 * r] *= alpha;
-            s[0][n][2 * r + 1] *= alpha;
-        }
-#pragma unroll
-        for (int n = 0; n < o_atoms; ++n) {
-            o[0][n][2 * r] *= alpha;
-            o[0][n][2 * r + 1] *= alpha;
+            s[0][n][2 * r] *= alpha[r];
+            s[0][n][2 * r + 1] *= alpha[r];
         }
     }
     m_scaled[0] = pair_f32(scaled[0], scaled[1]);
+}
+
+__device__ __forceinline__ void scale_rows(float (&o)[m_atoms][o_atoms][4], const float (&alpha)[2]) {
+#pragma unroll
+    for (int n = 0; n < o_atoms; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[0][n][e] *= alpha[e / 2];
 }
 
 @ end
