@@ -90,7 +90,7 @@
     X(float *, float *, lse_log2)         /* workspace, the same shape: lse * log2(e); +inf for a row without keys */  \
     X(float *, float *,                                                                                                \
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
-    X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; or null */                     \
+    X(uint32_t *, u32 *, claims)                  /* workspace, persistent: how many tiles were claimed; or null */    \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
@@ -135,8 +135,8 @@
     X(int32_t, int, num_tiles)         /* persistent: of keys, of all groups of heads, the last one taken as whole */  \
     X(int32_t, int, group_tiles)       /* persistent: of the heads that share L2 */                                    \
     X(uint32_t, u32, group_tiles_inverse) /* floor(2^32 / group_tiles), at most 2^32 - 1 */                            \
-    X(uint32_t, u32, heads_inverse)    /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                               \
-    X(uint32_t, u32, kv_heads_inverse) /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                              \
+    X(uint32_t, u32, heads_inverse)       /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                            \
+    X(uint32_t, u32, kv_heads_inverse)    /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                           \
     X(float, float, scale_log2)                                                                                        \
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)
