@@ -41,8 +41,8 @@ __device__ __forceinline__ int warp_col() { return 0; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
 __device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
 @ end
-constexpr int m_atoms = 1;                                               // atoms of 16 keys
-constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms;                          // atoms of 8 queries
+constexpr int m_atoms = 1; // atoms of 16 keys
+constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms; // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
 
 @ include("piece/mask.cu")
@@ -156,7 +156,6 @@ struct Consumer {
 @ end
     }
 
-@ local drop = problem.dropout and ", dropout" or ""
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
@@ -164,9 +163,9 @@ struct Consumer {
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
-        u32 buffer = 0;         // of dS
-        int n = -1;             // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
-        u32 used = empty;       // its stage's barrier
+        u32 buffer = 0;   // of dS
+        int n = -1;       // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
+        u32 used = empty; // its stage's barrier
 @ if sums ~= "" then
         ArraySums sums;
 @ end

@@ -1,0 +1,106 @@
+/* The planner's wgmma family in the backward pass: what is chosen, how it is laid out, and what is rejected. */
+#include "plan_wgmma.h"
+
+static void test_what_is_chosen_backward(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        int block_m, block_n, q_stages, overlap, panel_bytes;
+    } cases[] = {
+        /* K, V; two stages of Q and dO; two of dS; dQ in float32 */
+        {"bwd bf16 d64", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
+        {"bwd bf16 d128", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d128 causal dropout", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d72 dv64", 64, 128, 1, 1, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
+        /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
+        {"bwd bf16 d256", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd fp16 d256 causal", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans;
+        enumerate(cases[i].spelling, i % 2 ? "h200" : "h100", NULL, &plans);
+        print_message("%s: %s %d x %d\n", cases[i].spelling, plans->family, plans->block_m, plans->block_n);
+        assert_true(is_wgmma(plans));
+        assert_int_equal(plans->block_m, cases[i].block_m);
+        assert_int_equal(plans->block_n, cases[i].block_n);
+        assert_int_equal(plans->warps, 12);
+        assert_int_equal(plans->ctas_per_sm, 1);
+        assert_int_equal(plans->stages, 2);
+        assert_int_equal(plans->k_stages, 2);
+        assert_int_equal(plans->q_stages, cases[i].q_stages);
+        assert_int_equal(plans->overlap, cases[i].overlap);
+        assert_int_equal(plans->dq_kernel, 0);
+        const int rest = 2 * 8 * plans->block_m + 2 * 3 * 8 + 5 * 8 + 8; /* rows; barriers and slots */
+        assert_int_equal(plans->smem_bytes, cases[i].panel_bytes + rest);
+        free(plans);
+    }
+}
+
+static void test_backward_rejections_name_the_limit(void **state) {
+    (void)state;
+#define BACK(m, n, warps, stages, k_stages, rest)                                                                      \
+    ROW_OF(m, n, warps, stages, "q_in_regs = false, turns = false, k_stages = " #k_stages ", " rest)
+#define ADDS "q_stages = 0, overlap = 1"
+    static const char text[] =
+        "return { inherits = 'sm80', name = 'sm_90', wgmma_flops = 4096, backward_tiles = {},\n"
+        "wgmma_backward_tiles = {\n" BACK(64, 128, 12, 2, 2, ADDS) BACK(64, 128, 16, 2, 2, ADDS)
+            BACK(64, 192, 12, 2, 2, ADDS) BACK(192, 128, 12, 2, 2, ADDS) BACK(64, 64, 12, 2, 2, ADDS)
+                BACK(64, 128, 12, 3, 1, ADDS) BACK(64, 128, 12, 1, 2, ADDS) BACK(128, 128, 12, 8, 2, ADDS)
+                    BACK(128, 128, 12, 2, 2, "q_stages = 0, overlap = 2")
+                        ROW(64, 128, 8,
+                            "q_in_regs = true, k_stages = 2, turns = false, "
+                            "q_stages = 0, overlap = 2") "} }\n";
+    static const struct {
+        int block_m, block_n, warps, stages;
+        const char *reason;
+    } cases[] = {
+        {64, 128, 16, 2, "warps 16: must be 12, of 2 warpgroups that compute and one that loads"},
+        {64, 192, 12, 2, "block_n 192: must be 64, or 64 keys for each of 2 warpgroups that compute"},
+        {192, 128, 12, 2, "block_m 192: must be 64, or with 128 keys 128"},
+        {64, 64, 12, 2, "block_n 64: must be 128 where head_dim and head_dim_v are at most 128"},
+        {64, 128, 12, 3, "k_stages 1, stages 3: must be 2, and from 2 to 8"},
+        {64, 128, 12, 1, "k_stages 2, stages 1: must be 2, and from 2 to 8"},
+        {128, 128, 12, 8, "shared memory: "},
+        {64, 128, 8, 2, "warps 8: must be 12"},
+    };
+    const temp_dir dir = temp_dir_create();
+    temp_dir_write(&dir, "arch/sm90.lua", text);
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.template_dir = dir.path;
+    fk_plan_info *plans;
+    const size_t count = enumerate("bwd bf16 d64", "h200", &options, &plans);
+    assert_int_equal(count, 2 + sizeof cases / sizeof cases[0]);
+    assert_true(plans[1].legal && !plans[2].legal);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const fk_plan_info *plan = NULL;
+        for (size_t j = 2; j < count && !plan; ++j) {
+            if (plans[j].block_m == cases[i].block_m && plans[j].block_n == cases[i].block_n &&
+                plans[j].warps == cases[i].warps && plans[j].stages == cases[i].stages)
+                plan = &plans[j];
+        }
+        assert_non_null(plan);
+        assert_message(plan->reason, cases[i].reason);
+    }
+    free(plans);
+    /* dQ's columns are shared between two warpgroups in whole panels, and dK and dV pass through dS */
+    const size_t wide = enumerate("bwd bf16 d136 dv32", "h200", NULL, &plans);
+    size_t rows = 0;
+    for (size_t j = 0; j < wide; ++j) {
+        if (!is_wgmma(&plans[j]) || plans[j].block_n != 128) continue;
+        assert_false(plans[j].legal);
+        assert_message(plans[j].reason, "block_n 128: must be 64 where head_dim or head_dim_v is more than 128");
+        ++rows;
+    }
+    assert_true(rows > 0);
+    free(plans);
+    temp_dir_remove(&dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_chosen_backward),
+        cmocka_unit_test(test_backward_rejections_name_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
