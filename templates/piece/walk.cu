@@ -2,21 +2,37 @@
 struct TileWalk {
     TileRange tiles;
     int n; // the tile at hand; -1: there is none
+@ if mask.residual then
+    TileScan scan;
+@ end
 
     __device__ __forceinline__ TileWalk() : tiles{0, 0, 0, 0}, n(-1) {}
 
     // `careful`: no tile is taken for full.
     __device__ __forceinline__ TileWalk(const Params &p, const Where &at, bool careful = false) : tiles(tile_range(p, at)) {
         if (careful) tiles.full_begin = tiles.full_end = tiles.begin;
+@ if mask.residual then
+        n = find_tile(scan, tiles.end, tiles, p, at);
+@ else
         n = tiles.end > tiles.begin ? tiles.end - 1 : -1;
+@ end
     }
 
     // Whether all pairs of the tile at hand are seen.
     __device__ __forceinline__ bool whole() const {
+@ if mask.residual then
+        return scan.whole();
+@ else
         return n >= tiles.full_begin && n < tiles.full_end;
+@ end
     }
 
     __device__ __forceinline__ void next(const Params &p, const Where &at) {
+@ if mask.residual then
+        n = next_tile(scan, n);
+        if (n < 0 && scan.first > tiles.begin) n = find_tile(scan, scan.first, tiles, p, at);
+@ else
         n = n > tiles.begin ? n - 1 : -1;
+@ end
     }
 };
