@@ -340,7 +340,8 @@ static double largest_norm(const trial *t, int tensor) {
     return largest;
 }
 
-/* Tensor cores add products of 8 bits with some 13 bits; the emulator does not. */
+/* Tensor cores add products of 8 bits with some 13 bits, of the largest number at hand, once for each 32 of the head
+ * dim; the emulator does not. */
 static double rough_scores(const trial *t) {
     const drawn *d = t->d;
     double scale = d->args.softmax_scale > 0 ? (double)d->args.softmax_scale : 1 / sqrt((double)d->tensor[Q].dim);
@@ -351,7 +352,7 @@ static double rough_scores(const trial *t) {
             most = fmaxf(most, t->descale[tensor][i]);
         scale *= (double)most * largest_norm(t, tensor);
     }
-    return 0x1p-11 * scale;
+    return 0x1p-13 * (double)(d->tensor[Q].dim + 31) / 32 * 2 * scale;
 }
 
 static bool check_lse(trial *t) {

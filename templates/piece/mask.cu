@@ -146,21 +146,21 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
-@ -- Products in flight leave few registers for reads: the keys go by in a loop, four at a time, and leave a bit each.
-@ local in_fours = mask.residual and mask.reads and plan.family == "wgmma" and walk == "k"
+@ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
+@ local in_bits, at_once = mask.residual and mask.reads and plan.family == "wgmma" and walk == "k", plan.consumers == 3 and 4 or 16
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 // Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = $(in_fours and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
+    const int lane = $(in_bits and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
 @ if reads_row then
     const int first = opaque(at.$(own)_first) + warp_row() + lane / 4;
 @ end
 @ scalars("")
-@ if in_fours then
+@ if in_bits then
     $(bits) seen[m_atoms][2] = {}; // the last key's bit is the highest
 @ end
-#pragma unroll$(in_fours and " 4" or "")
+#pragma unroll$(in_bits and " " .. at_once or "")
     for (int i = 0; i < s_atoms * 2; ++i) {
         const int $(walk) = n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
 #pragma unroll
@@ -194,7 +194,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end
-@ if in_fours then
+@ if in_bits then
                 seen[m][r] = seen[m][r] >> 1 | (keep ? $(bits)(1) << (8 * sizeof($(bits)) - 1) : 0);
             }
     }
