@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+uint64_t kernel_reuse = KERNEL_REUSE;
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define PI 3.14159265358979323846
 
@@ -264,7 +266,7 @@ static const char *draw_gpu(rng *r) {
 /* e4m3 has random numbers of its own, so that other problems are what they were before there was any: forward, of the
  * GPU whose tensor cores take it. */
 static bool draws_e4m3(uint64_t seed, const draw_limits *limits, const char *plan_for) {
-    rng r = {seed / KERNEL_REUSE * 0x9e3779b97f4a7c15u};
+    rng r = {seed / kernel_reuse * 0x9e3779b97f4a7c15u};
     return (limits->e4m3 || strcmp(plan_for, "h200") == 0) && rng_chance(&r, 25);
 }
 
@@ -281,7 +283,7 @@ static void draw_descales(uint64_t seed, drawn *out) {
 }
 
 void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
-    rng kernel = {seed / KERNEL_REUSE * 0x2545f4914f6cdd1du}, values = {~seed};
+    rng kernel = {seed / kernel_reuse * 0x2545f4914f6cdd1du}, values = {~seed};
     *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
     if (limits->plan_for) out->plan_for = limits->plan_for;
     out->dtype = draw_dtype(&kernel, limits->fp16_only || strcmp(out->plan_for, "t4") == 0);

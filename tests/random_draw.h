@@ -1,6 +1,6 @@
 /* One seed -> one random problem over everything that both passes support: what is computed, its sizes, its memory
- * layout and its inputs. Kernels are shared by KERNEL_REUSE consecutive seeds, because compiling one takes longer than
- * running it: the spelling's words come from seed / KERNEL_REUSE, all run-time values from the seed itself. */
+ * layout and its inputs. Kernels are shared by kernel_reuse consecutive seeds, because compiling one takes longer than
+ * running it: the spelling's words come from seed / kernel_reuse, all run-time values from the seed itself. */
 #ifndef FK_TESTS_RANDOM_DRAW_H
 #define FK_TESTS_RANDOM_DRAW_H
 
@@ -8,7 +8,8 @@
 
 #include <stdbool.h>
 
-#define KERNEL_REUSE 4
+#define KERNEL_REUSE 4       /* unless asked otherwise */
+extern uint64_t kernel_reuse; /* at least 1 */
 
 /* splitmix64: any 64-bit state will do, zero included. */
 typedef struct rng {

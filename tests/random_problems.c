@@ -76,14 +76,15 @@ static void flatten(char *text) {
 static void describe(const settings *s, const drawn *d, verdict *v, bool failed) {
     const fk_args *a = &d->args;
     flatten(v->complaint);
-    char plan_for[48] = "";
+    char plan_for[80] = "", reuse[40] = "";
     if (s->plan_for) snprintf(plan_for, sizeof plan_for, " --plan-for %s", s->plan_for);
+    if (kernel_reuse != KERNEL_REUSE) snprintf(reuse, sizeof reuse, " --reuse %llu", (unsigned long long)kernel_reuse);
     printf("%s seed %llu: %s for %s, batch %lld, heads %lld/%lld, seqlen %lld x %lld, scale %g: %s%s"
-           "random_problems --device %s%s --seed %llu --count 1\n",
+           "random_problems --device %s%s%s --seed %llu --count 1\n",
            failed ? "FAIL" : "ok", (unsigned long long)d->seed, d->spelling,
            s->gpu && !s->plan_for ? "it" : d->plan_for, (long long)a->batch, (long long)a->num_heads_q,
            (long long)a->num_heads_kv, (long long)a->seqlen_q, (long long)a->seqlen_k, (double)a->softmax_scale,
-           failed ? v->complaint : "passes", failed ? "; reproduce: " : "; again: ", s->device, plan_for,
+           failed ? v->complaint : "passes", failed ? "; reproduce: " : "; again: ", s->device, plan_for, reuse,
            (unsigned long long)d->seed);
     fflush(stdout);
 }
@@ -105,7 +106,7 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
     }
     const double deadline = now() + s->seconds;
     for (uint64_t seed = s->seed; seed < s->seed + s->count; seed++) {
-        if (seed / KERNEL_REUSE % (uint64_t)s->jobs != (uint64_t)job) continue;
+        if (seed / kernel_reuse % (uint64_t)s->jobs != (uint64_t)job) continue;
         if (s->seconds > 0 && now() > deadline) break;
         drawn d;
         report r = {.seed = seed, .started = 1};
@@ -178,7 +179,7 @@ static int run_all(const settings *s, summary *all) {
     close(ends[1]);
     for (report r; read(ends[0], &r, sizeof r) == sizeof r;) {
         if (r.started)
-            current[r.seed / KERNEL_REUSE % (uint64_t)s->jobs] = r.seed;
+            current[r.seed / kernel_reuse % (uint64_t)s->jobs] = r.seed;
         else
             tally(all, &r);
     }
@@ -210,9 +211,9 @@ static uint64_t number(const char *text) {
 
 static void parse(int argc, char **argv, settings *s) {
     static const struct option options[] = {
-        {"seed", 1, NULL, 's'},      {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},
-        {"plan-for", 1, NULL, 'p'},  {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},
-        {"cache-dir", 1, NULL, 'c'}, {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+        {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'}, {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
+        {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},  {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
+        {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -236,16 +237,23 @@ static void parse(int argc, char **argv, settings *s) {
         case 'c':
             s->cache_dir = optarg;
             break;
+        case 'r': /* problems that share their kernels */
+            kernel_reuse = number(optarg);
+            break;
         case 'v':
             s->verbose = true;
             break;
         default:
             fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
-                            "       [--seconds T] [--jobs J] [--cache-dir DIR] [--verbose]\n");
+                            "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--verbose]\n");
             exit(2);
         }
     }
     s->gpu = strcmp(s->device, "emu") != 0;
+    if (kernel_reuse < 1) {
+        fprintf(stderr, "--reuse is 0; it must be at least 1\n");
+        exit(2);
+    }
     if (s->jobs < 1 || s->jobs > MAX_JOBS) {
         fprintf(stderr, "--jobs is %d; it must be 1 to %d\n", s->jobs, MAX_JOBS);
         exit(2);
