@@ -9,10 +9,7 @@ constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ if mask.residual then
-// What the producer of K and the scanner tell each other (below), and beside each tile of K which it is: a Visit.
-constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8;
-constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = scan_end + 4, scan_first = scan_turn + 4;
-constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
+constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
@@ -80,22 +77,7 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 @ end
 
 @ if mask.residual then
-// A tile of keys to visit, in a word.
-struct Visit {
-    int word = 4 * -1 + 2;
-    int n = -1; // the tile; -1: the row of queries visits none
-
-    __device__ __forceinline__ Visit() {}
-    __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> 2) {}
-    __device__ __forceinline__ Visit(int n_, bool last, bool whole) : word(4 * n_ + 2 * last + whole), n(n_) {}
-    __device__ __forceinline__ bool last() const { return word & 2; } // of its row
-    __device__ __forceinline__ bool whole() const { return word & 1; } // all its pairs are seen, and may be taken so
-};
-
-// What the producer of K wrote beside the keys.
-__device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
-    return Visit(__shfl_sync(full_warp, ld_shared_u32(smem + k_visit + 4 * k.index()), 0));
-}
+@   include("piece/scanner.cu")
 
 @ end
 @ local batch = problem.packed and "0" or "at.b"
@@ -187,43 +169,6 @@ struct ValueProducer {
     }
 };
 
-@ if mask.residual then
-// The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
-// queries before. The producer of K asks: of which tile of queries, and below which tile of keys. The answer, what scan_tiles
-// found, holds the next tiles to visit of up to 1024; scan_first has 1 added where there may be more below.
-struct Scanner {
-    const Params &p;
-    const u32 smem;
-
-    __device__ __forceinline__ Scanner(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
-
-    __device__ __forceinline__ void run() {
-        for (u32 parity = 0;;) {
-            mbarrier_wait(smem + scan_asked, parity);
-            const int word = __shfl_sync(full_warp, ld_shared_u32(smem + scan_word), 0);
-            if (word == no_more) return;
-            const Where at = claimed(p, word);
-            TileRange tiles = tile_range(p, at);
-            if (is_redo(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
-            TileScan scan;
-            int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));
-            while (end > tiles.begin) {
-                end = (end - 1) / 1024 * 1024;
-                scan_tiles(scan, end, tiles, p, at);
-                if (__any_sync(full_warp, scan.active)) break;
-            }
-            const int lane = opaque(int(threadIdx.x)) % 32; // of a warp with the fewest registers
-            parity = ld_shared_u32(smem + scan_turn) ^ 1;
-            st_shared_u32(smem + scan_active + 4 * lane, scan.active);
-            st_shared_u32(smem + scan_full + 4 * lane, scan.full);
-            if (lane == 0) st_shared_u32(smem + scan_first, scan.first + (end > tiles.begin));
-            __syncwarp();
-            if (lane == 0) mbarrier_arrive(smem + scan_told);
-        }
-    }
-};
-
-@ end
 // A CTA's first claim is made by a warp of its own: it takes several trips to memory, for which no copy should wait.
 __device__ __forceinline__ void claim_first(const Params &p, u32 smem) {
     if (threadIdx.x % 32 != 0) return;
@@ -278,72 +223,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-    __device__ __forceinline__ void ask(int word, int end) {
-        __syncwarp(); // all lanes have read the answer before
-        if (leader) {
-            st_shared_u32(smem + scan_word, word);
-            st_shared_u32(smem + scan_end, end);
-            st_shared_u32(smem + scan_turn, scan_parity);
-            mbarrier_arrive(smem + scan_asked);
-        }
-    }
-
-    // Asks about a tile of queries; where the one before is not done with, later.
-    __device__ __forceinline__ void ask(int word) {
-        if (more) {
-            upcoming = word;
-        } else {
-            row = word;
-            ask(word, 0x7fffffff);
-        }
-    }
-
-    // Takes an answer, and asks for what follows it. Returns its first tile; -1: there is none.
-    __device__ __forceinline__ int hear(TileScan &scan) {
-        mbarrier_wait(smem + scan_told, scan_parity);
-        scan_parity ^= 1;
-        const int first = __shfl_sync(full_warp, ld_shared_u32(smem + scan_first), 0);
-        scan.first = first & ~1;
-        scan.active = ld_shared_u32(smem + scan_active + 4 * (threadIdx.x % 32));
-        scan.full = ld_shared_u32(smem + scan_full + 4 * (threadIdx.x % 32));
-        more = first & 1;
-        if (more) ask(row, scan.first);
-        return next_run(scan, scan.first + 1024);
-    }
-
-    // Sends the keys that a tile visits, or only word that there are none. In between, when the first ones have found room, calls
-    // `between`, once.
-    template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
-        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
-        TileScan scan;
-        int n = -1;
-        if (at.b >= 0) n = hear(scan);
-        if (at.b >= 0 && n < 0) {
-            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
-            if (leader) {
-                st_shared_u32(smem + k_visit + 4 * k.index(), Visit().word);
-                mbarrier_arrive(smem + k_full + 8 * k.index());
-            }
-            k.next();
-        }
-        for (; n >= 0; --to_go, k.next()) {
-            if (to_go == 0) between();
-            const int sent = n;
-            const bool whole = scan.whole();
-            n = next_tile(scan, n);
-            if (n < 0 && more) n = hear(scan);
-            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
-            if (elect_lane()) {
-                const u32 bar = smem + k_full + 8 * k.index();
-                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, whole).word);
-                mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(batch));
-            }
-        }
-        if (to_go >= 0) between();
-        if (upcoming != no_more) ask(upcoming);
-        upcoming = no_more;
-    }
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
