@@ -35,9 +35,7 @@ static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     return (kv_heads + groups - 1) / groups;
 }
 
-/* heads < 2^31 once they are whole groups, tiles of one < 2^32 / block_m + batch: no overflow, as batch x heads <=
- * 2^30.
- */
+/* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
     const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
