@@ -8,6 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef FK_FIBER_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 typedef struct allocation {
     struct allocation *next;
@@ -32,6 +35,9 @@ fk_status fk_emu_malloc(size_t bytes, void **out, fk_error *err) {
         free(a);
         return fk_fail(err, FK_NO_MEMORY, "emulator: cannot allocate %zu bytes", bytes);
     }
+#ifdef FK_FIBER_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(map, map_bytes); /* what its own heap had here before: the guard pages report faults */
+#endif
     char *data = map + page + data_pages - rounded;
     memset(data, 0xff, rounded);
     *a = (allocation){NULL, map, map_bytes, (uintptr_t)data, bytes};
