@@ -18,8 +18,8 @@
 
 typedef struct settings {
     uint64_t seed, count;
-    const char *device, *plan_for, *cache_dir;
-    double seconds; /* 0: no limit */
+    const char *device, *plan_for, *cache_dir, *only; /* only: problems whose spelling has it; or NULL */
+    double seconds;                                   /* 0: no limit */
     int jobs;
     bool verbose, gpu;
     char scratch[256]; /* a cache of our own; "" if one was named */
@@ -110,8 +110,9 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
         if (s->seconds > 0 && now() > deadline) break;
         drawn d;
         report r = {.seed = seed, .started = 1};
-        if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
         draw_problem(seed, &limits, &d);
+        if (s->only && !strstr(d.spelling, s->only)) continue;
+        if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
         verdict v = {0};
         const bool passed = shared ? random_trial(shared, &d, &v) : emulated_trial(s, &d, &v);
         if (!passed || s->verbose) describe(s, &d, &v, !passed);
@@ -211,9 +212,9 @@ static uint64_t number(const char *text) {
 
 static void parse(int argc, char **argv, settings *s) {
     static const struct option options[] = {
-        {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'}, {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
-        {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},  {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
-        {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+        {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
+        {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},    {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
+        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -240,12 +241,16 @@ static void parse(int argc, char **argv, settings *s) {
         case 'r': /* problems that share their kernels */
             kernel_reuse = number(optarg);
             break;
+        case 'o':
+            s->only = optarg;
+            break;
         case 'v':
             s->verbose = true;
             break;
         default:
-            fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
-                            "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--verbose]\n");
+            fprintf(stderr,
+                    "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
+                    "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--only WORD] [--verbose]\n");
             exit(2);
         }
     }

@@ -58,13 +58,30 @@ static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
     return 3;
 }
 
-static check_part compare(const result *r, int32_t dtype, int64_t *wrong) {
+/* What counts as no error, relative to a result's largest element: half the spacing just below a power of two; of fp32
+ * four times that, which three products of tf32 may cost where eager is exact, and backward what rounding lse leaves of
+ * P, which eager keeps; of e4m3 twice that of the weights, which eager happens to round less where few of them are all.
+ */
+static double unit_of(const tensors *t, const fk_problem *p) {
+    const float *lse = t->data[TENSOR_LSE];
+    double largest = 0;
+    for (size_t i = 0; p->op == FK_BACKWARD && i < t->bytes[TENSOR_LSE] / sizeof(float); i++)
+        if (isfinite(lse[i])) largest = fmax(largest, fabs((double)lse[i]));
+    switch (p->dtype) {
+    case FK_FP32:
+        return 0x1p-23 * (1 + largest);
+    case FK_E4M3:
+        return 0x1p-4;
+    case FK_BF16:
+        return 0x1p-9;
+    default:
+        return 0x1p-12;
+    }
+}
+
+static check_part compare(const result *r, int32_t dtype, double unit, int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 0, square = 0;
-    /* Half the spacing just below a power of two; of fp32 four times that, which three products of tf32 may cost where
-     * eager is exact; of e4m3 twice that of the weights, which eager happens to round less where few of them are all.
-     */
-    const double unit = dtype == FK_FP32 ? 0x1p-23 : dtype == FK_E4M3 ? 0x1p-4 : dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;
     size_t i = 0;
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t h = 0; h < r->heads; h++)
@@ -88,7 +105,32 @@ static check_part compare(const result *r, int32_t dtype, int64_t *wrong) {
     return part;
 }
 
-static error_pair compare_lse(const tensors *t, const double *exact, const double *by_eager, int64_t *wrong) {
+/* The largest norm of a row of q or k. */
+static double largest_row(const tensors *t, const fk_problem *p, int which) {
+    const size_t dim = (size_t)p->head_dim, rows = t->bytes[which] / dim;
+    double largest = 0;
+    for (size_t i = 0; i < rows; i++) {
+        double square = 0;
+        for (size_t d = 0; d < dim; d++)
+            square += pow((double)element_get(t->data[which], i * dim + d, p->dtype), 2);
+        largest = fmax(largest, square);
+    }
+    return sqrt(largest);
+}
+
+/* Tensor cores add products of 8 bits with some 13 bits of the largest number at hand, once for each 32 of the head
+ * dim: what that may leave of a score. */
+static double rough_scores(const tensors *t, const fk_problem *p) {
+    const fk_args *a = &t->args;
+    if (p->dtype != FK_E4M3) return 0;
+    double scale = a->softmax_scale > 0 ? (double)a->softmax_scale : 1 / sqrt((double)p->head_dim);
+    if (a->q_descale) scale *= (double)*a->q_descale;
+    if (a->k_descale) scale *= (double)*a->k_descale;
+    return 0x1p-13 * ceil((double)p->head_dim / 32) * scale * largest_row(t, p, TENSOR_Q) * largest_row(t, p, TENSOR_K);
+}
+
+static error_pair compare_lse(const tensors *t, const fk_problem *p, const double *exact, const double *by_eager,
+                              int64_t *wrong) {
     errors kernel = {0}, eager = {0};
     double largest = 1;
     const float *lse = t->data[TENSOR_LSE];
@@ -98,7 +140,7 @@ static error_pair compare_lse(const tensors *t, const double *exact, const doubl
         if (isfinite(exact[i]) && fabs(exact[i]) > largest) largest = fabs(exact[i]);
     }
     *wrong += kernel.wrong;
-    return (error_pair){kernel.largest, eager.largest, lse_floor * largest};
+    return (error_pair){kernel.largest, eager.largest, lse_floor * largest + rough_scores(t, p)};
 }
 
 static fk_status refer(const tensors *t, const fk_problem *p, const result *r, double *lse64, double *lse_eager) {
@@ -137,10 +179,10 @@ cli_exit check_result(const tensors *t, const fk_problem *problem, check *out) {
         if (status != FK_OK) code = cli_fail_status(status);
     }
     for (int i = 0; i < out->num_parts && code == CLI_OK; i++) {
-        out->part[i] = compare(&r[i], problem->dtype, &out->wrong);
+        out->part[i] = compare(&r[i], problem->dtype, unit_of(t, problem), &out->wrong);
         if (out->part[i].ratio > out->part[out->worst].ratio) out->worst = i;
     }
-    if (code == CLI_OK && problem->op == FK_FORWARD) out->lse = compare_lse(t, lse64, lse_eager, &out->wrong);
+    if (code == CLI_OK && problem->op == FK_FORWARD) out->lse = compare_lse(t, problem, lse64, lse_eager, &out->wrong);
     out->ratio = fmax(out->part[out->worst].ratio, check_ratio(&out->lse));
     if (out->wrong) out->ratio = INFINITY;
     for (int i = 0; i < 3; i++) {
@@ -178,7 +220,7 @@ cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *a
         cli_progress("%s", "");
         if (code == CLI_OK) {
             check_part *part = &out->part[out->num_parts++];
-            *part = compare(&r, FK_FP32, &out->wrong);
+            *part = compare(&r, FK_FP32, 0x1p-23, &out->wrong);
             if (part->ratio > out->part[out->worst].ratio) out->worst = out->num_parts - 1;
             out->ratio = out->wrong ? INFINITY : fmax(out->ratio, part->ratio);
         }

@@ -9,7 +9,7 @@
 
 typedef struct error_pair {
     double kernel, eager;
-    double floor; /* what counts as no error: half the spacing of the dtype (fp32: two) at the largest value */
+    double floor; /* what counts as no error */
 } error_pair;
 
 /* Of one result: O, or dQ, dK or dV, or the gradient of an array. */

@@ -85,13 +85,13 @@ struct Consumer {
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
 
-    // What the producer wrote of a stage once it is full. The shuffles tell the compiler that it is the same for all lanes.
+    // What the producer wrote of a stage once it is full.
     __device__ __forceinline__ int wait_tile(const Ring &r) const {
         mbarrier_wait(smem + full + 8 * r.index(), r.parity());
-        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index()), 0);
+        return warp_word(smem + stage_tile + 8 * r.index());
     }
     __device__ __forceinline__ int tile_head(const Ring &r) const {
-        return __shfl_sync(full_warp, ld_shared_u32(smem + stage_tile + 8 * r.index() + 4), 0);
+        return warp_word(smem + stage_tile + 8 * r.index() + 4);
     }
 
 @ if shared == 1 then
@@ -327,7 +327,7 @@ struct Consumer {
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
             mbarrier_wait(smem + k_full, parity);
-            const int index = __shfl_sync(full_warp, ld_shared_u32(smem + key_tile), 0);
+            const int index = warp_word(smem + key_tile);
             if (index == no_more) break;
             compute(index, parity);
         }

@@ -56,11 +56,8 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
         tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch);
 }
 
-// What the producer of Q wrote beside the queries. The shuffle tells the compiler that it is the same for all lanes, so that what
-// follows from it, down to the descriptors of tiles, goes to uniform registers.
-__device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) {
-    return __shfl_sync(full_warp, ld_shared_u32(smem + q_tile + 4 * q.slot()), 0);
-}
+// What the producer of Q wrote beside the queries.
+__device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) { return warp_word(smem + q_tile + 4 * q.slot()); }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ if problem.dtype == "e4m3" then

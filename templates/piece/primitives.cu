@@ -53,3 +53,13 @@
 @   include("primitive/byte_permute.cu")
 @ end
 #endif
+@ if plan.family == "wgmma" then
+
+// A word from another warp, for all lanes. Lane 0 alone reads it, which also arrives when it may be overwritten; by the shuffle the
+// compiler sees that it is the same for all, and what follows from it goes to uniform registers.
+__device__ __forceinline__ u32 warp_word(u32 addr) {
+    u32 v = 0;
+    if (threadIdx.x % 32 == 0) v = ld_shared_u32(addr);
+    return __shfl_sync(full_warp, v, 0);
+}
+@ end

@@ -22,7 +22,7 @@
     __device__ __forceinline__ int hear(TileScan &scan) {
         mbarrier_wait(smem + scan_told, scan_parity);
         scan_parity ^= 1;
-        const int first = __shfl_sync(full_warp, ld_shared_u32(smem + scan_first), 0);
+        const int first = warp_word(smem + scan_first);
         scan.first = first & ~1;
         scan.active = ld_shared_u32(smem + scan_active + 4 * (threadIdx.x % 32));
         scan.full = ld_shared_u32(smem + scan_full + 4 * (threadIdx.x % 32));

@@ -18,7 +18,7 @@ struct Visit {
 
 // What the producer of K wrote beside the keys.
 __device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
-    return Visit(__shfl_sync(full_warp, ld_shared_u32(smem + k_visit + 4 * k.index()), 0));
+    return Visit(warp_word(smem + k_visit + 4 * k.index()));
 }
 
 // The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
@@ -33,7 +33,7 @@ struct Scanner {
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;;) {
             mbarrier_wait(smem + scan_asked, parity);
-            const int word = __shfl_sync(full_warp, ld_shared_u32(smem + scan_word), 0);
+            const int word = warp_word(smem + scan_word);
             if (word == no_more) return;
             const Where at = claimed(p, word);
             TileRange tiles = tile_range(p, at);
