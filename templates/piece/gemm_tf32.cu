@@ -6,10 +6,10 @@
 // A __syncwarp heads each step, and every four columns of atoms where they are many, since ptxas moves no load across it: it would
 // fetch so far ahead that registers spill.
 
-// hi is x to the nearest tf32, ties away from zero; lo what is left, to the nearest tf32 once the hardware has cut it off.
+// x to the nearest tf32, ties away from zero.
 __device__ __forceinline__ void split_tf32(u32 &hi, u32 &lo, u32 x) {
     hi = (x + 0x1000u) & 0xffffe000u;
-    lo = __float_as_uint(__uint_as_float(x) - __uint_as_float(hi)) + 0x1000u;
+    lo = __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
 }
 
 // Lane = 4 g + t. Operand A of m16n8k8: rows g and g + 8 at depth t, then both at depth t + 4. Operand B: column g at depths t
