@@ -205,6 +205,21 @@ static bool refer(trial *t) {
     return call(t, "reference", grads_refer(&t->grads, &t->problem, &args));
 }
 
+/* A workspace may hold anything. */
+static bool upload_workspace(trial *t) {
+    fk_args sizes = t->d->args;
+    memcpy(sizes.array, t->array, sizeof t->array);
+    grads_point(&t->grads, false, &sizes);
+    t->workspace_bytes = fk_kernel_workspace(t->kernel, &sizes);
+    if (!t->workspace_bytes) return true;
+    void *anything = malloc(t->workspace_bytes);
+    if (!anything) return complain(t, "no memory");
+    memset(anything, 0xff, t->workspace_bytes);
+    const bool done = upload(t, &t->workspace, anything, t->workspace_bytes);
+    free(anything);
+    return done;
+}
+
 static bool upload_all(trial *t) {
     const drawn *d = t->d;
     const size_t row_bytes = lse_count(d) * sizeof(float);
@@ -225,12 +240,8 @@ static bool upload_all(trial *t) {
                                       (size_t)(d->args.batch * d->args.num_heads_kv) * sizeof(float)))
             return false;
     if (!call(t, "copy", grads_upload(&t->grads, t->context))) return false;
-    fk_args sizes = d->args;
-    memcpy(sizes.array, t->array, sizeof t->array);
-    grads_point(&t->grads, false, &sizes);
-    t->workspace_bytes = fk_kernel_workspace(t->kernel, &sizes);
     return upload(t, &t->device_lse, t->lse, row_bytes) && upload(t, &t->device_dlse, t->dlse, row_bytes) &&
-           (!t->workspace_bytes || upload(t, &t->workspace, NULL, t->workspace_bytes));
+           upload_workspace(t);
 }
 
 static void release(trial *t) {
