@@ -2,8 +2,7 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 @ local ordered, direct = problem.deterministic, plan.q_stages == 0 -- dQ's adds
-@ local adders = ordered and (direct and 2 or 1) or 0 -- warps
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages);
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and (direct and 2 or 1) or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
@@ -26,12 +25,12 @@ template <int N> struct Ring {
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < stages; ++i) {
         mbarrier_init(smem + full + 8 * i, 1);
-        mbarrier_init(smem + empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + empty + 8 * i, 4 * consumers + adders);
     }
     mbarrier_init(smem + k_full, 1);
     mbarrier_init(smem + k_empty, 4 * consumers);
     mbarrier_init(smem + v_full, 1);
-    mbarrier_init(smem + v_empty, 4 * consumers$(ordered and " + " .. adders or ""));
+    mbarrier_init(smem + v_empty, 4 * consumers + adders);
 @ if ordered then
     for (int i = 0; i < dq_buffers; ++i) {
         mbarrier_init(smem + dq_full + 8 * i, 4 * consumers);
