@@ -48,30 +48,9 @@ constexpr int m_atoms = 1; // atoms of 16 keys
 constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms; // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
 
-@ include("piece/mask.cu")
+@ include("piece/backward_scores.cu")
 
-@ if problem.dropout then
-@   include("piece/dropout.cu")
-
-@ end
-@ include("piece/backward_tile.cu")
-
-@ -- Score terms: the way there and the way back are one where the way back needs the scores.
-@ local fused, back, sums = score.derivatives_use_s, false, ""
-@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
-@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
-@ if #score.terms > 0 and not fused then
-@   include("piece/score.cu")
-
-@ end
-@ if back then
-@   include("piece/score_backward.cu")
-
-@ end
-@ include("piece/element.cu")
-
-@ include("piece/store.cu")
-
+@ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 @ include("piece/walk.cu")
 
 @ include("piece/pipeline_backward.cu")
