@@ -157,7 +157,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     if (p->split && !fp32 && !e4m3) append_tiles(L, path, "split_tiles", out);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
-        out->tile[i].dq_kernel = out->tile[i].dq_kernel || p->deterministic;
+        out->tile[i].dq_kernel = out->tile[i].dq_kernel || (p->deterministic && !out->tile[i].wgmma);
     }
     const char *dq_tiles = fp32 ? "fp32_dq_tiles" : "dq_tiles";
     if (backward && has_tiles(L, dq_tiles))

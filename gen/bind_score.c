@@ -124,6 +124,25 @@ static bool derivatives_use_s(const fk_problem_score *score) {
 }
 
 /* What is in the derivatives is in the values. */
+/* Is some term's array given a gradient, which is then summed on the way back? */
+static bool sums(const fk_problem_score *score) {
+    for (int i = 0; i < score->num_terms; ++i) {
+        if (score->term[i].num_reads) return true;
+    }
+    return false;
+}
+
+/* Does one of the terms, which are on the stack, change dS? */
+static bool changes_ds(lua_State *L, int num_terms) {
+    bool any = false;
+    for (int i = 0; i < num_terms; ++i) {
+        lua_geti(L, -1, i + 1);
+        any = lua_getfield(L, -1, "ds") != LUA_TNIL || any;
+        lua_pop(L, 2);
+    }
+    return any;
+}
+
 static void push_uses(lua_State *L, const fk_score_term *term, int count) {
     lua_newtable(L);
     for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i)
@@ -145,11 +164,14 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     luaL_checkstack(L, 16, "score");
     lua_newtable(L);
     push_terms(L, terms, score->term, score->num_terms, &text);
+    const bool changes = changes_ds(L, score->num_terms);
     lua_setfield(L, -2, "terms");
     push_terms(L, terms, score->sink, score->num_sinks, &text);
     lua_setfield(L, -2, "sinks");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
+    fk_table_set_bool(L, "goes_back", changes || sums(score));
+    fk_table_set_bool(L, "sums", sums(score));
     fk_table_set_bool(L, "grads", score->grad != 0);
     push_uses(L, score->term, score->num_terms);
     lua_setfield(L, -2, "uses");

@@ -35,7 +35,8 @@
 -- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64
 -- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
--- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. When the walk is over, dK and dV pass through dS,
+-- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
+-- buffers has two barriers, or three where there is but the turn to add. When the walk is over, dK and dV pass through dS,
 -- so that the next keys have room.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
@@ -116,16 +117,16 @@ local function wgmma_backward(problem, plan)
   local q = k_bytes + v_bytes
   local ds = q + plan.stages * (q_bytes + dout_bytes)
   local dq = ds + plan.k_stages * share_bytes
-  local dq_bytes = plan.q_stages * 64 * plan.consumers * dq_cols * 4
-  local rows = dq + dq_bytes
+  local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
+  local rows = dq + plan.q_stages * dq_bytes
   local bars = rows + plan.stages * plan.block_m * 8
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
     parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
     k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
-    share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8,
+    share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes, dq_bytes = dq_bytes,
+    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (problem.deterministic and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0),
   }
 end
 

@@ -109,7 +109,7 @@ void fk_planner_close(fk_planner *planner) {
 }
 
 fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
-    const bool backward = p->op == FK_BACKWARD;
+    const bool backward = p->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
     return (fk_tile){.block_m = plan->block_m,
                      .block_n = plan->block_n,
                      .warps = plan->warps,
@@ -117,8 +117,8 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .q_in_regs = plan->q_in_regs,
                      .ctas = plan->ctas_per_sm,
                      .walks_q = backward,
-                     .dq_kernel = backward && (plan->dq_kernel || p->deterministic),
-                     .wgmma = strcmp(plan->family, "wgmma") == 0,
+                     .dq_kernel = backward && (plan->dq_kernel || (p->deterministic && !wgmma)),
+                     .wgmma = wgmma,
                      .q_stages = plan->q_stages,
                      .k_stages = plan->k_stages,
                      .turns = plan->turns,

@@ -40,7 +40,6 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 
 /* What the family does not serve falls to the mma rows beside it. */
 static const char *refuse_problem(const fk_problem *p) {
-    if (p->op == FK_BACKWARD && p->deterministic) return "deterministic";
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
     return p->paged ? "paged" : NULL;
@@ -69,6 +68,7 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
 static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    const int most_dq = p->deterministic ? 2 : 1;
     if (consumers != 2) {
         fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
     } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
@@ -83,8 +83,11 @@ static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_pl
         fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
     } else if (tile->k_stages != 2 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be 2, and from 2 to 8", tile->k_stages, tile->stages);
-    } else if (tile->q_stages < 0 || tile->q_stages > 1 || tile->overlap < 1 || tile->overlap > 2) {
-        fk_plan_reject(plan, "q_stages %d, overlap %d: must be 0 or 1, and 1 or 2", tile->q_stages, tile->overlap);
+    } else if (tile->q_stages != 0 && tile->q_stages != most_dq) {
+        fk_plan_reject(plan, "q_stages %d: must be 0, or %d buffer%s of dQ%s", tile->q_stages, most_dq,
+                       most_dq > 1 ? "s" : "", p->deterministic ? ", which waits for its turn" : "");
+    } else if (tile->overlap < 1 || tile->overlap > 2) {
+        fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
     } else if (tile->q_in_regs || tile->turns) {
         fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass", tile->q_in_regs, tile->turns);
     }

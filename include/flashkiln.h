@@ -278,8 +278,8 @@ typedef struct fk_plan_info {
     char reason[160];  /**< why it was rejected, or "" */
     double l2_us;      /**< one more floor: backward, the adds to dq's sum; 0 in forward */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
-                            workspace; always so for deterministic problems */
-    int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; backward: buffers of dQ, 0 or 1; else 0 */
+                            workspace; always so for deterministic problems of family mma */
+    int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; backward: buffers of dQ, 0 to 2; else 0 */
     int32_t k_stages;  /**< wgmma: K buffers, where `stages` is those of V; backward: buffers of dS; else 0 */
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
@@ -486,8 +486,8 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
  *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles. `split`: 4 bytes for each
  * element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for each
- * element of q, and 8 for each of its rows; `deterministic`: 80 more for each element of an array's gradient that more
- * than one pair of query and key adds to. */
+ * element of q, and 8 for each of its rows; `deterministic`: 4 for each tile of queries of each head with family
+ * "wgmma", and 80 more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).

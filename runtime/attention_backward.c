@@ -1,8 +1,8 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | claims | exact sums of arrays' gradients |, each part from a
- * multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact
- * sums are there if the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | claims | turns to add | exact sums of arrays' gradients |, each
+ * part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no
+ * sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, claims, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, claims, added, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */
@@ -21,6 +21,10 @@ static bool add_part(size_t *total, int64_t rows, int64_t row_bytes, size_t *off
     if (__builtin_mul_overflow(rows, row_bytes, &bytes) || bytes > MAX_WORKSPACE - (int64_t)*total) return false;
     *total += ((size_t)bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     return true;
+}
+
+bool fk_adds_in_order(const fk_kernel *kernel) {
+    return kernel->problem.deterministic && fk_is_persistent(kernel);
 }
 
 /* Sizes have been checked. */
@@ -37,7 +41,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
-        add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims);
+        add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims) &&
+        add_part(&out->bytes, fk_adds_in_order(kernel) ? heads * tiles : 0, sizeof(uint32_t), &out->added);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;
@@ -81,6 +86,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
         .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
         .claims = persistent ? (uint32_t *)(void *)(memory + part->claims) : NULL,
+        .added = fk_adds_in_order(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,

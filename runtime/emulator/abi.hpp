@@ -74,6 +74,8 @@ typedef struct fk_emu_table {
     unsigned long long (*atom_cas_u64)(unsigned long long *p, unsigned long long expected, unsigned long long desired);
     unsigned long long (*ld_acquire_u64)(const unsigned long long *p);
     void (*st_release_u64)(unsigned long long *p, unsigned long long value);
+    unsigned int (*ld_acquire_u32)(const unsigned int *p);
+    void (*st_release_u32)(unsigned int *p, unsigned int value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);

@@ -61,3 +61,14 @@ void fk_st_release_u64(unsigned long long *p, unsigned long long value) {
     check_word(p, 8, "st_release_u64");
     __atomic_store_n(p, value, __ATOMIC_RELEASE);
 }
+
+/* Read in a loop while another block works: other threads of this one go on meanwhile. */
+unsigned int fk_ld_acquire_u32(const unsigned int *p) {
+    fk_block_yield(check_word(p, 4, "ld_acquire_u32"));
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+void fk_st_release_u32(unsigned int *p, unsigned int value) {
+    check_word(p, 4, "st_release_u32");
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}

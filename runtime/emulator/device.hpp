@@ -270,6 +270,12 @@ inline unsigned long long ld_acquire_u64(const unsigned long long *p) {
 inline void st_release_u64(unsigned long long *p, unsigned long long v) {
     fk_emu_engine->st_release_u64(p, v);
 }
+inline unsigned int ld_acquire_u32(const unsigned int *p) {
+    return fk_emu_engine->ld_acquire_u32(p);
+}
+inline void st_release_u32(unsigned int *p, unsigned int v) {
+    fk_emu_engine->st_release_u32(p, v);
+}
 
 inline void ldmatrix_x4(unsigned int (&r)[4], unsigned int addr) {
     fk_emu_engine->ldmatrix(FK_EMU_LDMATRIX_X4, r, addr);

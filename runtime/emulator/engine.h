@@ -198,6 +198,8 @@ unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit);
 unsigned long long fk_atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired);
 unsigned long long fk_ld_acquire_u64(const unsigned long long *p);
 void fk_st_release_u64(unsigned long long *p, unsigned long long value);
+unsigned int fk_ld_acquire_u32(const unsigned int *p);
+void fk_st_release_u32(unsigned int *p, unsigned int value);
 
 /* async_copy.c, tensor_core.c, warp.c, engine.c: what kernels call */
 void fk_cp_async_16(unsigned int dst, const void *src, int valid);

@@ -46,7 +46,11 @@ inline void tma_store_commit() {
 template <int N> inline void tma_store_wait_read() {
     fk_emu_engine->tma_store_wait(N);
 }
+template <int N> inline void tma_store_wait() {
+    fk_emu_engine->tma_store_wait(N);
+}
 inline void fence_proxy_async() {}
+inline void fence_proxy_async_global() {}
 
 inline void named_barrier_sync(unsigned int id, unsigned int threads) {
     fk_emu_engine->named_barrier(id, threads, 1);

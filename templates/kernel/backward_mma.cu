@@ -40,29 +40,8 @@ constexpr int dk_atoms = (d_pad / 16 + col_warps - 1) / col_warps * 2;     // at
 constexpr int dv_atoms = (dv_pad / 16 + col_warps - 1) / col_warps * 2;
 constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms * col_warps != dv_pad / 8;
 
-@ include("piece/mask.cu")
-
-@ if problem.dropout then
-@   include("piece/dropout.cu")
-
-@ end
-@ include("piece/backward_tile.cu")
-
-@ -- Score terms: the way there and the way back are one where the way back needs the scores.
-@ local fused, back, sums = score.derivatives_use_s, false, ""
-@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
-@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
-@ if #score.terms > 0 and not fused then
-@   include("piece/score.cu")
-
-@ end
-@ if back then
-@   include("piece/score_backward.cu")
-
-@ end
-@ include("piece/element.cu")
-
-@ include("piece/store.cu")
+@ include("piece/backward_scores.cu")
+@ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 
 @ -- Dropout: score_gradients takes it from P and dP alike. Where the way back needs the scores, dP loses it before, P on its way.
 @ local drop = problem.dropout and fused and ", dropout" or "" -- a further argument

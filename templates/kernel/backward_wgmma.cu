@@ -1,6 +1,9 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
 constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
+@ if problem.deterministic then
+constexpr u32 dq_bytes = $(layout.dq_bytes);
+@ end
 
 @ include("piece/primitives.cu")
 
@@ -45,34 +48,18 @@ constexpr int m_atoms = 1; // atoms of 16 keys
 constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms; // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
 
-@ include("piece/mask.cu")
+@ include("piece/backward_scores.cu")
 
-@ if problem.dropout then
-@   include("piece/dropout.cu")
-
-@ end
-@ include("piece/backward_tile.cu")
-
-@ -- Score terms: the way there and the way back are one where the way back needs the scores.
-@ local fused, back, sums = score.derivatives_use_s, false, ""
-@ for _, term in ipairs(score.terms) do back = back or term.ds or #term.reads > 0 end
-@ for _, term in ipairs(score.terms) do sums = #term.reads > 0 and ", sums" or sums end
-@ if #score.terms > 0 and not fused then
-@   include("piece/score.cu")
-
-@ end
-@ if back then
-@   include("piece/score_backward.cu")
-
-@ end
-@ include("piece/element.cu")
-
-@ include("piece/store.cu")
-
+@ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 @ include("piece/walk.cu")
 
 @ include("piece/pipeline_backward.cu")
 
+@ local ordered = problem.deterministic -- dQ's adds
+@ if ordered then
+@   include("piece/ordered_adds.cu")
+
+@ end
 // ---- the consumers ----
 @ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
 @ local early = plan.overlap == 2 and not fused and not problem.dropout
@@ -81,16 +68,19 @@ struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
-    Ring ring;             // the tile at hand
+    Ring<stages> ring;     // the tile at hand
+@ if ordered then
+    Ring<dq_buffers> dq_ring;
+@ end
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
 
     // What the producer wrote of a stage once it is full.
-    __device__ __forceinline__ int wait_tile(const Ring &r) const {
+    __device__ __forceinline__ int wait_tile(const Ring<stages> &r) const {
         mbarrier_wait(smem + full + 8 * r.index(), r.parity());
         return warp_word(smem + stage_tile + 8 * r.index());
     }
-    __device__ __forceinline__ int tile_head(const Ring &r) const {
+    __device__ __forceinline__ int tile_head(const Ring<stages> &r) const {
         return warp_word(smem + stage_tile + 8 * r.index() + 4);
     }
 
@@ -121,20 +111,34 @@ struct Consumer {
     }
 
     // Adds to dQ's sum.
-    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int n) const {
+    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int n)$(ordered and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
-        const int rows_16 = n * (block_m / 16) + warp, first = 0;
+        const int own_16 = warp, first = 0;
 @ else
-        const int rows_16 = n * (block_m / 16) + warp % 4, first = group * dq_atoms;
+        const int own_16 = warp % 4, first = group * dq_atoms;
 @ end
-        float *to = p.dq_acc + padded_start(p, at, at.h) * d_pad + dq_atom(rows_16, first);
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
+@ if not ordered or plan.q_stages == 0 then
+        float *to = p.dq_acc + padded_start(p, at, at.h) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
+@ end
 @ if plan.q_stages == 0 then
+@   if ordered then
+        mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
+@   end
 #pragma unroll
         for (int i = 0; i < dq_atoms; ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
+@ elseif ordered then
+        const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
+        mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            if ($(uneven and "first + i < d_pad / 8" or "true"))
+                st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
+                                                                     __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
+        fence_proxy_async();
 @ else
         const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
         if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
@@ -153,6 +157,11 @@ struct Consumer {
 @   end
             tma_store_commit();
         }
+@ end
+@ if ordered then
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
+        dq_ring.next();
 @ end
     }
 
@@ -331,7 +340,7 @@ struct Consumer {
             if (index == no_more) break;
             compute(index, parity);
         }
-@ if plan.q_stages > 0 then
+@ if plan.q_stages > 0 and not ordered then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
     }
@@ -345,6 +354,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<24>();
         if (warp == 4 * consumers) Producer(p, smem).run();
+@ if ordered and plan.q_stages == 0 then
+        else if (warp <= 4 * consumers + 2) Adder(p, smem, warp == 4 * consumers + 2).run();
+@ elseif ordered then
+        else if (warp == 4 * consumers + 1) Adder(p, smem).run();
+@ end
     } else {
         setmaxnreg_inc<240>();
         Consumer(p, smem, warp).run();

@@ -81,8 +81,8 @@ struct TileScan {
 // What the residual says of the pairs of tiles first to last.
 __device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
     const Interval $(own)_iv = $(own_iv);
-@ if plan.family == "wgmma" and walk == "k" then -- in 32 bits, as far as there are such tiles
-    const Interval k_iv = {int(u32(first) * block_n), int(min(u32(last) * block_n + (block_n - 1), u32(at.seqlen_k - 1)))};
+@ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
+    const Interval $(walk)_iv = {int(u32(first) * $(walk_block)), int(min(u32(last) * $(walk_block) + ($(walk_block) - 1), u32(at.seqlen_$(walk) - 1)))};
 @ else
     const Interval $(walk)_iv = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
 @ end

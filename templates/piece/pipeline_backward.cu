@@ -1,30 +1,45 @@
 // Stages of shared memory that a producer fills with tiles of Q and dO and with their row statistics, and the warpgroups of consumers
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages);
+@ local ordered, direct = problem.deterministic, plan.q_stages == 0 -- dQ's adds
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and (direct and 2 or 1) or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
+@ if ordered then
+// dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
+constexpr int dq_buffers = 2;
+constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
+@ end
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
-struct Ring {
+template <int N> struct Ring {
     u32 place = 0; // counts the stages of two phases
-    __device__ __forceinline__ u32 index() const { return place % stages; }
-    __device__ __forceinline__ u32 parity() const { return place / stages; }
-    __device__ __forceinline__ void next() { place = place + 1 == 2 * stages ? 0 : place + 1; }
+    __device__ __forceinline__ u32 index() const { return place % N; }
+    __device__ __forceinline__ u32 parity() const { return place / N; }
+    __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
 };
 
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < stages; ++i) {
         mbarrier_init(smem + full + 8 * i, 1);
-        mbarrier_init(smem + empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + empty + 8 * i, 4 * consumers + adders);
     }
     mbarrier_init(smem + k_full, 1);
     mbarrier_init(smem + k_empty, 4 * consumers);
     mbarrier_init(smem + v_full, 1);
-    mbarrier_init(smem + v_empty, 4 * consumers);
+    mbarrier_init(smem + v_empty, 4 * consumers + adders);
+@ if ordered then
+    for (int i = 0; i < dq_buffers; ++i) {
+        mbarrier_init(smem + dq_full + 8 * i, 4 * consumers);
+        mbarrier_init(smem + dq_empty + 8 * i, 1);
+@   if direct then
+        mbarrier_init(smem + dq_turn + 8 * i, 1);
+@   end
+    }
+@ end
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init_fence();
 }
@@ -51,7 +66,7 @@ template <int ROWS, int COLS> __device__ __forceinline__ void clear_rows(u32 til
 struct Producer {
     const Params &p;
     const u32 smem;
-    Ring ring;
+    Ring<stages> ring;
     u32 parity = 1; // of the phase in which K and V are free
 @ if tails then
     u32 tail_parity = 0;
@@ -135,6 +150,14 @@ struct Producer {
         ring.next();
     }
 
+@ if ordered then
+    __device__ __forceinline__ int claim() {
+        int index;
+        if (threadIdx.x % 32 == 0) index = claim_tile(p);
+        return __shfl_sync(full_warp, index, 0);
+    }
+
+@ end
     __device__ __forceinline__ void run() {
         if (elect_lane()) {
             tma_prefetch_map(&p.map_q);
@@ -142,8 +165,13 @@ struct Producer {
             tma_prefetch_map(&p.map_v);
             tma_prefetch_map(&p.map_dout);
         }
+@ if ordered then
+        // A tile claimed ahead of its need would keep those behind it waiting.
+        for (int index = claim(); index < p.num_tiles; index = claim()) {
+@ else
         for (int index = blockIdx.x, next; index < p.num_tiles; index = __shfl_sync(full_warp, next, 0)) {
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
+@ end
             int kv_head;
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
@@ -156,6 +184,7 @@ struct Producer {
                 for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
             send_end();
         }
+        mbarrier_wait(smem + v_empty, parity);
         mbarrier_wait(smem + k_empty, parity);
         if (threadIdx.x % 32 == 0) {
             st_shared_u32(smem + key_tile, u32(no_more));

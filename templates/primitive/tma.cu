@@ -56,5 +56,15 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
+@ if walk == "q" and problem.deterministic then
+// Waits until all but the thread's last N committed stores and adds are done: written, not only read.
+template <int N> __device__ __forceinline__ void tma_store_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Puts the thread's copies and adds to global memory that follow behind what it has seen of other threads'.
+__device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+@ end
 // Makes the thread's writes to shared memory known to TMA and wgmma, which see it through another proxy.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -16,6 +16,10 @@ static void test_what_is_chosen_backward(void **state) {
         /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
         {"bwd bf16 d256", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
         {"bwd fp16 d256 causal", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        /* added in order: another buffer of dQ, and two barriers of each; without a buffer, three of each turn */
+        {"bwd bf16 d64 deterministic", 128, 128, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd fp16 d128 causal deterministic", 64, 128, 2, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
+        {"bwd bf16 d256 deterministic", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192 + 48},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
@@ -48,9 +52,10 @@ static void test_backward_rejections_name_the_limit(void **state) {
             BACK(64, 192, 12, 2, 2, ADDS) BACK(192, 128, 12, 2, 2, ADDS) BACK(64, 64, 12, 2, 2, ADDS)
                 BACK(64, 128, 12, 3, 1, ADDS) BACK(64, 128, 12, 1, 2, ADDS) BACK(128, 128, 12, 8, 2, ADDS)
                     BACK(128, 128, 12, 2, 2, "q_stages = 0, overlap = 2")
-                        ROW(64, 128, 8,
-                            "q_in_regs = true, k_stages = 2, turns = false, "
-                            "q_stages = 0, overlap = 2") "} }\n";
+                        BACK(64, 128, 12, 4, 2, "q_stages = 2, overlap = 1")
+                            ROW(64, 128, 8,
+                                "q_in_regs = true, k_stages = 2, turns = false, "
+                                "q_stages = 0, overlap = 2") "} }\n";
     static const struct {
         int block_m, block_n, warps, stages;
         const char *reason;
@@ -63,6 +68,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
         {64, 128, 12, 1, "k_stages 2, stages 1: must be 2, and from 2 to 8"},
         {128, 128, 12, 8, "shared memory: "},
         {64, 128, 8, 2, "warps 8: must be 12"},
+        {64, 128, 12, 4, "q_stages 2: must be 0, or 1 buffer of dQ"},
     };
     const temp_dir dir = temp_dir_create();
     temp_dir_write(&dir, "arch/sm90.lua", text);
@@ -82,6 +88,17 @@ static void test_backward_rejections_name_the_limit(void **state) {
         assert_non_null(plan);
         assert_message(plan->reason, cases[i].reason);
     }
+    free(plans);
+    /* a single buffer would be filled again before its turn */
+    const size_t ordered = enumerate("bwd bf16 d64 deterministic", "h200", NULL, &plans);
+    size_t single = 0;
+    for (size_t j = 0; j < ordered; ++j) {
+        if (!is_wgmma(&plans[j]) || plans[j].q_stages != 1) continue;
+        assert_false(plans[j].legal);
+        assert_message(plans[j].reason, "q_stages 1: must be 0, or 2 buffers of dQ, which waits for its turn");
+        ++single;
+    }
+    assert_true(single > 0);
     free(plans);
     /* dQ's columns are shared between two warpgroups in whole panels, and dK and dV pass through dS */
     const size_t wide = enumerate("bwd bf16 d136 dv32", "h200", NULL, &plans);

@@ -53,7 +53,6 @@ static void test_fallbacks_say_why(void **state) {
         {"fwd bf16 d128 split", "h200", "split: the wgmma family has none"},
         {"fwd bf16 d128 paged", "h200", "paged: the wgmma family has none"},
         {"fwd fp32 d64", "h200", "dtype fp32: the wgmma family has none"},
-        {"bwd bf16 d64 deterministic", "h100", "deterministic: the wgmma family has none"},
         {"bwd fp32 d64 causal", "h200", "dtype fp32: the wgmma family has none"},
         {"fwd bf16 d128", "b200", "sm_100: has no wgmma, which is sm_90's alone"},
     };

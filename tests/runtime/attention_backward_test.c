@@ -188,6 +188,42 @@ static void accepted_deterministic(void **state) {
     assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4);
 }
 
+/* dq's sum, and which tile of keys added last to each tile of it. Few heads of long walks go side by side, as many of
+ * short ones as there are CTAs for. */
+static void accepted_in_order(void **state) {
+    (void)state;
+    static fk_context context;
+    fk_kernel kernel = a_kernel(1);
+    kernel.context = &context;
+    kernel.dq_block_m = 0;
+    kernel.launch[1].grid = FK_GRID_PERSISTENT;
+    kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+    context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
+    kernel.l2_bytes = 1; /* no head fits */
+    fk_args a = good_args(&kernel);
+    const fk_workspace w = {workspace, sizeof workspace};
+    fk_backward_params p;
+    fk_grid grids[FK_MAX_KERNELS];
+    const size_t sums = 2 * 12 * 128 * 4 + 12 * 128 * 64 * 4;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_grid(&grids[1], 4, 1, 1);
+    assert_ptr_equal(p.claims, workspace + sums);
+    assert_ptr_equal(p.added, workspace + sums + 256); /* 12 heads of two tiles */
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), sums + 256 + 256);
+    assert_int_equal(p.kv_group_heads, 1); /* a quarter of the CTAs */
+    context.runs.num_sms = 12;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_int_equal(p.kv_group_heads, 3);
+    kernel.info.plan.block_m = 2; /* a walk of 50 tiles for each of a group's two query heads */
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 1);
+    kernel.info.plan.block_m = 64;
+    kernel.problem.deterministic = 0;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_null(p.added);
+    assert_int_equal(p.kv_group_heads, 1);
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), sums + 256);
+}
+
 static void workspaces(void **state) {
     (void)state;
     fk_kernel kernel = a_kernel(0);
@@ -223,8 +259,8 @@ static void many_heads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),    cmocka_unit_test(accepted),   cmocka_unit_test(accepted_deterministic),
-        cmocka_unit_test(workspaces), cmocka_unit_test(many_heads),
+        cmocka_unit_test(refused),           cmocka_unit_test(accepted),   cmocka_unit_test(accepted_deterministic),
+        cmocka_unit_test(accepted_in_order), cmocka_unit_test(workspaces), cmocka_unit_test(many_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

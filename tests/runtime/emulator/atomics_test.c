@@ -64,6 +64,35 @@ static void test_claims(void **state) {
     fk_emu_unload(image);
 }
 
+/* Blocks in turns, in the order in which they have claimed them; the rest of a block works while one thread waits. */
+static void test_turns(void **state) {
+    (void)state;
+    static const char body[] =
+        "const u32 smem = smem_base(); u32 *turn = p.out, *count = p.out + 1, *list = p.out + 8;"
+        "if (threadIdx.x == 0) { mbarrier_init(smem, 1); mbarrier_init(smem + 8, 32); } __syncthreads();"
+        "if (threadIdx.x / 32 == 1) { mbarrier_wait(smem, 0); mbarrier_arrive(smem + 8); return; }"
+        "if (threadIdx.x) return;"
+        "const u32 own = atom_inc_u32(count, 1000); mbarrier_arrive(smem);"
+        "while (ld_acquire_u32(turn) != own) {}"
+        "mbarrier_wait(smem + 8, 0); list[own] = list[own - 1] * 3 + own; st_release_u32(turn, own + 1);";
+    fk_emu_image *image = load_body(body);
+    uint32_t want[41] = {1};
+    for (uint32_t i = 1; i < 41; ++i)
+        want[i] = want[i - 1] * 3 + i;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        fk_error err = {FK_OK, ""};
+        const fk_emu_options options = {.seed = seed, .check_races = true, .poison = true};
+        const params p = {out, NULL, 0};
+        memset(out, 0, 4096);
+        out[0] = out[1] = out[8] = 1;
+        setenv("FLASHKILN_EMU_THREADS", seed % 4 ? "4" : "1", 1);
+        if (fk_emu_launch(image, &p, sizeof p, 40, 64, 64, &options, &err) != FK_OK) fail_msg("%s", err.text);
+        unsetenv("FLASHKILN_EMU_THREADS");
+        assert_memory_equal(out + 8, want, sizeof want);
+    }
+    fk_emu_unload(image);
+}
+
 static void test_returned_words(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
@@ -115,7 +144,9 @@ static void test_alignment(void **state) {
         {"atom_inc_u32((u32 *)((char *)p.out + 2), 0);", "atom_inc_u32: global address"},
         {"atom_cas_u64((u64 *)(p.out + 1), 0, 1);", "atom_cas_u64: global address"},
         {"ld_acquire_u64((u64 *)(p.out + 1));", "ld_acquire_u64: global address"},
-        {"st_release_u64((u64 *)(p.out + 1), 0);", "st_release_u64: global address"}};
+        {"st_release_u64((u64 *)(p.out + 1), 0);", "st_release_u64: global address"},
+        {"ld_acquire_u32((u32 *)((char *)p.out + 2));", "ld_acquire_u32: global address"},
+        {"st_release_u32((u32 *)((char *)p.out + 2), 0);", "st_release_u32: global address"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         fk_error err = {FK_OK, ""};
         assert_int_equal(launch(cases[i][0], 1, "1", NULL, &err), FK_LAUNCH_FAILED);
@@ -161,6 +192,7 @@ static void test_several_kernels_of_an_image(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_turns),
         cmocka_unit_test(test_claims),
         cmocka_unit_test(test_returned_words),
         cmocka_unit_test(test_pairs_from_shared_memory),

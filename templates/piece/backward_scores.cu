@@ -1,0 +1,21 @@
+@ -- What the families share between their products and their loops.
+@ include("piece/mask.cu")
+
+@ if problem.dropout then
+@   include("piece/dropout.cu")
+
+@ end
+@ include("piece/backward_tile.cu")
+
+@ -- Score terms: the way there and the way back are one where the way back needs the scores.
+@ if #score.terms > 0 and not score.derivatives_use_s then
+@   include("piece/score.cu")
+
+@ end
+@ if score.goes_back then
+@   include("piece/score_backward.cu")
+
+@ end
+@ include("piece/element.cu")
+
+@ include("piece/store.cu")

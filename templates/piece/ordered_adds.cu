@@ -1,0 +1,121 @@
+// dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past
+// the one that added last. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
+
+@ local direct, before = plan.q_stages == 0, mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
+// Whether the keys of `at` visit tile n of queries: what TileWalk finds.
+__device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) {
+    const TileRange tiles = tile_range(p, at);
+    if (n < tiles.begin || n >= tiles.end) return false;
+@ if mask.residual then
+    // As scan_tiles asks: of a word of 32 tiles, then of the tile.
+    const int word = n & ~31;
+    int first = max(word, tiles.begin), last = min(word + 32, tiles.end) - 1;
+    const bool full = word >= tiles.full_begin && word + 32 <= tiles.full_end;
+#pragma unroll 1
+    for (int step = 0; step < 2; ++step) {
+        const Interval keep = residual_of(first, last, p, at);
+        if (keep.hi == 0) return false;
+        if (full && keep.lo == 1) return true;
+        first = last = n;
+    }
+@ end
+    return true;
+}
+
+// The tile of keys that adds to tile n of queries before that of `at` does; -1: none.
+__device__ __forceinline__ int tile_before(const Params &p, const Where &at, int n) {
+    Where other = at;
+    for (other.k_first $(before)= (1 + threadIdx.x % 32) * block_n;; other.k_first $(before)= 32 * block_n) {
+        const bool exists = $(mask.q_order > 0 and "other.k_first < at.seqlen_k" or "other.k_first >= 0");
+        other.k_last = min(other.k_first + block_n, at.seqlen_k) - 1;
+        const u32 visitors = __ballot_sync(full_warp, exists && visits(p, other, n));
+        if (visitors) return __shfl_sync(full_warp, other.k_first / block_n, __ffs(visitors) - 1);
+        if (!__all_sync(full_warp, exists)) return -1;
+    }
+}
+
+@ if direct then
+// Two warps: one gives the consumers leave to add, and one tells other CTAs once they have.
+@ else
+// One warp, which adds the tiles that the consumers leave in shared memory.
+@ end
+struct Adder {
+    const Params &p;
+    const u32 smem;
+@ if direct then
+    const bool tells;
+@ end
+    Ring<stages> ring;
+    Ring<dq_buffers> dq_ring;
+
+@ if direct then
+    __device__ __forceinline__ Adder(const Params &p_, u32 smem_, bool tells_) : p(p_), smem(smem_), tells(tells_) {}
+@ else
+    __device__ __forceinline__ Adder(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+@ end
+
+    __device__ __forceinline__ void wait_turn(const u32 *added, int before) {
+        if (before < 0) return;
+        while (ld_acquire_u32(added) != u32(before + 1)) {}
+    }
+
+    __device__ __forceinline__ void visit(const Where &at, int n) {
+        const i64 tile = padded_start(p, at, at.h) / block_m + n;
+        u32 *added = p.added + tile;
+        const u32 own = at.k_first / block_n + 1, bar = 8 * dq_ring.index(), parity = dq_ring.parity();
+@ if direct then
+        if (tells) {
+            if (elect_lane()) {
+                mbarrier_wait(smem + dq_full + bar, parity);
+                st_release_u32(added, own);
+                mbarrier_arrive(smem + dq_empty + bar);
+            }
+        } else {
+            const int before = tile_before(p, at, n);
+            if (elect_lane()) {
+                mbarrier_wait(smem + dq_empty + bar, parity ^ 1);
+                wait_turn(added, before);
+                mbarrier_arrive(smem + dq_turn + bar);
+            }
+        }
+@ else
+        const int before = tile_before(p, at, n);
+        if (elect_lane()) {
+            wait_turn(added, before);
+            fence_proxy_async_global();
+            mbarrier_wait(smem + dq_full + bar, parity);
+            bulk_add_f32(p.dq_acc + tile * (block_m * d_pad), smem + smem_dq + dq_ring.index() * dq_bytes, block_m * d_pad * 4);
+            tma_store_commit();
+            tma_store_wait<0>();
+            st_release_u32(added, own);
+            mbarrier_arrive(smem + dq_empty + bar);
+        }
+@ end
+        __syncwarp();
+        dq_ring.next();
+    }
+
+    // What the producer wrote, which may then write again.
+    __device__ __forceinline__ int read_slot(u32 slot) const { return __shfl_sync(full_warp, ld_shared_u32(smem + slot), 0); }
+    __device__ __forceinline__ void free_slot(u32 bar) const {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
+    }
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;; parity ^= 1) {
+            mbarrier_wait(smem + k_full, parity);
+            const int index = read_slot(key_tile);
+            free_slot(v_empty);
+            if (index == no_more) return;
+            int kv_head;
+            Where at = tile_at(p, index, kv_head);
+            for (int word = 0; word != no_more; ring.next()) {
+                mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
+                word = read_slot(stage_tile + 8 * ring.index());
+                at.h = read_slot(stage_tile + 8 * ring.index() + 4);
+                free_slot(empty + 8 * ring.index());
+                if (word != no_more) visit(at, word >> 1);
+            }
+        }
+    }
+};
