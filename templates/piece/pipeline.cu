@@ -76,9 +76,14 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) {
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 @ end
 
+@ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
 @ if mask.residual then
 @   include("piece/scanner.cu")
 
+@   if layout.q_row_bytes + layout.k_row_bytes > 0 then
+@     include("piece/mask_rows.cu")
+
+@   end
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -207,7 +212,15 @@ struct Producer {
 
     // Sends what the consumers are to do: a tile's queries, or a word alone where `at` is none.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
+@ if stages_queries then
+        QueryRows rows;
+        if (at.b >= 0) rows.read(p, at);
+@ end
         acquire_q(q);
+@ if stages_queries then
+        if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+        __syncwarp();
+@ end
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
@@ -223,7 +236,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -295,7 +308,7 @@ struct Producer {
             const bool claims = word >= 0 && leader;
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
             Where at_next;
-            send_k(at, [&] {
+            send_k(at, $(mask.residual and "is_redo(word), " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);

@@ -5,19 +5,19 @@ static void test_what_is_chosen(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes;
+        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
     } cases[] = {
-        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384},
-        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384},
-        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384},
-        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768},
-        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768},
-        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768},
+        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384, 0},
+        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 0},
+        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
+        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
+        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
-        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384},
-        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768},
-        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768},
+        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
+        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
     };
     static const char *const gpus[] = {"h200", "h100"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -36,7 +36,8 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->turns, cases[i].turns);
         assert_int_equal(plans->overlap, cases[i].overlap);
-        assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].panel_bytes); /* and barriers */
+        assert_int_equal((plans->smem_bytes - cases[i].row_bytes) / 1024 * 1024,
+                         cases[i].panel_bytes); /* and barriers */
         const int barriers = 2 * (plans->q_stages + plans->k_stages + plans->stages) + 2;
         assert_true(plans->smem_bytes >= cases[i].panel_bytes + 8 * barriers);
         free(plans);
@@ -205,11 +206,15 @@ static void test_masks_that_are_no_bounds(void **state) {
     static const struct {
         const char *spelling;
         bool all_bounds;
+        int query_rows, key_rows; /* of 4 bytes beside each buffer of Q and of K */
     } cases[] = {
-        {"fwd bf16 d64 window(1024,0)", true},
-        {"fwd bf16 d64 causal alibi", true},
-        {"fwd bf16 d64 document", false},
-        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false},
+        {"fwd bf16 d64 window(1024,0)", true, 0, 0},
+        {"fwd bf16 d64 causal alibi", true, 0, 0},
+        {"fwd bf16 d64 document", false, 1, 1},
+        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false, 0, 0},
+        {"fwd fp16 d64 keep=\"id[k] != seg[k] && id[k] < row[q][k / 2]\" array=id:int[k] array=seg:int[k] "
+         "array=row:int[q][]",
+         false, 0, 2},
     };
     fk_plan_info *unmasked;
     const size_t num_unmasked = enumerate("fwd bf16 d64", "h200", NULL, &unmasked);
@@ -222,8 +227,10 @@ static void test_masks_that_are_no_bounds(void **state) {
             assert_int_equal(plans[j].legal, 1);
             for (size_t k = 0; k < num_unmasked; ++k) {
                 if (unmasked[k].block_m != 192 || unmasked[k].k_stages != plans[j].k_stages) continue;
-                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes,
-                                 cases[i].all_bounds ? 0 : 8 * 2 + 4 * (64 + 4 + plans[j].k_stages));
+                const int scan_words = cases[i].all_bounds ? 0 : 2 * 2 + 64 + 4 + plans[j].k_stages;
+                const int rows_words =
+                    cases[i].query_rows * plans[j].q_stages * 192 + cases[i].key_rows * plans[j].k_stages * 128;
+                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes, 4 * (scan_words + rows_words));
                 ++rows;
             }
         }
