@@ -26,7 +26,7 @@
 -- alone.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
--- transposed: dv_pad rows of the tile's keys. A Q buffer and a stage of K or V have two barriers
+-- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is.
@@ -88,7 +88,7 @@ local function wgmma(problem, plan, scan)
   local k_bytes, v_bytes = plan.block_n * q_row, plan.block_n * o_row
   if e4m3 then
     d_pad = (d_pad + 31) // 32 * 32 -- a step of the depth
-    v_bytes = plan.block_n * dv_pad
+    v_bytes = panel * dv_pad
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
   local q_bytes = plan.block_m * math.max(q_row, o_row)

@@ -84,17 +84,21 @@ static void test_e4m3(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, q_stages, smem; /* smem: without barriers */
+        int block_m, block_n, q_stages, smem; /* smem: without barriers */
     } cases[] = {
-        {"fwd e4m3 d64", 192, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},  /* rows of q and k fill a panel, as o's do */
-        {"fwd e4m3 d128 causal", 128, 2, 2 * 128 * 256 + 4 * 128 * 256}, /* o has twice q's bytes */
-        {"fwd e4m3 d256", 128, 1, 128 * 256 + 2 * 128 * 512},
-        {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 1, 64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
+        {"fwd e4m3 d64", 192, 128, 2,
+         2 * 192 * 128 + 4 * 128 * (128 + 64)}, /* rows of q and k fill a panel, as o's do */
+        {"fwd e4m3 d64 causal", 192, 128, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},
+        /* o has twice q's bytes; columns of v have rows of 128 */
+        {"fwd e4m3 d128 causal", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
+        {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512},
+        {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 128, 1,
+         64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
         const size_t count = enumerate(cases[i].spelling, "h200", NULL, &plans);
-        assert_true(is_wgmma(plans) && plans->block_n == 128 && plans->mma_flops == 8192);
+        assert_true(is_wgmma(plans) && plans->block_n == cases[i].block_n && plans->mma_flops == 8192);
         assert_int_equal(plans->block_m, cases[i].block_m);
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].smem);
@@ -283,7 +287,8 @@ static void test_rows_are_read_strictly(void **state) {
     }
 }
 
-/* TFLOP/s on an H200, at 16,384 tokens and 2,048 hidden; 0: not measured. */
+/* TFLOP/s on an H200, at 16,384 tokens and 2,048 hidden; 0: not measured. e4m3 at 1,024 keys is left out: there the
+ * model errs by up to 0.18, as launches of two kernels count. */
 static void test_model_is_near_what_was_measured(void **state) {
     (void)state;
     static const int seqlen[] = {512, 1024, 2048, 4096, 8192};
@@ -299,6 +304,12 @@ static void test_model_is_near_what_was_measured(void **state) {
         {"fwd bf16 d128 causal", 128, 128, 128, 2, {340, 504, 620, 633, 687}},
         {"fwd bf16 d256", 256, 128, 64, 2, {500, 614, 0, 670, 0}},
         {"fwd bf16 d256 causal", 256, 128, 64, 2, {356, 510, 0, 627, 0}},
+        {"fwd e4m3 d64", 64, 192, 128, 4, {0, 0, 621, 648, 684}},
+        {"fwd e4m3 d64 causal", 64, 128, 128, 4, {0, 0, 413, 482, 513}},
+        {"fwd e4m3 d128", 128, 128, 128, 4, {0, 0, 862, 895, 883}},
+        {"fwd e4m3 d128 causal", 128, 128, 128, 4, {0, 0, 737, 826, 850}},
+        {"fwd e4m3 d256", 256, 128, 128, 2, {0, 0, 1183, 1262, 1309}},
+        {"fwd e4m3 d256 causal", 256, 128, 128, 2, {0, 0, 920, 1154, 1206}},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0] * NUM_LENGTHS; ++k) {
         const size_t i = k / NUM_LENGTHS;
