@@ -416,7 +416,7 @@ struct Consumer {
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
 @ if problem.dropout then
-                Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
+                Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), walk.n * block_n);
 @ end
 @ if not plan.q_in_regs then
                 const u32 tile_q = smem + smem_q + q.index() * q_bytes;

@@ -7,6 +7,9 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
+@ if problem.dropout then
+constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
+@ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ if mask.residual then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
@@ -216,9 +219,17 @@ struct Producer {
         QueryRows rows;
         if (at.b >= 0) rows.read(p, at);
 @ end
+@ if problem.dropout then
+        const uint4 key = dropout_key(p, at.b, at.h);
+@ end
         acquire_q(q);
+@ if problem.dropout then
+        if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
+@ end
 @ if stages_queries then
         if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+@ end
+@ if stages_queries or problem.dropout then
         __syncwarp();
 @ end
         if (elect_lane()) {
