@@ -156,6 +156,15 @@ bool fk_array_list_reads_along(const fk_array_list *list, const fk_expr *e, int 
     return false;
 }
 
+bool fk_array_list_reads_row(const fk_array_list *list, const fk_expr *e, int i, int dim) {
+    const fk_array_decl *array = &list->decl[i];
+    if (!e || !fk_expr_uses(e, array->name) || list->clamp[i] || array->dim[array->rank - 1] != dim) return false;
+    for (int d = 0; d < array->rank - 1; ++d) {
+        if (array->dim[d] != FK_DIM_BATCH && array->dim[d] != FK_DIM_HEADS_Q) return false;
+    }
+    return true;
+}
+
 void fk_array_list_note(fk_array_list *list, const fk_expr *e) {
     enum { MOST = 32 };
     const fk_expr *read[MOST];

@@ -34,6 +34,9 @@ void fk_array_list_note(fk_array_list *list, const fk_expr *e);
 bool fk_array_list_reads(const fk_array_list *list, const fk_expr *e);
 /** Does e read one whose dimension `dim` (fk_dim) is not clamped, so that its variable must stay inside? */
 bool fk_array_list_reads_along(const fk_array_list *list, const fk_expr *e, int dim);
+/** Does e read array i by the variable of `dim` (fk_dim) in its last dimension, and by b and h alone in others? Then a
+ *  tile's part of it is a row of elements, whatever e makes of them. */
+bool fk_array_list_reads_row(const fk_array_list *list, const fk_expr *e, int i, int dim);
 
 bool fk_is_identifier(const char *text);
 

@@ -225,7 +225,7 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_lua_seal(L, "plan", NULL);
 }
 
-void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, bool scans,
+void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_mask_scan scan,
                          fk_smem_layout *out) {
     static const char path[] = "gen/layout.lua";
     luaL_checkstack(L, 16, path);
@@ -233,7 +233,11 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_bind_push_problem(L, p, "");
     fk_bind_push_plan(L, tile, "");
     lua_pushvalue(L, arch);
-    lua_pushboolean(L, scans);
+    lua_newtable(L);
+    fk_table_set_bool(L, "needed", scan.needed);
+    fk_table_set_int(L, "query_rows", scan.query_rows);
+    fk_table_set_int(L, "key_rows", scan.key_rows);
+    fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
     out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);

@@ -45,8 +45,14 @@ typedef struct fk_smem_layout {
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
     bool walks_q, wgmma; /* of the tile */
 } fk_smem_layout;
+/** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
+ *  alone (fk_array_list_reads_row). */
+typedef struct fk_mask_scan {
+    bool needed;
+    int query_rows, key_rows;
+} fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
-void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, bool scans,
+void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_mask_scan scan,
                          fk_smem_layout *out);
 
 /** The printed forms of a mask; made outside of bodies, which could not free them. */

@@ -205,6 +205,10 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
         fk_table_set_text(L, "type", array->type == FK_INT32 ? "int" : "float");
         fk_table_set_int(L, "rank", array->rank);
         fk_table_set_bool(L, "sorted", array->sorted);
+        const fk_expr *residual = terms->mask.split_k.residual;
+        const bool query_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
+        const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
+        fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);
         for (int d = 0; d < array->rank; ++d) {

@@ -53,7 +53,7 @@ static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     fk_bind_push_plan(L, &tile, summary);
     lua_setfield(L, env, "dq_plan");
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), fk_plan_scans(planner), &layout);
+    fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), fk_plan_scan(planner), &layout);
     lua_setfield(L, env, "dq_layout");
     lua_pop(L, 1);
 }
@@ -74,7 +74,7 @@ static void render_body(lua_State *L, void *arg) {
     fk_planner_push_arch(L);
     const int arch = lua_gettop(L), env = arch - 1;
     fk_smem_layout layout;
-    fk_bind_read_layout(L, planner->p, &tile, arch, fk_plan_scans(planner), &layout);
+    fk_bind_read_layout(L, planner->p, &tile, arch, fk_plan_scan(planner), &layout);
     lua_setfield(L, env, "layout");
     lua_setfield(L, env, "arch");
     fk_bind_push_problem(L, planner->p, spelling);

@@ -20,10 +20,13 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | barriers, slots |      with each Q buffer passing its tile of the output on
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | barriers, slots |
+--
+-- with each Q buffer passing its tile of the output on. Rows are what a mask that is no bound reads along a tile's queries or keys
+-- alone.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
--- transposed: dv_pad rows of the tile's keys. A Q buffer and a stage of K or V have two barriers
+-- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is.
@@ -77,7 +80,7 @@ local function backward_dq(problem, plan)
   }
 end
 
-local function wgmma(problem, plan, scans)
+local function wgmma(problem, plan, scan)
   local size, e4m3 = problem.element_bytes, problem.dtype == "e4m3"
   local panel = 128 // size
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
@@ -86,18 +89,22 @@ local function wgmma(problem, plan, scans)
   local k_bytes, v_bytes = plan.block_n * q_row, plan.block_n * o_row
   if e4m3 then
     d_pad = (d_pad + 31) // 32 * 32 -- a step of the depth
-    v_bytes = plan.block_n * dv_pad
+    v_bytes = panel * dv_pad
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
   local q_bytes = plan.block_m * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
-  local bars = v + plan.stages * v_bytes
+  local rows = v + plan.stages * v_bytes
+  local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
+  local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
+  local bars = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
-    q = 0, k = k, v = v, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
+    q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
+    q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys,
     bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
-      (scans and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
+      (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
   }
 end
 
@@ -130,10 +137,11 @@ local function wgmma_backward(problem, plan)
   }
 end
 
--- `scans`: whether tiles of keys are looked for in a mask that is no bound.
-return function(problem, plan, arch, scans)
+-- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
+-- queries and along keys alone.
+return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
-    return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scans)
+    return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)

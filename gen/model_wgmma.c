@@ -16,8 +16,9 @@ static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. A diagonal crosses
  * block_m + block_n keys of a CTA, but 64 + block_n of a warpgroup, which alone masks. */
 static const double MASK_LANES = 3.0;
-/* Clocks between a warpgroup's products and its softmax and back. */
-static const double LATENCY = 510.0;
+/* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
+ * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
+static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
  * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5;
@@ -60,7 +61,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),
     };
     const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
-    const double chain = (cost.tensor + softmax) / consumers + LATENCY;
+    const double chain = (cost.tensor + softmax) / consumers + (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY);
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));

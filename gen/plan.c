@@ -133,8 +133,15 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
 
 /* ---- judging ---- */
 
-bool fk_plan_scans(const fk_planner *planner) {
-    return planner->terms.mask.split_k.residual != NULL;
+fk_mask_scan fk_plan_scan(const fk_planner *planner) {
+    const fk_array_list *arrays = &planner->terms.arrays;
+    const fk_expr *residual = planner->terms.mask.split_k.residual;
+    fk_mask_scan scan = {.needed = residual != NULL};
+    for (int i = 0; i < arrays->count; ++i) {
+        scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
+        scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
+    }
+    return scan;
 }
 
 typedef struct layout_call {
@@ -146,7 +153,7 @@ typedef struct layout_call {
 static void layout_body(lua_State *L, void *arg) {
     const layout_call *call = arg;
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scans(call->planner), call->out);
+    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scan(call->planner), call->out);
 }
 
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,

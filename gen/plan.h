@@ -124,8 +124,8 @@ void fk_planner_close(fk_planner *planner);
 /** Pushes the arch table. In bodies. */
 void fk_planner_push_arch(lua_State *L);
 
-/** Whether the mask leaves tiles of keys to look for within its bounds. */
-bool fk_plan_scans(const fk_planner *planner);
+/** What the mask leaves to look for within its bounds. */
+fk_mask_scan fk_plan_scan(const fk_planner *planner);
 /** Fills everything of `out` but the model: smem, registers, legal, reason. */
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,
                         fk_error *err);

@@ -53,9 +53,11 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
                        consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
-    } else if (p->dtype == FK_E4M3 && tile->block_n != 128) {
-        fk_plan_reject(plan, "block_n %d: must be 128 for e4m3, whose values lie in tiles of as many keys",
-                       tile->block_n);
+    } else if (p->dtype == FK_E4M3 && (tile->block_n > 128 || tile->block_n % 32)) {
+        fk_plan_reject(
+            plan,
+            "block_n %d: must be a multiple of 32, at most 128, for e4m3, whose values have keys in rows of 128 bytes",
+            tile->block_n);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {

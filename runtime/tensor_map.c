@@ -80,7 +80,7 @@ static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map 
     return status ? fk_fail(err, status, "%s: %.*s", t->name, (int)sizeof why.text - 4, why.text) : FK_OK;
 }
 
-/* e4m3's values: tiles of 128 keys, of each the columns of v as rows. */
+/* e4m3's values: tiles of keys, of each the columns of v as rows of 128 bytes. */
 static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *values, int64_t stride[3]) {
     const int64_t columns = BOX_BYTES, rows = kernel->problem.head_dim_v;
     fk_values layout;

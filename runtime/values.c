@@ -1,10 +1,10 @@
 /* dtype e4m3: the values transposed, as templates/piece/values.cu writes them before the main kernel reads them, and
  * what the elements count for.
  *
- * Workspace: | what a persistent grid has | kv heads x tiles x head_dim_v x 128 keys, a byte each |. */
+ * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |. */
 #include "object.h"
 
-#define VALUE_KEYS 128 /* value_keys of that file */
+#define VALUE_PITCH 128 /* value_pitch of that file */
 #define MAX_WORKSPACE ((int64_t)1 << 60)
 
 /* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
@@ -14,9 +14,8 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     const bool fits = fk_persistent_lay_out(kernel, a, &claims);
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
     if (p->dtype != FK_E4M3 || !fits) return fits;
-    const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_KEYS;
-    out->tiles =
-        p->packed ? fk_packed_tiles(a->total_k, a->batch, VALUE_KEYS) : (a->seqlen_k + VALUE_KEYS - 1) / VALUE_KEYS;
+    const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_PITCH, keys = kernel->info.plan.block_n;
+    out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, keys) : (a->seqlen_k + keys - 1) / keys;
     out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
     if (out->heads > MAX_WORKSPACE / tile_bytes / out->tiles) return false;
     out->bytes += (size_t)(out->heads * out->tiles * tile_bytes);

@@ -27,11 +27,12 @@ return {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
   },
-  -- Of 8 bits: products take half the time, so that the exponentials are as long at head dim 128 as well. Values lie in
-  -- panels of 128 keys.
+  -- Of 8 bits: products take half the time, so that the exponentials are as long at head dim 128 as well; with 96 keys three
+  -- warpgroups have registers for it. Values have keys in rows of 128 bytes.
   e4m3_tiles = {
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },
+    { block_m = 192, block_n = 96, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 4, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 4, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },

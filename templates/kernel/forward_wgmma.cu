@@ -138,26 +138,50 @@ struct Consumer {
 
 @ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
 @ local mask_at = mask.residual and not problem.packed and "claimed(p, claim(smem, q))" or "at"
+@ local stages_keys = layout.k_row_bytes > 0
+@ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
+@   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
+@ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
+@ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
+@ local function mask_step()
+@   if mask_rows == "" then
+        if (!$(whole)) mask_tile(s, walk.n, p, $(mask_at));
+@   else
+        if (!$(whole)) {
+            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows));
+            __syncwarp(); // all lanes have read them
+        }
+@   end
+@   if stages_keys then
+        release_k();
+@   end
+@ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ local function score_step(first)
 @   if #score.terms > 0 then
         score_tile(s, walk.n, p, at);
 @   end
 @   if first then
-        if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
+@     mask_step()
         begin_maximum(s, m_i);
         scale_maximum(m_scaled, m_i, $(scale));
+@   elseif settles then
+@     mask_step()
+        if (!settled) {
+            wgmma_wait<0>(registers(o));
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
+        }
 @   else
-@     local careful = settles and "!settled || !walk.whole()" or "!walk.whole()"
-        if ($(careful)) {
-            if (!walk.whole()) mask_tile(s, walk.n, p, $(mask_at));
+        if (!walk.whole()) {
+@     mask_step()
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   end
 @   if settles then
-        settled = settled || walk.whole();
+        settled = settled || $(whole);
 @   end
         $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
 @ end
@@ -207,7 +231,7 @@ struct Consumer {
 @     next_tile_step()
 @   end
         wgmma_wait<1>(registers(s));
-        release_k();
+        $(done_with_k)
 @   score_step(false)
 @   if from ~= into then
 @     pack_step(into)
@@ -305,7 +329,7 @@ struct Consumer {
 @     beside()
 @   end
             wgmma_wait<0>(registers(s));
-            release_k();
+            $(done_with_k)
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
@@ -313,7 +337,7 @@ struct Consumer {
         release_q(q.index()); // all scores are there
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
-        if ($(mask.residual and "opaque(walk.word) & 2" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
+        if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
         }
         optimistic = $(settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
@@ -392,7 +416,7 @@ struct Consumer {
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
 @ if problem.dropout then
-                Dropout<false> dropout(p, at.b, at.h, at.q_first + warp_row(), walk.n * block_n);
+                Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), walk.n * block_n);
 @ end
 @ if not plan.q_in_regs then
                 const u32 tile_q = smem + smem_q + q.index() * q_bytes;

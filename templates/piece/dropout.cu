@@ -21,6 +21,15 @@ __device__ __forceinline__ uint4 dropout_key(u64 seed, u64 offset, u32 batch, u3
     return make_uint4(x0, x1, x2, x3);
 }
 
+__device__ __forceinline__ uint4 dropout_key(const Params &p, u32 batch, u32 head) {
+    u64 seed = p.dropout_seed, offset = p.dropout_offset;
+    if (p.dropout_state) {
+        seed = p.dropout_state[0];
+        offset = p.dropout_state[1];
+    }
+    return dropout_key(seed, offset, batch, head);
+}
+
 // A warp's share of the mask. Two counters, linear in i and j, are mixed by three low-half multiplications: wide ones are dear
 // (about seven issue slots each on Hopper). A lane pays one or two additions a word for its counters.
 template <bool ROWS_ARE_KEYS> struct Dropout {
@@ -32,13 +41,11 @@ template <bool ROWS_ARE_KEYS> struct Dropout {
 
     // (row, col): the warp's block 0, 0, multiples of 16.
     __device__ __forceinline__ Dropout(const Params &p, u32 batch, u32 head, u32 row, u32 col)
+        : Dropout(p, dropout_key(p, batch, head), row, col) {}
+
+    // `key`: of the batch entry and the head.
+    __device__ __forceinline__ Dropout(const Params &p, uint4 key, u32 row, u32 col)
         : rare(p.dropout_rare), invert(p.dropout_invert) {
-        u64 seed = p.dropout_seed, offset = p.dropout_offset;
-        if (p.dropout_state) {
-            seed = p.dropout_state[0];
-            offset = p.dropout_state[1];
-        }
-        const uint4 key = dropout_key(seed, offset, batch, head);
         const u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         a = key.x + (row + g) * a_row + (col + 2 * t) * a_col;
         b = (key.y | 1) + (row + (g & 6)) * b_row + (col + 2 * t) * b_col; // shared by 2 x 2 words: i and j without bit 0

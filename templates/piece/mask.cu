@@ -146,23 +146,52 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
+@ -- Rows of elements that wait beside the tiles of q and k (piece/mask_rows.cu).
+@ local staged, others = { q = {}, k = {} }, {}
+@ for _, array in ipairs(arrays) do
+@   if plan.family == "wgmma" and walk == "k" and array.mask_row ~= "" then table.insert(staged[array.mask_row], array)
+@   elseif mask.residual and mask.residual_keep:find("%f[%w_]" .. array.name .. "_at%f[^%w_]") then table.insert(others, array) end
+@ end
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
-@ local in_bits, at_once = mask.residual and mask.reads and plan.family == "wgmma" and walk == "k", plan.consumers == 3 and 4 or 16
+@ local in_bits, at_once = #others > 0 and plan.family == "wgmma" and walk == "k", plan.consumers == 3 and 4 or 16
+@ -- Bounds as distances from the lane's first key, which then are compared with constants.
+@ local by_distance = plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 // Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
-__device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
+__device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(#staged.q > 0 and ", u32 q_rows" or "")$(#staged.k > 0 and ", u32 k_rows" or "")) {
     const int lane = $(in_bits and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
 @ if reads_row then
     const int first = opaque(at.$(own)_first) + warp_row() + lane / 4;
 @ end
 @ scalars("")
+@ if by_distance then
+    const int first_k = n * block_n + 2 * (lane % 4);
+@ end
+@ for j, array in ipairs(staged.q) do
+    u32 $(array.name)_element[m_atoms][2];
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+            $(array.name)_element[m][r] = ld_shared_u32(q_rows + 4 * ($(j - 1) * block_m + warp_row() + 16 * m + 8 * r + lane / 4));
+@ end
+@ for _, array in ipairs(staged.k) do
+    uint4 $(array.name)_element; // of the keys of two atoms that the lane holds
+@ end
 @ if in_bits then
     $(bits) seen[m_atoms][2] = {}; // the last key's bit is the highest
 @ end
 #pragma unroll$(in_bits and " " .. at_once or "")
     for (int i = 0; i < s_atoms * 2; ++i) {
+@ if by_distance then
+        const int distance = 8 * (i / 2) + i % 2, k = first_k + distance;
+@ else
         const int $(walk) = n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+@ end
+@ for j, array in ipairs(staged.k) do
+        if (i % 4 == 0) $(array.name)_element = ld_shared_v4(k_rows + 4 * ($(j - 1) * block_n + 4 * i + 4 * (lane % 4)));
+@ end
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -184,9 +213,17 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ for _, bound in ipairs(mask.upper_at) do
                 $(walk)_max = min($(walk)_max, $(bound));
 @ end
-                bool keep = $(walk) <= $(walk)_max;
+                bool keep = $(by_distance and "distance <= max(k_max, -1) - first_k" or walk .. " <= " .. walk .. "_max");
 @ for _, bound in ipairs(mask.lower_at) do
-                keep = keep && $(walk) >= $(bound);
+                keep = keep && $(by_distance and "distance >= max(" .. bound .. ", 0) - first_k" or walk .. " >= " .. bound);
+@ end
+@ for _, array in ipairs(staged.q) do
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
+@ end
+@ for _, array in ipairs(staged.k) do
+@   local element = array.name .. "_element"
+                const u32 $(array.name)_bits = i % 4 == 0 ? $(element).x : i % 4 == 1 ? $(element).y : i % 4 == 2 ? $(element).z : $(element).w;
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_bits); };
 @ end
 @ if mask.residual and mask.reads then
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };

@@ -7,6 +7,9 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
+@ if problem.dropout then
+constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
+@ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ if mask.residual then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
@@ -73,9 +76,14 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) {
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 @ end
 
+@ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
 @ if mask.residual then
 @   include("piece/scanner.cu")
 
+@   if layout.q_row_bytes + layout.k_row_bytes > 0 then
+@     include("piece/mask_rows.cu")
+
+@   end
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -204,7 +212,23 @@ struct Producer {
 
     // Sends what the consumers are to do: a tile's queries, or a word alone where `at` is none.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
+@ if stages_queries then
+        QueryRows rows;
+        if (at.b >= 0) rows.read(p, at);
+@ end
+@ if problem.dropout then
+        const uint4 key = dropout_key(p, at.b, at.h);
+@ end
         acquire_q(q);
+@ if problem.dropout then
+        if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
+@ end
+@ if stages_queries then
+        if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+@ end
+@ if stages_queries or problem.dropout then
+        __syncwarp();
+@ end
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
@@ -220,7 +244,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -292,7 +316,7 @@ struct Producer {
             const bool claims = word >= 0 && leader;
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
             Where at_next;
-            send_k(at, [&] {
+            send_k(at, $(mask.residual and "is_redo(word), " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);

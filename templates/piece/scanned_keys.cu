@@ -32,8 +32,8 @@
     }
 
     // Sends the keys that a tile visits, or only word that there are none. In between, when the first ones have found room, calls
-    // `between`, once.
-    template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
+    // `between`, once. `careful`: no tile is taken for whole.
+    template <class Between> __device__ __forceinline__ void send_k(const Where &at, bool careful, const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
         TileScan scan;
         int n = -1;
@@ -49,10 +49,21 @@
         for (; n >= 0; --to_go, k.next()) {
             if (to_go == 0) between();
             const int sent = n;
-            const bool whole = scan.whole();
+            const bool masked = !scan.whole();
+@ if stages_keys then
+            KeyRows rows;
+            if (masked) rows.read(p, at, sent);
+@ end
+            const int whole = !masked ? Visit::groups : careful ? 0 : whole_groups(p, at, sent);
             n = next_tile(scan, n);
             if (n < 0 && more) n = hear(scan);
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+@ if stages_keys then
+            if (masked) {
+                rows.write(smem + smem_k_rows + k.index() * k_row_bytes);
+                __syncwarp();
+            }
+@ end
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, whole).word);

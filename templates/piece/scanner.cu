@@ -4,17 +4,30 @@
 constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = scan_end + 4, scan_first = scan_turn + 4;
 constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
 
-// A tile of keys to visit, in a word.
+// A tile of keys to visit, in a word: whether it is the last of its row; for each warpgroup, whether all pairs of its rows are seen,
+// and may be taken so; which tile.
 struct Visit {
-    int word = 4 * -1 + 2;
+    static constexpr int groups = (1 << consumers) - 1, tile_bit = 1 + consumers;
+    int word = -1 << tile_bit | 1;
     int n = -1; // the tile; -1: the row of queries visits none
 
     __device__ __forceinline__ Visit() {}
-    __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> 2) {}
-    __device__ __forceinline__ Visit(int n_, bool last, bool whole) : word(4 * n_ + 2 * last + whole), n(n_) {}
-    __device__ __forceinline__ bool last() const { return word & 2; } // of its row
-    __device__ __forceinline__ bool whole() const { return word & 1; } // all its pairs are seen, and may be taken so
+    __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> tile_bit) {}
+    __device__ __forceinline__ Visit(int n_, bool last, int whole) : word(n_ << tile_bit | whole << 1 | last), n(n_) {}
+    __device__ __forceinline__ bool last() const { return word & 1; }
+    __device__ __forceinline__ bool whole(int group) const { return word >> (1 + group) & 1; }
 };
+
+// A bit for each warpgroup: does it see all pairs of its rows and the tile? A tile of queries has more of them than its warpgroups, so
+// that some of these may do without the element test.
+__device__ __forceinline__ int whole_groups(const Params &p, const Where &at, int n) {
+    Where own = at; // lane g asks for warpgroup g
+    own.q_first += 64 * min(int(threadIdx.x % 32), consumers - 1);
+    own.q_last = min(own.q_first + 63, at.q_last);
+    const TileRange tiles = tile_range(p, own);
+    const bool whole = n >= tiles.full_begin && n < tiles.full_end && residual_of(n, n, p, own).lo == 1;
+    return __ballot_sync(full_warp, whole && own.q_first <= own.q_last) & Visit::groups;
+}
 
 // What the producer of K wrote beside the keys.
 __device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {

@@ -1,9 +1,9 @@
 // ---- before: the values as tensor cores take 8 bits, keys along rows ----
 //
-// values: [kv heads of all batch entries][tiles][dv_pad columns of v][128 keys]; keys past the sequence's end are zeros, whatever
-// memory holds there. Keys of 16 are in the order in which a lane's accumulators of scores become its part of operand A, so that
+// values: [kv heads of all batch entries][tiles of block_n keys][dv_pad columns of v][128 bytes], of which the first block_n are keys;
+// those past the sequence's end are zeros, whatever memory holds there. Keys of 16 are in the order in which a lane's accumulators of scores become its part of operand A, so that
 // weights need no exchange between lanes: of four bytes at 4 t, two are keys 2 t and 2 t + 1, and two are keys 2 t + 8 and 2 t + 9.
-constexpr int value_keys = 128;
+constexpr int value_keys = block_n, value_pitch = 128;
 constexpr int values_threads = 64;
 
 // The first tile of a sequence, of those of a kv head.
@@ -20,7 +20,7 @@ __device__ __forceinline__ void transpose_bytes(u32 (&out)[4], u32 a, u32 b, u32
 }
 
 // Sixteen columns of sixteen keys, which lie `row_stride` bytes apart; the first `num_keys` of them exist. Columns of the result
-// are value_keys bytes apart.
+// are value_pitch bytes apart.
 __device__ __forceinline__ void transpose_values(u8 *to, const Element *from, i64 row_stride, int num_keys) {
     uint4 v[16];
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ void transpose_values(u8 *to, const Element *from, i6
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            st_global_v4(to + (4 * word + j) * value_keys, make_uint4(columns[0][j], columns[1][j], columns[2][j], columns[3][j]));
+            st_global_v4(to + (4 * word + j) * value_pitch, make_uint4(columns[0][j], columns[1][j], columns[2][j], columns[3][j]));
     }
 }
 
@@ -58,11 +58,11 @@ extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(c
     const int num_keys = s.seqlen_k - tile * value_keys;
     if (tile < 0 || num_keys <= 0) return; // nobody reads it
     const Element *from = p.v + k_start(s, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride + tile * value_keys * p.v_row_stride;
-    u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * (dv_pad * value_keys);
+    u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * (dv_pad * value_pitch);
     constexpr int chunks = dv_pad / 16;
     for (int i = threadIdx.x; i < chunks * (value_keys / 16); i += values_threads) {
         const int chunk = i % chunks, group = i / chunks; // so that a warp reads whole rows, and writes 32 bytes at least
-        transpose_values(to + chunk * 16 * value_keys + group * 16, from + group * 16 * p.v_row_stride + chunk * 16, p.v_row_stride,
+        transpose_values(to + chunk * 16 * value_pitch + group * 16, from + group * 16 * p.v_row_stride + chunk * 16, p.v_row_stride,
                          num_keys - group * 16);
     }
 }

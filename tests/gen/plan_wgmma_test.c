@@ -5,19 +5,19 @@ static void test_what_is_chosen(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes;
+        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
     } cases[] = {
-        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384},
-        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384},
-        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384},
-        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768},
-        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768},
-        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768},
+        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384, 0},
+        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 0},
+        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
+        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
+        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
-        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384},
-        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768},
-        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768},
+        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
+        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
     };
     static const char *const gpus[] = {"h200", "h100"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -36,7 +36,8 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->turns, cases[i].turns);
         assert_int_equal(plans->overlap, cases[i].overlap);
-        assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].panel_bytes); /* and barriers */
+        assert_int_equal((plans->smem_bytes - cases[i].row_bytes) / 1024 * 1024,
+                         cases[i].panel_bytes); /* and barriers */
         const int barriers = 2 * (plans->q_stages + plans->k_stages + plans->stages) + 2;
         assert_true(plans->smem_bytes >= cases[i].panel_bytes + 8 * barriers);
         free(plans);
@@ -82,17 +83,21 @@ static void test_e4m3(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, q_stages, smem; /* smem: without barriers */
+        int block_m, block_n, q_stages, smem; /* smem: without barriers */
     } cases[] = {
-        {"fwd e4m3 d64", 192, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},  /* rows of q and k fill a panel, as o's do */
-        {"fwd e4m3 d128 causal", 128, 2, 2 * 128 * 256 + 4 * 128 * 256}, /* o has twice q's bytes */
-        {"fwd e4m3 d256", 128, 1, 128 * 256 + 2 * 128 * 512},
-        {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 1, 64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
+        {"fwd e4m3 d64", 192, 128, 2,
+         2 * 192 * 128 + 4 * 128 * (128 + 64)}, /* rows of q and k fill a panel, as o's do */
+        {"fwd e4m3 d64 causal", 192, 128, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},
+        /* o has twice q's bytes; columns of v have rows of 128 */
+        {"fwd e4m3 d128 causal", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
+        {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512},
+        {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 128, 1,
+         64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
         const size_t count = enumerate(cases[i].spelling, "h200", NULL, &plans);
-        assert_true(is_wgmma(plans) && plans->block_n == 128 && plans->mma_flops == 8192);
+        assert_true(is_wgmma(plans) && plans->block_n == cases[i].block_n && plans->mma_flops == 8192);
         assert_int_equal(plans->block_m, cases[i].block_m);
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->smem_bytes / 1024 * 1024, cases[i].smem);
@@ -204,11 +209,15 @@ static void test_masks_that_are_no_bounds(void **state) {
     static const struct {
         const char *spelling;
         bool all_bounds;
+        int query_rows, key_rows; /* of 4 bytes beside each buffer of Q and of K */
     } cases[] = {
-        {"fwd bf16 d64 window(1024,0)", true},
-        {"fwd bf16 d64 causal alibi", true},
-        {"fwd bf16 d64 document", false},
-        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false},
+        {"fwd bf16 d64 window(1024,0)", true, 0, 0},
+        {"fwd bf16 d64 causal alibi", true, 0, 0},
+        {"fwd bf16 d64 document", false, 1, 1},
+        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false, 0, 0},
+        {"fwd fp16 d64 keep=\"id[k] != seg[k] && id[k] < row[q][k / 2]\" array=id:int[k] array=seg:int[k] "
+         "array=row:int[q][]",
+         false, 0, 2},
     };
     fk_plan_info *unmasked;
     const size_t num_unmasked = enumerate("fwd bf16 d64", "h200", NULL, &unmasked);
@@ -221,8 +230,10 @@ static void test_masks_that_are_no_bounds(void **state) {
             assert_int_equal(plans[j].legal, 1);
             for (size_t k = 0; k < num_unmasked; ++k) {
                 if (unmasked[k].block_m != 192 || unmasked[k].k_stages != plans[j].k_stages) continue;
-                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes,
-                                 cases[i].all_bounds ? 0 : 8 * 2 + 4 * (64 + 4 + plans[j].k_stages));
+                const int scan_words = cases[i].all_bounds ? 0 : 2 * 2 + 64 + 4 + plans[j].k_stages;
+                const int rows_words =
+                    cases[i].query_rows * plans[j].q_stages * 192 + cases[i].key_rows * plans[j].k_stages * 128;
+                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes, 4 * (scan_words + rows_words));
                 ++rows;
             }
         }
@@ -275,7 +286,8 @@ static void test_rows_are_read_strictly(void **state) {
     }
 }
 
-/* TFLOP/s on an H200, at 16,384 tokens and 2,048 hidden; 0: not measured. */
+/* TFLOP/s on an H200, at 16,384 tokens and 2,048 hidden; 0: not measured. e4m3 at 1,024 keys is left out: there the
+ * model errs by up to 0.18, as launches of two kernels count. */
 static void test_model_is_near_what_was_measured(void **state) {
     (void)state;
     static const int seqlen[] = {512, 1024, 2048, 4096, 8192};
@@ -291,6 +303,12 @@ static void test_model_is_near_what_was_measured(void **state) {
         {"fwd bf16 d128 causal", 128, 128, 128, 2, {340, 504, 620, 633, 687}},
         {"fwd bf16 d256", 256, 128, 64, 2, {500, 614, 0, 670, 0}},
         {"fwd bf16 d256 causal", 256, 128, 64, 2, {356, 510, 0, 627, 0}},
+        {"fwd e4m3 d64", 64, 192, 128, 4, {0, 0, 621, 648, 684}},
+        {"fwd e4m3 d64 causal", 64, 128, 128, 4, {0, 0, 413, 482, 513}},
+        {"fwd e4m3 d128", 128, 128, 128, 4, {0, 0, 862, 895, 883}},
+        {"fwd e4m3 d128 causal", 128, 128, 128, 4, {0, 0, 737, 826, 850}},
+        {"fwd e4m3 d256", 256, 128, 128, 2, {0, 0, 1183, 1262, 1309}},
+        {"fwd e4m3 d256 causal", 256, 128, 128, 2, {0, 0, 920, 1154, 1206}},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0] * NUM_LENGTHS; ++k) {
         const size_t i = k / NUM_LENGTHS;
