@@ -104,6 +104,24 @@ static fk_interval bounds_popcount(fk_interval a) {
     return (fk_interval){__builtin_popcount(x.ones), __builtin_popcount(x.maybe)};
 }
 
+static fk_interval bounds_hash(fk_interval a, fk_interval b) {
+    if (a.lo != a.hi || b.lo != b.hi) return (fk_interval){0, INT32_MAX};
+    const int32_t value = fk_expr_hash((int64_t)a.lo, (int64_t)b.lo);
+    return (fk_interval){value, value};
+}
+
+/* Bits a.lo & 31 to a.hi & 31 of what is known of the word. */
+static fk_interval bounds_bit(fk_interval word, fk_interval n) {
+    uint32_t asked = 0xffffffffu;
+    if (!is_finite(word)) return MAYBE;
+    if (is_finite(n) && n.hi - n.lo < 31) {
+        const uint32_t run = (2u << (uint32_t)(n.hi - n.lo)) - 1, by = (uint32_t)(int32_t)n.lo & 31;
+        asked = by ? run << by | run >> (32 - by) : run;
+    }
+    const bit_range x = bits_of(word);
+    return (fk_interval){(x.ones & asked) == asked, (x.maybe & asked) != 0};
+}
+
 static fk_interval bounds_abs(fk_interval a) {
     if (a.lo >= 0) return a;
     return fit(a.hi <= 0 ? -a.hi : 0, fmax(-a.lo, a.hi));
@@ -195,8 +213,12 @@ static fk_interval bounds_operator(fk_expr_op op, fk_interval a, fk_interval b, 
         return bounds_select(a, b, c);
     case OP_ABS:
         return bounds_abs(a);
-    default: /* OP_POPCOUNT */
+    case OP_POPCOUNT:
         return bounds_popcount(a);
+    case OP_HASH:
+        return bounds_hash(a, b);
+    default: /* OP_BIT */
+        return bounds_bit(a, b);
     }
 }
 

@@ -15,7 +15,7 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
 /** The chosen plan alone. */
 fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                        fk_plan_info *out, fk_error *err);
-/** fk_plan_tiles. The pairs are those of one head: a mask that reads b or h is judged for all of them at once. */
+/** fk_plan_tiles. The pairs are those of one head: the mean of up to four, if the mask reads h. */
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);
 

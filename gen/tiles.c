@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASKS * FK_MAX_MASK_VALUES, Q = 0, K = 1 };
+enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3, MOST_HEADS = 4 };
 
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
 typedef struct axis {
@@ -44,7 +44,7 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     const axis q = {Q, shape->seqlen_q, block_m}, k = {K, shape->seqlen_k, block_n};
     c->own = walks_q ? k : q;
     c->walked = walks_q ? q : k;
-    /* In the order of fk_mask_symbols. A mask that reads b or h is judged for all of them at once. */
+    /* In the order of fk_mask_symbols. A mask that reads b is judged for all batch entries at once. */
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const fk_interval values[FK_MASK_NUM_SYMBOLS] = {point(0),
                                                      point(0),
@@ -134,14 +134,19 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
     const int64_t rows = min64(out->num_ctas, max64(2, max_ctas));
-    for (int64_t i = 0; i < rows; ++i) {
-        const double visited = (double)count_row(&c, rows == 1 ? 0 : i * (out->num_ctas - 1) / (rows - 1));
-        if (i == 0) out->first_visited = out->min_visited = out->max_visited = visited;
-        if (i == rows - 1) out->last_visited = visited;
+    const bool by_head = mask->keep && fk_expr_uses(mask->keep, "h");
+    const int64_t heads = by_head ? min64(shape->num_heads_q, MOST_HEADS) : 1;
+    for (int64_t i = 0; i < rows * heads; ++i) {
+        const int64_t row = i % rows, head = i / rows;
+        if (by_head) c.value[H] = point(heads == 1 ? 0 : head * (shape->num_heads_q - 1) / (heads - 1));
+        const double visited = (double)count_row(&c, rows == 1 ? 0 : row * (out->num_ctas - 1) / (rows - 1));
+        if (i == 0) out->min_visited = out->max_visited = visited;
+        if (row == 0) out->first_visited += visited / (double)heads;
+        if (row == rows - 1) out->last_visited += visited / (double)heads;
         out->min_visited = fmin(out->min_visited, visited);
         out->max_visited = fmax(out->max_visited, visited);
     }
-    const double scale = (double)out->num_ctas / (double)rows;
+    const double scale = (double)out->num_ctas / (double)(rows * heads);
     out->partial = (double)c.partial * scale;
     out->full = (double)c.full * scale;
     out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
@@ -169,9 +174,11 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
         fk_tile_totals totals;
         fk_tiles_count(&problem, &terms.mask, problem.op == FK_BACKWARD, &shape, plan->block_m, plan->block_n,
                        INT64_MAX, &totals);
-        out->partial = (int64_t)totals.partial;
-        out->full = (int64_t)totals.full;
-        out->empty = totals.num_ctas * totals.num_walked - out->partial - out->full;
+        const double little = 1e-6; /* means over heads may end in any digit */
+        const int64_t visited = (int64_t)ceil(totals.partial + totals.full - little);
+        out->full = (int64_t)floor(totals.full + little);
+        out->partial = visited - out->full;
+        out->empty = totals.num_ctas * totals.num_walked - visited;
     }
     fk_expr_pool_destroy(pool);
     return status;
