@@ -46,6 +46,8 @@ fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_s
                            const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
+/** Its operators and operands. */
+int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
 /** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);

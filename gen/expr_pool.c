@@ -185,6 +185,10 @@ fk_expr_type fk_expr_type_of(const fk_expr *e) {
     return e->type;
 }
 
+int fk_expr_size(const fk_expr *e) {
+    return (int)e->size;
+}
+
 bool fk_expr_uses(const fk_expr *e, const char *name) {
     if ((e->op == OP_SCALAR || e->op == OP_READ) && strcmp(e->name, name) == 0) return true;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {

@@ -177,15 +177,15 @@ static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_
     if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
     const int blocks = t.kind == FK_TERM_PATTERN ? 2 : 0;
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
-        const int least = i < blocks ? 1 : -FK_MAX_SEQLEN;
+        const int least = i < blocks ? 1 : -FK_MAX_SEQLEN,
+                  most = i < blocks ? FK_MAX_SEQLEN : file.param[i - blocks].most;
         out->value[i] = in->value[i];
-        if (in->value[i] >= least && in->value[i] <= FK_MAX_SEQLEN) continue;
+        if (in->value[i] >= least && in->value[i] <= most) continue;
         status = fk_fail(err, FK_BAD_PROBLEM, "%s of %s %s is %d: must be from %d to %d",
                          i >= blocks ? file.param[i - blocks].name
                          : i == 0    ? "rows of blocks"
                                      : "columns of blocks",
-                         fk_term_kind_name(t.kind), in->name[0] ? in->name : "expression", in->value[i], least,
-                         FK_MAX_SEQLEN);
+                         fk_term_kind_name(t.kind), in->name[0] ? in->name : "expression", in->value[i], least, most);
     }
     out->num_values = in->num_values;
     while (status == FK_OK && out->num_values > blocks && file.param[out->num_values - blocks - 1].has_default &&

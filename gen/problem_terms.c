@@ -84,6 +84,7 @@ static fk_status load_pattern(loader *l, int index, const fk_expr **keep, fk_err
         file ? parse_file(l, FK_TERM_PATTERN, mask->name, file, &block, err)
              : fk_term_parse(l->pool, FK_TERM_PATTERN, mask->expr, NULL, &l->out->arrays, &block, err);
     if (status != FK_OK) return status;
+    l->out->mask.in_blocks = true;
     return fk_pattern_expand(l->pool, mask, file, l->p->align == FK_TOP_LEFT, block, keep, err);
 }
 

@@ -11,7 +11,8 @@ typedef enum fk_term_kind { FK_TERM_MASK, FK_TERM_SCORE, FK_TERM_PATTERN } fk_te
 
 enum {
     FK_MAX_TERM_VALUES = FK_MAX_MASK_VALUES > FK_MAX_SCORE_VALUES ? FK_MAX_MASK_VALUES : FK_MAX_SCORE_VALUES,
-    FK_MAX_TERM_ARRAYS = 4
+    FK_MAX_TERM_ARRAYS = 4,
+    FK_MAX_FILE_EXPR = 2048 /* bytes: Lua may join a text of many */
 };
 
 /** A number of a term: a run-time value, but for patterns, whose text holds it. */
@@ -20,11 +21,12 @@ typedef struct fk_term_param {
     bool is_float;     /* scores only */
     bool has_default;  /* patterns only: it may be left out, if all behind it are */
     int32_t otherwise; /* its value then */
+    int32_t most;      /* patterns: its largest value */
 } fk_term_param;
 
 /** templates/mask/NAME.lua, templates/score/NAME.lua or templates/pattern/NAME.lua */
 typedef struct fk_term_file {
-    char expr[FK_MAX_EXPR]; /* keep; score or sink; block */
+    char expr[FK_MAX_FILE_EXPR]; /* keep; score or sink; block */
     bool is_sink;
     bool top_left; /* patterns: rows count from the first query, whatever the problem's alignment */
     fk_term_param param[FK_MAX_TERM_VALUES]; /* in the order in which a spelling gives the values */

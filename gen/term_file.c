@@ -66,10 +66,11 @@ static void add_scalar(lua_State *L, fk_term_kind kind, const char *path, const 
     fk_term_param *param = &out->param[out->num_params++];
     memcpy(param->name, name, strlen(name));
     param->is_float = is_float;
+    param->most = FK_MAX_SEQLEN;
 }
 
-/* The third of a pattern's entry, if there is one: what its param is when a spelling leaves it out. `entry`: where it
- * is. */
+/* The third and the fourth of a pattern's entry, if they are there: what its param is when a spelling leaves it out,
+ * and its largest value. `entry`: where it is. */
 static void read_default(lua_State *L, const char *path, int entry, fk_term_file *out) {
     fk_term_param *param = &out->param[out->num_params - 1];
     const bool before = out->num_params > 1 && param[-1].has_default;
@@ -83,9 +84,16 @@ static void read_default(lua_State *L, const char *path, int entry, fk_term_file
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': needs a default, as the one before it has", path,
                      param->name);
     param->otherwise = (int32_t)value;
+    if (lua_geti(L, entry, 4) != LUA_TNIL) {
+        const lua_Integer most = lua_tointegerx(L, -1, &is_integer);
+        if (!is_integer || most < value || most > FK_MAX_SEQLEN)
+            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its limit must be an integer from %d to %d", path,
+                         param->name, param->otherwise, FK_MAX_SEQLEN);
+        param->most = (int32_t)most;
+    }
 }
 
-/* The entry on top: "name" of an int, { "name", "type" }, or of a pattern { "name", "int", default }. */
+/* The entry on top: "name" of an int, { "name", "type" }, or of a pattern { "name", "int", default, limit }. */
 static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out) {
     const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "", *type = "int";
     const int top = lua_gettop(L);

@@ -1,9 +1,11 @@
 -- BigBird (Zaheer et al. 2020, arXiv 2007.14062): `window` blocks to either side of the diagonal, `global` block rows and
--- columns, and `random` blocks a row: the columns are cut into stretches of blocks_k / random, and a row sees one block of
--- each, drawn by (seed, head, row, stretch).
-local stretch = "max(blocks_k / max(random, 1), 1)"
+-- columns, and `random` blocks a row, drawn by (seed, head, row) and with replacement.
+local most = 8
+local block = "abs(i - j) <= window || global > 0 && min(i, j) < global"
+for n = 0, most - 1 do
+  block = block .. " || random > " .. n .. " && j == (hash(hash(hash(seed, h), i), " .. n .. ") & 32767) * blocks_k >> 15"
+end
 return {
-  params = { { "window", "int", 1 }, { "global", "int", 1 }, { "random", "int", 3 }, { "seed", "int", 0 } },
-  block = "abs(i - j) <= window || global > 0 && min(i, j) < global || random > 0 && j % " .. stretch
-    .. " == hash(hash(hash(seed, h), i), j / " .. stretch .. ") % " .. stretch,
+  params = { { "window", "int", 1 }, { "global", "int", 1 }, { "random", "int", 3, most }, { "seed", "int", 0 } },
+  block = block,
 }
