@@ -96,6 +96,7 @@ typedef struct fk_interval_env {
     const char *const *names;
     const fk_interval *values;
     size_t count;
+    bool draw_bits; /* for estimates: a quarter of the bits that bit(a[...], n) reads are taken to be set, at random */
 } fk_interval_env;
 /** Bounds that contain every value of `e` over the box; not always the tightest. Unbounded (+-INFINITY): floats, array
  *  reads, names that `env` lacks, and ints that may leave 32 bits. A bool is within [0, 1]. Exact where all names are

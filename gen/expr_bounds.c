@@ -222,7 +222,41 @@ static fk_interval bounds_operator(fk_expr_op op, fk_interval a, fk_interval b, 
     }
 }
 
+/* ---- tables of bits, for estimates ---- */
+
+/* Bits of table[i0][i1]...[word], n: of rows within the intervals of `at`, which are those of i0, i1, ... and n. */
+static void draw_bits(const fk_interval *at, int depth, int32_t seed, bool *any, bool *all) {
+    if (depth < 0) {
+        const bool set = (seed & 3) == 0;
+        *any = *any || set;
+        *all = *all && set;
+        return;
+    }
+    for (double place = at[depth].lo; place <= at[depth].hi; ++place)
+        draw_bits(at, depth - 1, fk_expr_hash(seed, (int64_t)place), any, all);
+}
+
+/* The word's own index follows from n. What b and h read is drawn once for all of them. */
+static fk_interval bounds_drawn_bit(const fk_expr *e, const fk_interval_env *env) {
+    enum { MOST = 256 }; /* bits of a tile that are looked at */
+    const fk_expr *read = e->arg[0];
+    fk_interval at[FK_EXPR_MAX_RANK] = {fk_expr_bounds(e->arg[1], env)};
+    double bits = at[0].hi - at[0].lo + 1;
+    int count = 1;
+    bool any = false, all = true;
+    for (int d = 0; d + 1 < FK_EXPR_MAX_RANK && read->arg[d + 1]; ++d) {
+        if (fk_expr_is_scalar(read->arg[d], "b") || fk_expr_is_scalar(read->arg[d], "h")) continue;
+        at[count] = fk_expr_bounds(read->arg[d], env);
+        bits *= at[count].hi - at[count].lo + 1;
+        ++count;
+    }
+    if (!(bits <= MOST)) return MAYBE;
+    draw_bits(at, count - 1, 1, &any, &all);
+    return (fk_interval){all, any};
+}
+
 fk_interval fk_expr_bounds(const fk_expr *e, const fk_interval_env *env) {
+    if (env->draw_bits && e->op == OP_BIT && e->arg[0]->op == OP_READ) return bounds_drawn_bit(e, env);
     const bool floats = e->arg[0] && e->arg[0]->type == FK_EXPR_FLOAT;
     if (e->type == FK_EXPR_FLOAT) return ALL;
     if (e->op == OP_SCALAR) return bounds_scalar(e, env);

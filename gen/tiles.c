@@ -60,7 +60,7 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
         c->name[FK_MASK_NUM_SYMBOLS + i] = mask->param[i].name;
         c->value[FK_MASK_NUM_SYMBOLS + i] = point(mask->param[i].value);
     }
-    c->env = (fk_interval_env){c->name, c->value, FK_MASK_NUM_SYMBOLS + (size_t)mask->num_params};
+    c->env = (fk_interval_env){c->name, c->value, FK_MASK_NUM_SYMBOLS + (size_t)mask->num_params, true};
 }
 
 /* A bound as a number of keys (or queries); NaN and infinities end up at the limits. */

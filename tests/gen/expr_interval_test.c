@@ -231,7 +231,7 @@ static void device_intervals_are_those_of_bounds(void **state) {
             fk_interval box[NUM_NAMES];
             random_box(&r, device, box, widths[j % 4]);
             const device_interval got = interval(device);
-            const fk_interval bounds = fk_expr_bounds(compiled.e[i], &(fk_interval_env){NAMES, box, ON + 1});
+            const fk_interval bounds = fk_expr_bounds(compiled.e[i], &(fk_interval_env){NAMES, box, ON + 1, false});
             const double lo = fmax(bounds.lo, INT32_MIN), hi = fmin(bounds.hi, INT32_MAX);
             if ((double)got.lo < lo || (double)got.hi > hi)
                 fail_msg("%s: device [%lld, %lld], bounds [%g, %g]", compiled.text[i], got.lo, got.hi, lo, hi);

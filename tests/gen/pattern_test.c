@@ -174,7 +174,7 @@ static fk_interval judge(const world *w, int q, int rows, int k, int columns, in
                                           {seqlen, seqlen},  {seqlen, seqlen},     {0, 0}};
     for (int i = 0; i < NUM_SYMBOLS; ++i)
         names[i] = fk_mask_symbols[i].name;
-    return fk_expr_bounds(w->terms.mask.keep, &(fk_interval_env){names, box, NUM_SYMBOLS});
+    return fk_expr_bounds(w->terms.mask.keep, &(fk_interval_env){names, box, NUM_SYMBOLS, false});
 }
 
 /* A tile within a block carries no element test: it is empty or full. */

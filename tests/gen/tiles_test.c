@@ -167,6 +167,25 @@ static void test_long_sequences_are_counted_exactly(void **state) {
     assert_int_equal(out.full, 2048);
 }
 
+/* Of a table nothing is known but its blocks: tiles within one need no element test, and larger ones see more. */
+static void test_tables_are_estimated(void **state) {
+    (void)state;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = (fk_shape){2, 3, 3, 8192, 8192};
+    const fk_plan_info plan = {.block_m = 64, .block_n = 128};
+    const int64_t tiles = 128 * 64;
+    fk_problem p;
+    fk_tile_counts out;
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 block_bits(64x128)", &p), FK_OK);
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_OK);
+    assert_int_equal(out.partial, 0);
+    assert_true(out.full > tiles * 23 / 100 && out.full < tiles * 27 / 100);
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 block_bits(32x64)", &p), FK_OK);
+    assert_int_equal(fk_plan_tiles(&p, &plan, &options, &out), FK_OK);
+    assert_true(out.partial > tiles * 66 / 100 && out.partial < tiles * 71 / 100); /* 1 - (3/4)^4 is 0.684 */
+    assert_true(out.full < tiles * 2 / 100);
+}
+
 static void test_bad_arguments_are_named(void **state) {
     (void)state;
     static const struct {
@@ -210,6 +229,7 @@ int main(void) {
         cmocka_unit_test(test_closed_forms_are_exact),
         cmocka_unit_test(test_random_predicates_are_never_misjudged),
         cmocka_unit_test(test_long_sequences_are_counted_exactly),
+        cmocka_unit_test(test_tables_are_estimated),
         cmocka_unit_test(test_bad_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
