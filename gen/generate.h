@@ -19,6 +19,10 @@ fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const 
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);
 
+/** fk_plan_tile_map. */
+fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options, int64_t head,
+                            uint8_t *out, size_t size, fk_error *err);
+
 /** Query heads whose rows a tile of this plan holds: all of a kv head's if their queries leave room, else 1. */
 int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv);
 /** The number of splits with the shortest time, in visits of key tiles: waves of CTAs, times what one walks over and

@@ -152,34 +152,77 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
     out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
 }
 
-fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
-                              fk_tile_counts *out, fk_error *err) {
-    const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
-    if (!options) options = &defaults;
+/* What counting and mapping start with. `shape` and `terms` are of the canonical problem; `pool` is the caller's. */
+typedef struct request {
     fk_problem problem;
     fk_shape shape;
     fk_problem_terms terms;
-    fk_status status = fk_problem_normalise(p, &problem, err);
+    fk_expr_pool *pool;
+} request;
+
+static fk_status open_request(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
+                              request *out, fk_error *err) {
+    const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
+    if (!options) options = &defaults;
+    out->pool = NULL;
+    fk_status status = fk_problem_normalise(p, &out->problem, err);
     if (status == FK_OK) status = fk_plan_options_check(options, err);
-    if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
+    if (status == FK_OK) status = fk_shape_fill(&out->problem, &options->shape, &out->shape, err);
     if (status != FK_OK) return status;
     if (plan->block_m <= 0 || plan->block_n <= 0) {
         return fk_fail(err, FK_BAD_ARGUMENT, "plan is %d x %d: block_m and block_n must be positive", plan->block_m,
                        plan->block_n);
     }
-    fk_expr_pool *pool = fk_expr_pool_create();
-    if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
-    status = fk_problem_terms_load(pool, &problem, options->template_dir, &terms, err);
+    out->pool = fk_expr_pool_create();
+    if (!out->pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+    return fk_problem_terms_load(out->pool, &out->problem, options->template_dir, &out->terms, err);
+}
+
+fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
+                              fk_tile_counts *out, fk_error *err) {
+    request r;
+    const fk_status status = open_request(p, plan, options, &r, err);
     if (status == FK_OK) {
-        fk_tile_totals totals;
-        fk_tiles_count(&problem, &terms.mask, problem.op == FK_BACKWARD, &shape, plan->block_m, plan->block_n,
-                       INT64_MAX, &totals);
         const double little = 1e-6; /* means over heads may end in any digit */
+        fk_tile_totals totals;
+        fk_tiles_count(&r.problem, &r.terms.mask, r.problem.op == FK_BACKWARD, &r.shape, plan->block_m, plan->block_n,
+                       INT64_MAX, &totals);
         const int64_t visited = (int64_t)ceil(totals.partial + totals.full - little);
         out->full = (int64_t)floor(totals.full + little);
         out->partial = visited - out->full;
         out->empty = totals.num_ctas * totals.num_walked - visited;
     }
-    fk_expr_pool_destroy(pool);
+    fk_expr_pool_destroy(r.pool);
+    return status;
+}
+
+static uint8_t tile_state(const counter *c, const fk_expr *keep, int64_t n) {
+    const fk_interval seen = keep ? fk_expr_bounds(keep, &c->env) : point(1);
+    const bool is_cut = (n + 1) * c->walked.block > c->walked.length; /* its end is masked */
+    return seen.hi <= 0 ? FK_TILE_EMPTY : seen.lo >= 1 && !is_cut ? FK_TILE_FULL : FK_TILE_PARTIAL;
+}
+
+fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options, int64_t head,
+                            uint8_t *out, size_t size, fk_error *err) {
+    request r;
+    counter c;
+    fk_status status = open_request(p, plan, options, &r, err);
+    if (status == FK_OK) {
+        counter_init(&c, &r.problem, &r.terms.mask, false, &r.shape, plan->block_m, plan->block_n);
+        const int64_t rows = ceil_div(c.own.length, c.own.block), columns = ceil_div(c.walked.length, c.walked.block);
+        if (head < 0 || head >= r.shape.num_heads_q)
+            status = fk_fail(err, FK_BAD_ARGUMENT, "head is %lld: must be from 0 to %lld", (long long)head,
+                             (long long)r.shape.num_heads_q - 1);
+        else if (size / (size_t)columns != (size_t)rows || size % (size_t)columns)
+            status = fk_fail(err, FK_BAD_ARGUMENT, "size is %zu: must be %lld x %lld tiles", size, (long long)rows,
+                             (long long)columns);
+        c.value[H] = point(head);
+        for (int64_t i = 0; status == FK_OK && i < rows * columns; ++i) {
+            set_range(&c, &c.own, i / columns, i / columns + 1);
+            set_range(&c, &c.walked, i % columns, i % columns + 1);
+            out[i] = tile_state(&c, r.terms.mask.keep, i % columns);
+        }
+    }
+    fk_expr_pool_destroy(r.pool);
     return status;
 }

@@ -195,6 +195,8 @@ FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out
 /** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those
  * of its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
 FK_API fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count);
+/** Rows and columns of the blocks of a problem's first pattern (docs/block-sparse.md); 0 and 0 without one. */
+FK_API fk_status fk_problem_blocks(const fk_problem *problem, int32_t *rows, int32_t *columns);
 /** Reads a file of spellings: NAME.lua, sandboxed Lua that returns an array of strings; any other name, text with one
  *  spelling a line, in which blank lines and lines that start with # are skipped. Each spelling is checked.
  *  `*spellings` holds `*count` strings and lies in one block: one fk_free frees all. At most 65,536 spellings.
@@ -309,6 +311,15 @@ typedef struct fk_tile_counts {
  *  @return FK_BAD_PROBLEM, FK_TEMPLATE_ERROR, FK_IO (template_dir) */
 FK_API fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
                                fk_tile_counts *out);
+
+/** fk_tile_map's entries. */
+typedef enum fk_tile_state { FK_TILE_EMPTY = 0, FK_TILE_PARTIAL = 1, FK_TILE_FULL = 2 } fk_tile_state;
+/** What fk_plan_tiles counts, tile by tile, for query head `head`: out[m * ceil(seqlen_k / block_n) + n] is an
+ * fk_tile_state of queries from m * block_m and keys from n * block_n on. Any block_m and block_n will do, those of a
+ * pattern's blocks for instance. `size`: of `out`.
+ *  @return as fk_plan_tiles; FK_BAD_ARGUMENT: `size` is not that of the map, `head` is not below num_heads_q */
+FK_API fk_status fk_plan_tile_map(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
+                                  int64_t head, uint8_t *out, size_t size);
 
 typedef struct fk_generate_options {
     size_t struct_size;

@@ -38,8 +38,8 @@ static void print_tiles(const explanation *e) {
     printf("  full     %6.2f%%  %12lld  computed without mask code\n", 100 * share(t->full, t), (long long)t->full);
 }
 
-/* Block-sparse FlashAttention's bound (Dao et al. 2022, proposition 4), and what this plan makes of it: a CTA keeps a tile
- * of one axis in SRAM, and what it meets of the other passes once for each tile it visits. */
+/* Block-sparse FlashAttention's bound (Dao et al. 2022, proposition 4), and what this plan makes of it: a CTA keeps a
+ * tile of one axis in SRAM, and what it meets of the other passes once for each tile it visits. */
 typedef struct io_bound {
     double density;  /* s: the share of tiles visited */
     double elements; /* M: of SRAM */
@@ -129,8 +129,8 @@ static bool print_json(const explanation *e) {
         {NULL, "tiles_full", true},      {NULL, "share_skipped", true},
         {NULL, "model_us", true},        {NULL, "bound", false},
         {NULL, "tensor_fraction", true}, {NULL, "hbm_bytes", true},
-        {NULL, "flop_per_byte", true},  {NULL, "density", true},
-        {NULL, "walked_bytes", true},   {NULL, "io_factor", true},
+        {NULL, "flop_per_byte", true},   {NULL, "density", true},
+        {NULL, "walked_bytes", true},    {NULL, "io_factor", true},
     };
     const fk_plan_info *p = e->chosen;
     const double numbers[] = {p->sm,

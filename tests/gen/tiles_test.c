@@ -148,6 +148,52 @@ static void test_random_predicates_are_never_misjudged(void **state) {
     assert_true(skipped > 50 && bare > 50); /* and the classes do occur */
 }
 
+/* Tile by tile: of each head alone, and the same sums. */
+static void test_maps_are_what_is_counted(void **state) {
+    (void)state;
+    uint64_t seed = 21;
+    static const char *const spellings[] = {"fwd fp16 d8 causal",
+                                            "fwd fp16 d8 window(30,9) top-left",
+                                            "fwd fp16 d8 butterfly(16)",
+                                            "fwd fp16 d8 local(24x40,1) causal",
+                                            "fwd fp16 d8 keep=\"h == 0 ? k <= q : k % 7 < 3\"",
+                                            "fwd fp16 d8"};
+    for (int i = 0; i < 60; ++i) {
+        const world w = make_world(spellings[i % 6], &seed);
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        options.shape = w.shape;
+        const fk_plan_info plan = {.block_m = w.block_m, .block_n = w.block_n};
+        const fk_tile_counts counted = count(&w);
+        int64_t sums[3] = {0, 0, 0};
+        for (int64_t h = 0; h < 2; ++h) {
+            uint8_t map[150 / 16 * 11];
+            const size_t rows = (size_t)((w.shape.seqlen_q + w.block_m - 1) / w.block_m);
+            const size_t size = rows * (size_t)((w.shape.seqlen_k + w.block_n - 1) / w.block_n);
+            const fk_tile_counts true_counts = brute_force(&w, h, h);
+            if (fk_plan_tile_map(&w.p, &plan, &options, h, map, size) != FK_OK) fail_msg("%s", fk_last_error());
+            int64_t own[3] = {0, 0, 0};
+            for (size_t t = 0; t < size; ++t)
+                ++own[map[t]], ++sums[map[t]];
+            assert_true(own[FK_TILE_EMPTY] <= true_counts.empty && own[FK_TILE_FULL] <= true_counts.full);
+        }
+        assert_true(llabs(sums[FK_TILE_EMPTY] - 2 * counted.empty) <= 1);
+        assert_true(llabs(sums[FK_TILE_FULL] - 2 * counted.full) <= 1);
+        fk_expr_pool_destroy(w.pool);
+    }
+    uint8_t map[4];
+    fk_problem p;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.shape = (fk_shape){1, 2, 2, 128, 100};
+    const fk_plan_info plan = {.block_m = 64, .block_n = 64};
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 causal top-left", &p), FK_OK);
+    assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 1, map, 4), FK_OK);
+    assert_memory_equal(map, "\1\0\2\1", 4);
+    assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 2, map, 4), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "head is 2: must be from 0 to 1");
+    assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 0, map, 3), FK_BAD_ARGUMENT);
+    assert_message(fk_last_error(), "size is 3: must be 2 x 2 tiles");
+}
+
 static void test_long_sequences_are_counted_exactly(void **state) {
     (void)state;
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
@@ -229,6 +275,7 @@ int main(void) {
         cmocka_unit_test(test_closed_forms_are_exact),
         cmocka_unit_test(test_random_predicates_are_never_misjudged),
         cmocka_unit_test(test_long_sequences_are_counted_exactly),
+        cmocka_unit_test(test_maps_are_what_is_counted),
         cmocka_unit_test(test_tables_are_estimated),
         cmocka_unit_test(test_bad_arguments_are_named),
     };
