@@ -157,7 +157,8 @@
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)
 
-#define FK_MAX_MASK_SLOTS (FK_MAX_MASKS * FK_MAX_MASK_VALUES)
+#define FK_MAX_MASK_PARAMS 4 /* run-time values of one mask */
+#define FK_MAX_MASK_SLOTS (FK_MAX_MASKS * FK_MAX_MASK_PARAMS)
 #define FK_MAX_SCORE_SLOTS (FK_MAX_SCORES * FK_MAX_SCORE_VALUES)
 
 /* A declared array: struct Array of templates/piece/params.cu. */

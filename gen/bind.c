@@ -310,6 +310,8 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     set_texts(L, "upper_at", texts->upper_at);
     set_texts(L, "lower_at", texts->lower_at);
     fk_table_set_int(L, "q_order", q_order);
+    fk_table_set_bool(L, "in_blocks", mask->in_blocks);
+    fk_table_set_int(L, "size", mask->keep ? fk_expr_size(mask->keep) : 0);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),
                             mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_K));

@@ -1,7 +1,7 @@
 /* The mask / score expression language (docs/expressions.md): one parse, many uses.
  *
  *   C syntax: ints and floats, true, false, + - * / % & ^ | ~ << >>, comparisons, && || !, ?:, calls of min max abs exp
- *   log tanh popcount float, variables, reads of declared arrays a[i], a[i][j], up to rank 4.
+ *   log tanh popcount hash bit float, variables, reads of declared arrays a[i], a[i][j], up to rank 4.
  *   Types: int (32 bit on the device, 64 on the CPU), float, bool. Ints widen to float where they meet one.
  *   Integer / and % truncate toward zero, as in C.
  *
@@ -46,6 +46,8 @@ fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_s
                            const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
+/** Its operators and operands. */
+int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
 /** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
@@ -66,10 +68,11 @@ fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const
                                      fk_error *err);
 
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0, mod_or_0,
- * shl_or_0, shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL: nested calls of
- * the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable `x_iv` and a read
- * of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text is malloc'ed. */
+ *  names; calls fminf, __popc, hash_of, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0,
+ * mod_or_0, shl_or_0, shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL:
+ * nested calls of the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable
+ * `x_iv` and a read of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text
+ * is malloc'ed. */
 typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 
@@ -93,6 +96,7 @@ typedef struct fk_interval_env {
     const char *const *names;
     const fk_interval *values;
     size_t count;
+    bool draw_bits; /* for estimates: a quarter of the bits that bit(a[...], n) reads are taken to be set, at random */
 } fk_interval_env;
 /** Bounds that contain every value of `e` over the box; not always the tightest. Unbounded (+-INFINITY): floats, array
  *  reads, names that `env` lacks, and ints that may leave 32 bits. A bool is within [0, 1]. Exact where all names are

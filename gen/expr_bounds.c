@@ -104,6 +104,24 @@ static fk_interval bounds_popcount(fk_interval a) {
     return (fk_interval){__builtin_popcount(x.ones), __builtin_popcount(x.maybe)};
 }
 
+static fk_interval bounds_hash(fk_interval a, fk_interval b) {
+    if (a.lo != a.hi || b.lo != b.hi) return (fk_interval){0, INT32_MAX};
+    const int32_t value = fk_expr_hash((int64_t)a.lo, (int64_t)b.lo);
+    return (fk_interval){value, value};
+}
+
+/* Bits a.lo & 31 to a.hi & 31 of what is known of the word. */
+static fk_interval bounds_bit(fk_interval word, fk_interval n) {
+    uint32_t asked = 0xffffffffu;
+    if (!is_finite(word)) return MAYBE;
+    if (is_finite(n) && n.hi - n.lo < 31) {
+        const uint32_t run = (2u << (uint32_t)(n.hi - n.lo)) - 1, by = (uint32_t)(int32_t)n.lo & 31;
+        asked = by ? run << by | run >> (32 - by) : run;
+    }
+    const bit_range x = bits_of(word);
+    return (fk_interval){(x.ones & asked) == asked, (x.maybe & asked) != 0};
+}
+
 static fk_interval bounds_abs(fk_interval a) {
     if (a.lo >= 0) return a;
     return fit(a.hi <= 0 ? -a.hi : 0, fmax(-a.lo, a.hi));
@@ -195,12 +213,50 @@ static fk_interval bounds_operator(fk_expr_op op, fk_interval a, fk_interval b, 
         return bounds_select(a, b, c);
     case OP_ABS:
         return bounds_abs(a);
-    default: /* OP_POPCOUNT */
+    case OP_POPCOUNT:
         return bounds_popcount(a);
+    case OP_HASH:
+        return bounds_hash(a, b);
+    default: /* OP_BIT */
+        return bounds_bit(a, b);
     }
 }
 
+/* ---- tables of bits, for estimates ---- */
+
+/* Bits of table[i0][i1]...[word], n: of rows within the intervals of `at`, which are those of i0, i1, ... and n. */
+static void draw_bits(const fk_interval *at, int depth, int32_t seed, bool *any, bool *all) {
+    if (depth < 0) {
+        const bool set = (seed & 3) == 0;
+        *any = *any || set;
+        *all = *all && set;
+        return;
+    }
+    for (double place = at[depth].lo; place <= at[depth].hi; ++place)
+        draw_bits(at, depth - 1, fk_expr_hash(seed, (int64_t)place), any, all);
+}
+
+/* The word's own index follows from n. What b and h read is drawn once for all of them. */
+static fk_interval bounds_drawn_bit(const fk_expr *e, const fk_interval_env *env) {
+    enum { MOST = 256 }; /* bits of a tile that are looked at */
+    const fk_expr *read = e->arg[0];
+    fk_interval at[FK_EXPR_MAX_RANK] = {fk_expr_bounds(e->arg[1], env)};
+    double bits = at[0].hi - at[0].lo + 1;
+    int count = 1;
+    bool any = false, all = true;
+    for (int d = 0; d + 1 < FK_EXPR_MAX_RANK && read->arg[d + 1]; ++d) {
+        if (fk_expr_is_scalar(read->arg[d], "b") || fk_expr_is_scalar(read->arg[d], "h")) continue;
+        at[count] = fk_expr_bounds(read->arg[d], env);
+        bits *= at[count].hi - at[count].lo + 1;
+        ++count;
+    }
+    if (!(bits <= MOST)) return MAYBE;
+    draw_bits(at, count - 1, 1, &any, &all);
+    return (fk_interval){all, any};
+}
+
 fk_interval fk_expr_bounds(const fk_expr *e, const fk_interval_env *env) {
+    if (env->draw_bits && e->op == OP_BIT && e->arg[0]->op == OP_READ) return bounds_drawn_bit(e, env);
     const bool floats = e->arg[0] && e->arg[0]->type == FK_EXPR_FLOAT;
     if (e->type == FK_EXPR_FLOAT) return ALL;
     if (e->op == OP_SCALAR) return bounds_scalar(e, env);

@@ -119,6 +119,10 @@ static int64_t eval_int(const fk_expr *e, const fk_expr_env *env) {
     }
     case OP_POPCOUNT:
         return __builtin_popcount((uint32_t)eval_int(a, env));
+    case OP_HASH:
+        return fk_expr_hash(eval_int(a, env), eval_int(b, env));
+    case OP_BIT:
+        return (uint32_t)eval_int(a, env) >> (eval_int(b, env) & 31) & 1;
     default:
         return int_operator(e->op, eval_int(a, env), eval_int(b, env));
     }

@@ -47,13 +47,15 @@ typedef enum fk_expr_op {
     OP_LAND,
     OP_LOR,
     OP_SELECT, /* arg0 ? arg1 : arg2 */
-    OP_MIN,    /* calls: OP_MIN .. OP_POPCOUNT */
+    OP_MIN,    /* calls: OP_MIN .. OP_BIT */
     OP_MAX,
     OP_ABS,
     OP_EXP,
     OP_LOG,
     OP_TANH,
     OP_POPCOUNT,
+    OP_HASH,
+    OP_BIT,
     OP_COUNT
 } fk_expr_op;
 
@@ -128,6 +130,17 @@ const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type t
 const fk_expr *fk_expr_node(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b, const fk_expr *c);
 /* The same, simplified: constants folded, x + 0, x * 1, ... removed. */
 const fk_expr *fk_expr_build(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b, const fk_expr *c);
+
+/* hash(x, y): 31 bits that depend on the low 32 of both; hash_of of templates/piece/interval.cu computes the same. Each
+ * mix is a bijection of two multiplications (the constants are C. Wellons's lowbias32, public domain). */
+static inline uint32_t fk_expr_mix(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+static inline int32_t fk_expr_hash(int64_t x, int64_t y) {
+    return (int32_t)(fk_expr_mix(fk_expr_mix((uint32_t)x + 0x9e3779b9u) + (uint32_t)y) >> 1);
+}
 
 bool fk_expr_is_constant(const fk_expr *e);
 bool fk_expr_equal(const fk_expr *a, const fk_expr *b);

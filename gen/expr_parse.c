@@ -115,8 +115,8 @@ static const fk_expr *complain_unknown(parser *p, const fk_expr_token *token, co
     }
     const int length = token->length < 64 ? (int)token->length : 64;
     return fk_expr_complain(&p->lex, token->start,
-                            "unknown %s '%.*s'; names: %s; functions: min max abs exp log tanh popcount float", what,
-                            length, p->lex.text + token->start, used ? known : "none");
+                            "unknown %s '%.*s'; names: %s; functions: min max abs exp log tanh popcount hash bit float",
+                            what, length, p->lex.text + token->start, used ? known : "none");
 }
 
 static const fk_expr *parse_call(parser *p, const fk_expr_token *name) {

@@ -55,6 +55,8 @@ const fk_expr_op_info fk_expr_op_table[OP_COUNT] = {
     [OP_LOG] = {"log", 1, PREC_PRIMARY, TAKES_FLOATS, GIVES_FLOAT, 0, "logf", 0},
     [OP_TANH] = {"tanh", 1, PREC_PRIMARY, TAKES_FLOATS, GIVES_FLOAT, 0, "tanhf", 0},
     [OP_POPCOUNT] = {"popcount", 1, PREC_PRIMARY, TAKES_INTS, GIVES_INT, "__popc", 0, "iv_popcount"},
+    [OP_HASH] = {"hash", 2, PREC_PRIMARY, TAKES_INTS, GIVES_INT, "hash_of", 0, "iv_hash"},
+    [OP_BIT] = {"bit", 2, PREC_PRIMARY, TAKES_INTS, GIVES_BOOL, "bit_of", 0, "iv_bit"},
 };
 
 fk_expr_pool *fk_expr_pool_create_with(void *(*allocate)(size_t), size_t block_bytes) {
@@ -181,6 +183,10 @@ const fk_expr *fk_expr_node(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a,
 
 fk_expr_type fk_expr_type_of(const fk_expr *e) {
     return e->type;
+}
+
+int fk_expr_size(const fk_expr *e) {
+    return (int)e->size;
 }
 
 bool fk_expr_uses(const fk_expr *e, const char *name) {

@@ -15,9 +15,13 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
 /** The chosen plan alone. */
 fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                        fk_plan_info *out, fk_error *err);
-/** fk_plan_tiles. The pairs are those of one head: a mask that reads b or h is judged for all of them at once. */
+/** fk_plan_tiles. The pairs are those of one head: the mean of up to four, if the mask reads h. */
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);
+
+/** fk_plan_tile_map. */
+fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options, int64_t head,
+                            uint8_t *out, size_t size, fk_error *err);
 
 /** Query heads whose rows a tile of this plan holds: all of a kv head's if their queries leave room, else 1. */
 int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv);

@@ -6,6 +6,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,24 +91,31 @@ typedef struct checker {
     fk_array_list arrays;
 } checker;
 
-static fk_status check_term(const term *t, fk_error *err) {
+/* Text ends, and values fit: what must hold before the term is looked at. */
+static fk_status check_text(const term *t, fk_error *err) {
     const char *kind = fk_term_kind_name(t->kind);
     if (!memchr(t->name, 0, sizeof((fk_mask *)0)->name) || !memchr(t->expr, 0, FK_MAX_EXPR)) {
         return fk_fail(err, FK_BAD_PROBLEM, "name (%zu bytes) and expr (%d) of a %s must end with a zero",
                        sizeof((fk_mask *)0)->name, FK_MAX_EXPR, kind);
     }
-    if (t->num_values < 0 || t->num_values > FK_MAX_TERM_VALUES) {
-        return fk_fail(err, FK_BAD_PROBLEM, "num_values is %d: must be from 0 to %d", t->num_values,
-                       FK_MAX_TERM_VALUES);
-    }
+    const int most = t->kind == FK_TERM_SCORE ? FK_MAX_SCORE_VALUES : FK_MAX_MASK_VALUES;
+    if (t->num_values >= 0 && t->num_values <= most) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "num_values is %d: must be from 0 to %d", t->num_values, most);
+}
+
+static fk_status check_term(const term *t, fk_error *err) {
+    const char *kind = fk_term_kind_name(t->kind);
     if (!t->name[0] == !t->expr[0]) {
         return fk_fail(err, FK_BAD_PROBLEM, "a %s has %s: must have one of them", kind,
                        t->name[0] ? "both name and expr" : "neither name nor expr");
     }
-    if (t->expr[0] && t->num_values != 0) {
-        return fk_fail(err, FK_BAD_PROBLEM, "num_values of a %s is %d: must be 0",
-                       t->kind == FK_TERM_MASK ? "keep mask" : "score expression", t->num_values);
+    if (t->expr[0] && t->kind == FK_TERM_MASK && t->num_values != 0) {
+        return fk_fail(err, FK_BAD_PROBLEM,
+                       "num_values of a keep mask is %d: must be 0, or 2 (the rows and columns of its blocks)",
+                       t->num_values);
     }
+    if (t->expr[0] && t->kind == FK_TERM_SCORE && t->num_values != 0)
+        return fk_fail(err, FK_BAD_PROBLEM, "num_values of a score expression is %d: must be 0", t->num_values);
     return FK_OK;
 }
 
@@ -117,12 +125,18 @@ static fk_status load_file(checker *c, const term *t, fk_term_file *file, fk_err
     if (status == FK_OK) status = fk_term_file_load(c->lua, t->kind, t->name, file, err);
     for (int i = 0; status == FK_OK && i < file->num_arrays; ++i)
         status = fk_array_list_add(&c->arrays, &file->array[i], err);
-    if (status != FK_OK || t->num_values == file->num_params) return status;
-    char params[FK_MAX_TERM_VALUES * 34] = "";
-    for (int i = 0; i < file->num_params; ++i)
-        strcat(strcat(params, i ? "," : ""), file->param[i].name);
-    return fk_fail(err, FK_BAD_PROBLEM, "%s %s has %d values: must be %d (%s)", fk_term_kind_name(t->kind), t->name,
-                   t->num_values, file->num_params, file->num_params ? params : "none");
+    if (status != FK_OK || fk_term_takes(t->kind, file, t->num_values)) return status;
+    const int blocks = t->kind == FK_TERM_PATTERN ? 2 : 0;
+    char params[32 + FK_MAX_TERM_VALUES * 48] = "";
+    size_t used = (size_t)snprintf(params, sizeof params, "%s", blocks ? "rows,columns" : "");
+    for (int i = 0; i < file->num_params; ++i) {
+        const fk_term_param *param = &file->param[i];
+        used += (size_t)snprintf(params + used, sizeof params - used, "%s%s", used ? "," : "", param->name);
+        if (param->has_default) used += (size_t)snprintf(params + used, sizeof params - used, "=%d", param->otherwise);
+    }
+    return fk_fail(err, FK_BAD_PROBLEM, "%s %s has %d values: must be %s%d (%s)", fk_term_kind_name(t->kind), t->name,
+                   t->num_values, fk_term_takes(t->kind, file, blocks + file->num_params - 1) ? "at most " : "",
+                   blocks + file->num_params, used ? params : "none");
 }
 
 /* An expression printed back: equal expressions become equal bytes. `out` has room for FK_MAX_EXPR. */
@@ -135,7 +149,10 @@ static fk_status canonical_expr(const term *t, const fk_array_list *arrays, char
     if (status == FK_OK) status = fk_expr_print(e, FK_EXPR_C, &text, err);
     if (status == FK_OK && strlen(text) >= FK_MAX_EXPR) {
         status = fk_fail(err, FK_BAD_PROBLEM, "%s is %zu bytes long in canonical form: must be below %d",
-                         t->kind == FK_TERM_MASK ? "keep" : "score", strlen(text), FK_MAX_EXPR);
+                         t->kind == FK_TERM_SCORE  ? "score"
+                         : t->kind == FK_TERM_MASK ? "keep"
+                                                   : "block",
+                         strlen(text), FK_MAX_EXPR);
     }
     if (status == FK_OK) memcpy(out, text, strlen(text));
     free(text);
@@ -144,26 +161,36 @@ static fk_status canonical_expr(const term *t, const fk_array_list *arrays, char
 }
 
 static term mask_term(const fk_mask *m) {
-    return (term){FK_TERM_MASK, m->name, m->expr, m->num_values};
+    return (term){fk_mask_kind(m), m->name, m->expr, m->num_values};
 }
 static term score_term(const fk_score *s) {
     return (term){FK_TERM_SCORE, s->name, s->expr, s->num_values};
 }
 
-/* Everything of a mask but its expression. */
+/* Everything of a mask but its expression. Values that a pattern may leave out are left out. */
 static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_error *err) {
-    const term t = mask_term(in);
-    fk_term_file file;
-    fk_status status = check_term(&t, err);
-    if (status != FK_OK || in->expr[0]) return status;
-    status = load_file(c, &t, &file, err);
+    term t = {FK_TERM_MASK, in->name, in->expr, in->num_values};
+    fk_term_file file = {.num_params = 0};
+    fk_status status = check_text(&t, err);
+    if (status == FK_OK) t = mask_term(in);
+    if (status == FK_OK) status = check_term(&t, err);
+    if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
+    const int blocks = t.kind == FK_TERM_PATTERN ? 2 : 0;
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
+        const int least = i < blocks ? 1 : -FK_MAX_SEQLEN,
+                  most = i < blocks ? FK_MAX_SEQLEN : file.param[i - blocks].most;
         out->value[i] = in->value[i];
-        if (in->value[i] >= -FK_MAX_SEQLEN && in->value[i] <= FK_MAX_SEQLEN) continue;
-        status = fk_fail(err, FK_BAD_PROBLEM, "%s of mask %s is %d: must be from %d to %d", file.param[i].name,
-                         in->name, in->value[i], -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
+        if (in->value[i] >= least && in->value[i] <= most) continue;
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s of %s %s is %d: must be from %d to %d",
+                         i >= blocks ? file.param[i - blocks].name
+                         : i == 0    ? "rows of blocks"
+                                     : "columns of blocks",
+                         fk_term_kind_name(t.kind), in->name[0] ? in->name : "expression", in->value[i], least, most);
     }
     out->num_values = in->num_values;
+    while (status == FK_OK && out->num_values > blocks && file.param[out->num_values - blocks - 1].has_default &&
+           out->value[out->num_values - 1] == file.param[out->num_values - blocks - 1].otherwise)
+        out->value[--out->num_values] = 0;
     memcpy(out->name, in->name, strlen(in->name));
     return status;
 }
@@ -172,7 +199,8 @@ static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_
 static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, fk_error *err) {
     const term t = score_term(in);
     fk_term_file file;
-    fk_status status = check_term(&t, err);
+    fk_status status = check_text(&t, err);
+    if (status == FK_OK) status = check_term(&t, err);
     if (status != FK_OK || in->expr[0]) return status;
     status = load_file(c, &t, &file, err);
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {

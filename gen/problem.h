@@ -36,6 +36,7 @@ typedef struct fk_problem_mask {
     fk_expr_split split, split_k;
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
+    bool in_blocks; /* some term is a pattern: what it says is the same for many keys */
 } fk_problem_mask;
 
 /* A run-time number of a score, unique in the kernel: "softcap0_cap". */

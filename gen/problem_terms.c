@@ -20,10 +20,10 @@ static fk_status load_file(loader *l, fk_term_kind kind, const char *name, int n
                            fk_error *err) {
     if (!name[0]) return FK_OK;
     const fk_status status = fk_term_file_load(l->lua, kind, name, out, err);
-    if (status != FK_OK || out->num_params == num_values) return status;
+    if (status != FK_OK || fk_term_takes(kind, out, num_values)) return status;
     /* a template_dir whose file differs from the built-in one */
     return fk_fail(err, FK_TEMPLATE_ERROR, "templates/%s/%s.lua: has %d params: must have %d", fk_term_kind_name(kind),
-                   name, out->num_params, num_values);
+                   name, out->num_params, num_values - (kind == FK_TERM_PATTERN ? 2 : 0));
 }
 
 static fk_status add_arrays(loader *l, const fk_array_decl *array, int count, fk_error *err) {
@@ -41,7 +41,7 @@ static fk_status load_files(loader *l, fk_error *err) {
         if (status == FK_OK) status = add_arrays(l, l->score[i].array, l->score[i].num_arrays, err);
     }
     for (int i = 0; i < p->num_masks && status == FK_OK; ++i) {
-        status = load_file(l, FK_TERM_MASK, p->mask[i].name, p->mask[i].num_values, &l->mask[i], err);
+        status = load_file(l, fk_mask_kind(&p->mask[i]), p->mask[i].name, p->mask[i].num_values, &l->mask[i], err);
         if (status == FK_OK) status = add_arrays(l, l->mask[i].array, l->mask[i].num_arrays, err);
     }
     return status;
@@ -76,8 +76,21 @@ static fk_status parse_file(loader *l, fk_term_kind kind, const char *name, cons
     return fk_fail(err, status, "templates/%s/%s.lua: %.1900s", fk_term_kind_name(kind), name, inner.text);
 }
 
+static fk_status load_pattern(loader *l, int index, const fk_expr **keep, fk_error *err) {
+    const fk_mask *mask = &l->p->mask[index];
+    const fk_term_file *file = mask->name[0] ? &l->mask[index] : NULL;
+    const fk_expr *block = NULL;
+    const fk_status status =
+        file ? parse_file(l, FK_TERM_PATTERN, mask->name, file, &block, err)
+             : fk_term_parse(l->pool, FK_TERM_PATTERN, mask->expr, NULL, &l->out->arrays, &block, err);
+    if (status != FK_OK) return status;
+    l->out->mask.in_blocks = true;
+    return fk_pattern_expand(l->pool, mask, file, l->p->align == FK_TOP_LEFT, block, keep, err);
+}
+
 static fk_status load_mask(loader *l, int index, const fk_expr **keep, fk_error *err) {
     const fk_mask *mask = &l->p->mask[index];
+    if (fk_mask_kind(mask) == FK_TERM_PATTERN) return load_pattern(l, index, keep, err);
     const fk_term_file *file = &l->mask[index];
     fk_problem_mask *out = &l->out->mask;
     if (!mask->name[0]) return fk_term_parse(l->pool, FK_TERM_MASK, mask->expr, NULL, &l->out->arrays, keep, err);

@@ -1,5 +1,6 @@
 /* The generator's public functions: the internal ones, with their failures reported. */
 #include "generate.h"
+#include "term.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,22 @@ fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_
     return FK_OK;
 }
 
+fk_status fk_problem_blocks(const fk_problem *problem, int32_t *rows, int32_t *columns) {
+    fk_error err;
+    fk_problem p;
+    fk_status status = check_not_null(rows, "rows");
+    if (status == FK_OK) status = check_not_null(columns, "columns");
+    if (status != FK_OK) return status;
+    status = fk_problem_normalise(problem, &p, &err);
+    if (status != FK_OK) return fk_report(&err);
+    int i = 0;
+    while (i < p.num_masks && fk_mask_kind(&p.mask[i]) != FK_TERM_PATTERN)
+        ++i;
+    *rows = i < p.num_masks ? p.mask[i].value[0] : 0;
+    *columns = i < p.num_masks ? p.mask[i].value[1] : 0;
+    return FK_OK;
+}
+
 fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options, fk_plan_info **plans,
                        size_t *count) {
     fk_error err;
@@ -97,6 +114,16 @@ fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, con
     if (status == FK_OK) status = check_not_null(out, "out");
     if (status != FK_OK) return status;
     return report(fk_plan_count_tiles(problem, plan, options, out, &err), &err);
+}
+
+fk_status fk_plan_tile_map(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
+                           int64_t head, uint8_t *out, size_t size) {
+    fk_error err;
+    fk_status status = check_not_null(problem, "problem");
+    if (status == FK_OK) status = check_not_null(plan, "plan");
+    if (status == FK_OK) status = check_not_null(out, "out");
+    if (status != FK_OK) return status;
+    return report(fk_plan_map_tiles(problem, plan, options, head, out, size, &err), &err);
 }
 
 static fk_status generate(const fk_problem *problem, const fk_device_info *device, const fk_generate_options *options,

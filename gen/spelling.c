@@ -59,18 +59,20 @@ static fk_status fail_at(reader *r, const char *at, const char *format, ...) {
 }
 
 static fk_status unknown_word(reader *r, const char *word) {
-    char scores[512], masks[512];
+    char scores[512], masks[512], patterns[512];
     int length = 0;
     while (length < 64 && !is_word_end(word[length]) && !strchr("(=\"", word[length]))
         ++length;
     fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
     fk_term_names(FK_TERM_MASK, masks, sizeof masks);
+    fk_term_names(FK_TERM_PATTERN, patterns, sizeof patterns);
     return fail_at(
         r, word,
         "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
         "dropout deterministic split paged "
-        "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s",
-        length, word, scores, masks);
+        "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s; "
+        "patterns: blocks(ROWSxCOLUMNS)=\"...\"%s",
+        length, word, scores, masks, patterns);
 }
 
 /* ---- reading ---- */
@@ -144,10 +146,10 @@ static fk_status read_number(reader *r, const char *what, double *out) {
     return FK_OK;
 }
 
-/* "(1, 2)", perhaps; the i'th value is read into ints[i] or numbers[i]. */
+/* "(1, 2)", perhaps, or what is left of it; the i'th value is read into ints[i] or numbers[i]. */
 static fk_status read_values(reader *r, const char *name, int most, int32_t *count, int32_t *ints, double *numbers) {
-    if (*r->at != '(') return FK_OK;
-    do {
+    if (is_word_end(*r->at) || !strchr("(,)", *r->at)) return FK_OK;
+    for (bool more = *r->at != ')'; more; more = *r->at == ',') {
         if (*count == most) return fail_at(r, r->at, "%s has more than %d values", name, most);
         ++r->at;
         skip_space(r);
@@ -156,10 +158,39 @@ static fk_status read_values(reader *r, const char *name, int most, int32_t *cou
         if (status != FK_OK) return status;
         ++*count;
         skip_space(r);
-    } while (*r->at == ',');
+    }
     if (*r->at != ')') return fail_at(r, r->at, "%s: expected , or )", name);
     ++r->at;
     return is_word_end(*r->at) ? FK_OK : fail_at(r, r->at, "expected a space after )");
+}
+
+/* "(64x128", or "(128" of square blocks; r->at is at a comma or a parenthesis then. */
+static fk_status read_block_size(reader *r, const char *name, fk_mask *mask) {
+    if (*r->at != '(') return fail_at(r, r->at, "%s: expected the size of its blocks, such as %s(128)", name, name);
+    for (mask->num_values = 0; mask->num_values < 2;) {
+        ++r->at;
+        skip_space(r);
+        const fk_status status = read_int(r, 1, FK_MAX_SEQLEN, name, &mask->value[mask->num_values++]);
+        if (status != FK_OK) return status;
+        skip_space(r);
+        if (*r->at != 'x') break;
+    }
+    if (mask->num_values == 1) mask->value[mask->num_values++] = mask->value[0];
+    return *r->at == ',' || *r->at == ')' ? FK_OK : fail_at(r, r->at, "%s: expected , or )", name);
+}
+
+/* butterfly(128,4) behind the name, or blocks(64x128)="..." when length is 0. */
+static fk_status read_pattern(reader *r, const char *word, size_t length) {
+    if (r->p.num_masks == FK_MAX_MASKS) return fail_at(r, word, "more than %d masks", FK_MAX_MASKS);
+    r->term_at[FK_MAX_SCORES + r->p.num_masks] = word;
+    fk_mask *mask = &r->p.mask[r->p.num_masks++];
+    memcpy(mask->name, word, length);
+    fk_status status = read_block_size(r, length ? mask->name : "blocks", mask);
+    if (status != FK_OK) return status;
+    if (length) return read_values(r, mask->name, FK_MAX_MASK_VALUES, &mask->num_values, mask->value, NULL);
+    if (r->at[0] != ')' || r->at[1] != '=') return fail_at(r, r->at, "blocks: expected )=\"...\"");
+    r->at += 2;
+    return read_quoted(r, "blocks", mask->expr);
 }
 
 /* r->at behind the name, or behind keep= when length is 0. */
@@ -170,7 +201,7 @@ static fk_status read_mask(reader *r, const char *word, size_t length) {
     if (length == 0) return read_quoted(r, "keep", mask->expr);
     if (length >= sizeof mask->name) return unknown_word(r, word);
     memcpy(mask->name, word, length);
-    return read_values(r, mask->name, FK_MAX_MASK_VALUES, &mask->num_values, mask->value, NULL);
+    return read_values(r, mask->name, FK_MAX_MASK_PARAMS, &mask->num_values, mask->value, NULL);
 }
 
 static fk_status read_score(reader *r, const char *word, size_t length) {
@@ -283,6 +314,8 @@ static fk_status read_word(reader *r) {
     }
     if (fk_term_exists(FK_TERM_SCORE, word, length)) return read_score(r, word, length);
     if (fk_term_exists(FK_TERM_MASK, word, length)) return read_mask(r, word, length);
+    if (is_word(word, length, "blocks")) return read_pattern(r, word, 0);
+    if (fk_term_exists(FK_TERM_PATTERN, word, length)) return read_pattern(r, word, length);
     return unknown_word(r, word);
 }
 

@@ -1,5 +1,6 @@
 /* A problem's canonical spelling, with the values of its terms or with their names. */
 #include "problem.h"
+#include "term.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -69,9 +70,23 @@ static void put_scores(writer *w, const fk_problem *c, const fk_score_param *nam
     }
 }
 
+/* "butterfly(128,4)", "blocks(64x128)=..." */
+static void put_pattern(writer *w, const fk_mask *mask) {
+    put(w, " %s(%d", mask->name[0] ? mask->name : "blocks", mask->value[0]);
+    if (mask->value[1] != mask->value[0]) put(w, "x%d", mask->value[1]);
+    for (int i = 2; i < mask->num_values; ++i)
+        put(w, ",%d", mask->value[i]);
+    put(w, ")");
+    if (mask->expr[0]) put(w, "=\"%s\"", mask->expr);
+}
+
 static void put_masks(writer *w, const fk_problem *c, const fk_mask_param *names) {
     for (int i = 0; i < c->num_masks; ++i) {
         const fk_mask *mask = &c->mask[i];
+        if (fk_mask_kind(mask) == FK_TERM_PATTERN) {
+            put_pattern(w, mask);
+            continue;
+        }
         if (mask->expr[0])
             put(w, " keep=\"%s\"", mask->expr);
         else

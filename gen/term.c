@@ -10,8 +10,13 @@ const fk_expr_symbol fk_mask_symbols[FK_MASK_NUM_SYMBOLS] = {
     {"seqlen_q", FK_EXPR_INT, 0}, {"seqlen_k", FK_EXPR_INT, 0}, {"diag", FK_EXPR_INT, 0},
 };
 
+const fk_expr_symbol fk_pattern_symbols[FK_PATTERN_NUM_SYMBOLS] = {
+    {"i", FK_EXPR_INT, 0}, {"j", FK_EXPR_INT, 0},        {"b", FK_EXPR_INT, 0},
+    {"h", FK_EXPR_INT, 0}, {"blocks_k", FK_EXPR_INT, 0},
+};
+
 const char *fk_term_kind_name(fk_term_kind kind) {
-    return kind == FK_TERM_MASK ? "mask" : "score";
+    return kind == FK_TERM_MASK ? "mask" : kind == FK_TERM_SCORE ? "score" : "pattern";
 }
 
 /* ---- files ---- */
@@ -29,6 +34,22 @@ static bool term_path(fk_term_kind kind, const char *name, size_t length, char o
 bool fk_term_exists(fk_term_kind kind, const char *name, size_t length) {
     char path[TERM_PATH];
     return term_path(kind, name, length, path) && fk_template_exists(fk_template_dir(), path);
+}
+
+fk_term_kind fk_mask_kind(const fk_mask *mask) {
+    if (!mask->name[0]) return mask->num_values == 2 ? FK_TERM_PATTERN : FK_TERM_MASK;
+    const size_t length = strlen(mask->name);
+    return !fk_term_exists(FK_TERM_MASK, mask->name, length) && fk_term_exists(FK_TERM_PATTERN, mask->name, length)
+               ? FK_TERM_PATTERN
+               : FK_TERM_MASK;
+}
+
+bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values) {
+    const int blocks = kind == FK_TERM_PATTERN ? 2 : 0; /* the rows and columns of one */
+    int needed = file->num_params;
+    while (needed > 0 && file->param[needed - 1].has_default)
+        --needed;
+    return num_values >= blocks + needed && num_values <= blocks + file->num_params;
 }
 
 void fk_term_names(fk_term_kind kind, char *out, size_t size) {
@@ -74,8 +95,9 @@ enum { MAX_SYMBOLS = FK_MASK_NUM_SYMBOLS + 1 + FK_MAX_TERM_VALUES + FK_MAX_ARRAY
 
 static size_t list_symbols(fk_term_kind kind, const fk_term_file *file, const fk_array_list *arrays,
                            fk_expr_symbol out[MAX_SYMBOLS]) {
-    size_t count = FK_MASK_NUM_SYMBOLS;
-    memcpy(out, fk_mask_symbols, sizeof fk_mask_symbols);
+    const bool is_pattern = kind == FK_TERM_PATTERN;
+    size_t count = is_pattern ? FK_PATTERN_NUM_SYMBOLS : FK_MASK_NUM_SYMBOLS;
+    memcpy(out, is_pattern ? fk_pattern_symbols : fk_mask_symbols, count * sizeof *out);
     if (kind == FK_TERM_SCORE && !(file && file->is_sink)) out[count++] = (fk_expr_symbol){"s", FK_EXPR_FLOAT, 0};
     for (int i = 0; file && i < file->num_params; ++i) {
         out[count] = (fk_expr_symbol){.type = file->param[i].is_float ? FK_EXPR_FLOAT : FK_EXPR_INT};
@@ -93,14 +115,15 @@ static size_t list_symbols(fk_term_kind kind, const fk_term_file *file, const fk
 fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text, const fk_term_file *file,
                         const fk_array_list *arrays, const fk_expr **out, fk_error *err) {
     static const fk_expr_wanted keep = {"keep", FK_EXPR_BOOL, "k <= q"}, score = {"score", FK_EXPR_FLOAT, "s * 2"},
-                                sink = {"sink", FK_EXPR_FLOAT, "sink[h]"};
+                                sink = {"sink", FK_EXPR_FLOAT, "sink[h]"}, block = {"block", FK_EXPR_BOOL, "i == j"};
     const bool is_sink = file && file->is_sink;
     fk_expr_symbol symbols[MAX_SYMBOLS];
     const size_t count = list_symbols(kind, file, arrays, symbols);
     const fk_status status = fk_expr_parse_as(pool, text, symbols, count,
-                                              kind == FK_TERM_MASK ? &keep
-                                              : is_sink            ? &sink
-                                                                   : &score,
+                                              kind == FK_TERM_MASK      ? &keep
+                                              : kind == FK_TERM_PATTERN ? &block
+                                              : is_sink                 ? &sink
+                                                                        : &score,
                                               out, err);
     if (status != FK_OK) return status;
     if (is_sink && (fk_expr_uses(*out, "q") || fk_expr_uses(*out, "k")))

@@ -1,28 +1,34 @@
-/* What masks and scores have in common: a file of templates/mask or templates/score, or an expression of the caller's,
- * over variables, run-time values and declared arrays. */
+/* What masks, scores and patterns have in common: a file of templates/mask, templates/score or templates/pattern, or an
+ * expression of the caller's, over variables, values and declared arrays. */
 #ifndef FK_GEN_TERM_H
 #define FK_GEN_TERM_H
 
+#include "abi.h"
 #include "array.h"
 #include "lua_host.h"
 
-typedef enum fk_term_kind { FK_TERM_MASK, FK_TERM_SCORE } fk_term_kind;
+typedef enum fk_term_kind { FK_TERM_MASK, FK_TERM_SCORE, FK_TERM_PATTERN } fk_term_kind;
 
 enum {
     FK_MAX_TERM_VALUES = FK_MAX_MASK_VALUES > FK_MAX_SCORE_VALUES ? FK_MAX_MASK_VALUES : FK_MAX_SCORE_VALUES,
-    FK_MAX_TERM_ARRAYS = 4
+    FK_MAX_TERM_ARRAYS = 4,
+    FK_MAX_FILE_EXPR = 2048 /* bytes: Lua may join a text of many */
 };
 
-/** A run-time number of a term. */
+/** A number of a term: a run-time value, but for patterns, whose text holds it. */
 typedef struct fk_term_param {
     char name[32];
-    bool is_float; /* scores only */
+    bool is_float;     /* scores only */
+    bool has_default;  /* patterns only: it may be left out, if all behind it are */
+    int32_t otherwise; /* its value then */
+    int32_t most;      /* patterns: its largest value */
 } fk_term_param;
 
-/** templates/mask/NAME.lua or templates/score/NAME.lua */
+/** templates/mask/NAME.lua, templates/score/NAME.lua or templates/pattern/NAME.lua */
 typedef struct fk_term_file {
-    char expr[FK_MAX_EXPR]; /* keep; score or sink */
+    char expr[FK_MAX_FILE_EXPR]; /* keep; score or sink; block */
     bool is_sink;
+    bool top_left; /* patterns: rows count from the first query, whatever the problem's alignment */
     fk_term_param param[FK_MAX_TERM_VALUES]; /* in the order in which a spelling gives the values */
     int num_params;
     fk_array_decl array[FK_MAX_TERM_ARRAYS];
@@ -32,16 +38,30 @@ typedef struct fk_term_file {
 /** The variables of every mask, without params: FK_MASK_NUM_SYMBOLS ints. Scores have s besides. */
 enum { FK_MASK_NUM_SYMBOLS = 7 };
 extern const fk_expr_symbol fk_mask_symbols[FK_MASK_NUM_SYMBOLS];
+/** And of every pattern: the block's row and column, batch entry, query head, number of block columns. */
+enum { FK_PATTERN_NUM_SYMBOLS = 5 };
+extern const fk_expr_symbol fk_pattern_symbols[FK_PATTERN_NUM_SYMBOLS];
+
+/** FK_TERM_PATTERN or FK_TERM_MASK. */
+fk_term_kind fk_mask_kind(const fk_mask *mask);
+/** Whether a term of that kind with this file has as many values as it needs. */
+bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values);
 
 /** Runs and reads the file at `path`. In bodies. */
 void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out);
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err);
 
-/** Parses the expression of a term: a bool for a mask, else a float. `file`: whose params may be read, may be null. */
+/** Parses the expression of a term: a bool for a mask or a pattern, else a float. `file`: whose params may be read, may
+ * be null. */
 fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text, const fk_term_file *file,
                         const fk_array_list *arrays, const fk_expr **out, fk_error *err);
 
-/** "mask" or "score" */
+/** The mask of a pattern: `block` with its params and variables replaced. `file`: of a named one, else null.
+ * `top_left`: the problem's alignment. */
+fk_status fk_pattern_expand(fk_expr_pool *pool, const fk_mask *mask, const fk_term_file *file, bool top_left,
+                            const fk_expr *block, const fk_expr **keep, fk_error *err);
+
+/** "mask", "score" or "pattern" */
 const char *fk_term_kind_name(fk_term_kind kind);
 /** For messages: the names of the built-in files, each with a space before it, and where more are looked for. */
 void fk_term_names(fk_term_kind kind, char *out, size_t size);

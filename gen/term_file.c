@@ -10,8 +10,10 @@
 #include <string.h>
 
 static bool is_symbol(fk_term_kind kind, const char *name) {
-    for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i) {
-        if (strcmp(fk_mask_symbols[i].name, name) == 0) return true;
+    const bool is_pattern = kind == FK_TERM_PATTERN;
+    const fk_expr_symbol *symbols = is_pattern ? fk_pattern_symbols : fk_mask_symbols;
+    for (int i = 0; i < (is_pattern ? FK_PATTERN_NUM_SYMBOLS : FK_MASK_NUM_SYMBOLS); ++i) {
+        if (strcmp(symbols[i].name, name) == 0) return true;
     }
     return kind == FK_TERM_SCORE && strcmp(name, "s") == 0;
 }
@@ -53,18 +55,45 @@ static void add_array(lua_State *L, const char *path, const char *name, const ch
 static void add_scalar(lua_State *L, fk_term_kind kind, const char *path, const char *name, const char *type,
                        fk_term_file *out) {
     const bool is_float = strcmp(type, "float") == 0;
-    if (is_float ? kind == FK_TERM_MASK : strcmp(type, "int") != 0) {
+    if (is_float ? kind != FK_TERM_SCORE : strcmp(type, "int") != 0) {
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': type \"%s\": must be %s", path, name, type,
-                     kind == FK_TERM_MASK ? "int, or an array's" : "int, float, or an array's");
+                     kind != FK_TERM_SCORE ? "int, or an array's" : "int, float, or an array's");
     }
-    if (out->num_params == FK_MAX_TERM_VALUES)
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has more than %d scalar params", path, FK_MAX_TERM_VALUES);
+    const int most = kind == FK_TERM_MASK    ? FK_MAX_MASK_PARAMS
+                     : kind == FK_TERM_SCORE ? FK_MAX_SCORE_VALUES
+                                             : FK_MAX_MASK_VALUES - 2; /* the rows and columns of a block */
+    if (out->num_params == most) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has more than %d scalar params", path, most);
     fk_term_param *param = &out->param[out->num_params++];
     memcpy(param->name, name, strlen(name));
     param->is_float = is_float;
+    param->most = FK_MAX_SEQLEN;
 }
 
-/* The entry on top: "name" of an int, or { "name", "type" }. */
+/* The third and the fourth of a pattern's entry, if they are there: what its param is when a spelling leaves it out,
+ * and its largest value. `entry`: where it is. */
+static void read_default(lua_State *L, const char *path, int entry, fk_term_file *out) {
+    fk_term_param *param = &out->param[out->num_params - 1];
+    const bool before = out->num_params > 1 && param[-1].has_default;
+    int is_integer = 0;
+    param->has_default = lua_geti(L, entry, 3) != LUA_TNIL;
+    const lua_Integer value = lua_tointegerx(L, -1, &is_integer);
+    if (param->has_default && (!is_integer || value < -FK_MAX_SEQLEN || value > FK_MAX_SEQLEN))
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its default must be an integer from %d to %d", path,
+                     param->name, -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
+    if (before && !param->has_default)
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': needs a default, as the one before it has", path,
+                     param->name);
+    param->otherwise = (int32_t)value;
+    if (lua_geti(L, entry, 4) != LUA_TNIL) {
+        const lua_Integer most = lua_tointegerx(L, -1, &is_integer);
+        if (!is_integer || most < value || most > FK_MAX_SEQLEN)
+            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its limit must be an integer from %d to %d", path,
+                         param->name, param->otherwise, FK_MAX_SEQLEN);
+        param->most = (int32_t)most;
+    }
+}
+
+/* The entry on top: "name" of an int, { "name", "type" }, or of a pattern { "name", "int", default, limit }. */
 static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out) {
     const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "", *type = "int";
     const int top = lua_gettop(L);
@@ -79,6 +108,7 @@ static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_ter
         add_array(L, path, name, type, out);
     else
         add_scalar(L, kind, path, name, type, out);
+    if (kind == FK_TERM_PATTERN && !strchr(type, '[') && lua_istable(L, top)) read_default(L, path, top, out);
     lua_settop(L, top);
 }
 
@@ -89,6 +119,12 @@ void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_ter
     if (kind == FK_TERM_MASK) {
         fk_table_check(L, path, " params keep ");
         fk_table_text(L, path, "keep", out->expr, sizeof out->expr);
+    } else if (kind == FK_TERM_PATTERN) {
+        fk_table_check(L, path, " params block top_left ");
+        fk_table_text(L, path, "block", out->expr, sizeof out->expr);
+        out->top_left = lua_getfield(L, -1, "top_left") != LUA_TNIL;
+        lua_pop(L, 1);
+        if (out->top_left) out->top_left = fk_table_bool(L, path, "top_left");
     } else {
         fk_table_check(L, path, " params score sink ");
         out->is_sink = lua_getfield(L, -1, "sink") != LUA_TNIL;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASKS * FK_MAX_MASK_VALUES, Q = 0, K = 1 };
+enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3, MOST_HEADS = 4 };
 
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
 typedef struct axis {
@@ -44,7 +44,7 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     const axis q = {Q, shape->seqlen_q, block_m}, k = {K, shape->seqlen_k, block_n};
     c->own = walks_q ? k : q;
     c->walked = walks_q ? q : k;
-    /* In the order of fk_mask_symbols. A mask that reads b or h is judged for all of them at once. */
+    /* In the order of fk_mask_symbols. A mask that reads b is judged for all batch entries at once. */
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const fk_interval values[FK_MASK_NUM_SYMBOLS] = {point(0),
                                                      point(0),
@@ -60,7 +60,7 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
         c->name[FK_MASK_NUM_SYMBOLS + i] = mask->param[i].name;
         c->value[FK_MASK_NUM_SYMBOLS + i] = point(mask->param[i].value);
     }
-    c->env = (fk_interval_env){c->name, c->value, FK_MASK_NUM_SYMBOLS + (size_t)mask->num_params};
+    c->env = (fk_interval_env){c->name, c->value, FK_MASK_NUM_SYMBOLS + (size_t)mask->num_params, true};
 }
 
 /* A bound as a number of keys (or queries); NaN and infinities end up at the limits. */
@@ -134,45 +134,95 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
     const int64_t rows = min64(out->num_ctas, max64(2, max_ctas));
-    for (int64_t i = 0; i < rows; ++i) {
-        const double visited = (double)count_row(&c, rows == 1 ? 0 : i * (out->num_ctas - 1) / (rows - 1));
-        if (i == 0) out->first_visited = out->min_visited = out->max_visited = visited;
-        if (i == rows - 1) out->last_visited = visited;
+    const bool by_head = mask->keep && fk_expr_uses(mask->keep, "h");
+    const int64_t heads = by_head ? min64(shape->num_heads_q, MOST_HEADS) : 1;
+    for (int64_t i = 0; i < rows * heads; ++i) {
+        const int64_t row = i % rows, head = i / rows;
+        if (by_head) c.value[H] = point(heads == 1 ? 0 : head * (shape->num_heads_q - 1) / (heads - 1));
+        const double visited = (double)count_row(&c, rows == 1 ? 0 : row * (out->num_ctas - 1) / (rows - 1));
+        if (i == 0) out->min_visited = out->max_visited = visited;
+        if (row == 0) out->first_visited += visited / (double)heads;
+        if (row == rows - 1) out->last_visited += visited / (double)heads;
         out->min_visited = fmin(out->min_visited, visited);
         out->max_visited = fmax(out->max_visited, visited);
     }
-    const double scale = (double)out->num_ctas / (double)rows;
+    const double scale = (double)out->num_ctas / (double)(rows * heads);
     out->partial = (double)c.partial * scale;
     out->full = (double)c.full * scale;
     out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
 }
 
-fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
-                              fk_tile_counts *out, fk_error *err) {
-    const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
-    if (!options) options = &defaults;
+/* What counting and mapping start with. `shape` and `terms` are of the canonical problem; `pool` is the caller's. */
+typedef struct request {
     fk_problem problem;
     fk_shape shape;
     fk_problem_terms terms;
-    fk_status status = fk_problem_normalise(p, &problem, err);
+    fk_expr_pool *pool;
+} request;
+
+static fk_status open_request(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
+                              request *out, fk_error *err) {
+    const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
+    if (!options) options = &defaults;
+    out->pool = NULL;
+    fk_status status = fk_problem_normalise(p, &out->problem, err);
     if (status == FK_OK) status = fk_plan_options_check(options, err);
-    if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
+    if (status == FK_OK) status = fk_shape_fill(&out->problem, &options->shape, &out->shape, err);
     if (status != FK_OK) return status;
     if (plan->block_m <= 0 || plan->block_n <= 0) {
         return fk_fail(err, FK_BAD_ARGUMENT, "plan is %d x %d: block_m and block_n must be positive", plan->block_m,
                        plan->block_n);
     }
-    fk_expr_pool *pool = fk_expr_pool_create();
-    if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
-    status = fk_problem_terms_load(pool, &problem, options->template_dir, &terms, err);
+    out->pool = fk_expr_pool_create();
+    if (!out->pool) return fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+    return fk_problem_terms_load(out->pool, &out->problem, options->template_dir, &out->terms, err);
+}
+
+fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
+                              fk_tile_counts *out, fk_error *err) {
+    request r;
+    const fk_status status = open_request(p, plan, options, &r, err);
     if (status == FK_OK) {
+        const double little = 1e-6; /* means over heads may end in any digit */
         fk_tile_totals totals;
-        fk_tiles_count(&problem, &terms.mask, problem.op == FK_BACKWARD, &shape, plan->block_m, plan->block_n,
+        fk_tiles_count(&r.problem, &r.terms.mask, r.problem.op == FK_BACKWARD, &r.shape, plan->block_m, plan->block_n,
                        INT64_MAX, &totals);
-        out->partial = (int64_t)totals.partial;
-        out->full = (int64_t)totals.full;
-        out->empty = totals.num_ctas * totals.num_walked - out->partial - out->full;
+        const int64_t visited = (int64_t)ceil(totals.partial + totals.full - little);
+        out->full = (int64_t)floor(totals.full + little);
+        out->partial = visited - out->full;
+        out->empty = totals.num_ctas * totals.num_walked - visited;
     }
-    fk_expr_pool_destroy(pool);
+    fk_expr_pool_destroy(r.pool);
+    return status;
+}
+
+static uint8_t tile_state(const counter *c, const fk_expr *keep, int64_t n) {
+    const fk_interval seen = keep ? fk_expr_bounds(keep, &c->env) : point(1);
+    const bool is_cut = (n + 1) * c->walked.block > c->walked.length; /* its end is masked */
+    return seen.hi <= 0 ? FK_TILE_EMPTY : seen.lo >= 1 && !is_cut ? FK_TILE_FULL : FK_TILE_PARTIAL;
+}
+
+fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options, int64_t head,
+                            uint8_t *out, size_t size, fk_error *err) {
+    request r;
+    counter c;
+    fk_status status = open_request(p, plan, options, &r, err);
+    if (status == FK_OK) {
+        counter_init(&c, &r.problem, &r.terms.mask, false, &r.shape, plan->block_m, plan->block_n);
+        const int64_t rows = ceil_div(c.own.length, c.own.block), columns = ceil_div(c.walked.length, c.walked.block);
+        if (head < 0 || head >= r.shape.num_heads_q)
+            status = fk_fail(err, FK_BAD_ARGUMENT, "head is %lld: must be from 0 to %lld", (long long)head,
+                             (long long)r.shape.num_heads_q - 1);
+        else if (size / (size_t)columns != (size_t)rows || size % (size_t)columns)
+            status = fk_fail(err, FK_BAD_ARGUMENT, "size is %zu: must be %lld x %lld tiles", size, (long long)rows,
+                             (long long)columns);
+        c.value[H] = point(head);
+        for (int64_t i = 0; status == FK_OK && i < rows * columns; ++i) {
+            set_range(&c, &c.own, i / columns, i / columns + 1);
+            set_range(&c, &c.walked, i % columns, i % columns + 1);
+            out[i] = tile_state(&c, r.terms.mask.keep, i % columns);
+        }
+    }
+    fk_expr_pool_destroy(r.pool);
     return status;
 }

@@ -93,7 +93,7 @@ typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2, FK_E4M3 = 3 } fk_
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 
 #define FK_MAX_MASKS 4        /**< mask terms in one problem; they are combined with && */
-#define FK_MAX_MASK_VALUES 4  /**< run-time values of one mask term */
+#define FK_MAX_MASK_VALUES 8  /**< values of one mask term */
 #define FK_MAX_SCORES 4       /**< score terms in one problem; each is applied to what the one before it made */
 #define FK_MAX_SCORE_VALUES 4 /**< run-time values of one score term */
 #define FK_MAX_ARRAYS 8       /**< arrays that the terms of one problem read */
@@ -106,10 +106,13 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
  * which is 4,194,240 rows for block_m 64. */
 #define FK_MAX_SEQLEN (1 << 30)
 
-/** One mask: a named file of templates/mask with its run-time values, or (name empty) a predicate of the caller's. */
+/** One mask: a named file of templates/mask with its run-time values, or (name empty) a predicate of the caller's. Or a
+ * pattern over blocks, of templates/pattern or the caller's: value[0] and [1] are the rows and columns of its blocks,
+ * the others the file's params; all of them belong to the kernel. docs/block-sparse.md */
 typedef struct fk_mask {
-    char name[32];          /**< "causal", "window", ..., or a file of your own: docs/templates.md; "" with expr */
-    char expr[FK_MAX_EXPR]; /**< predicate: true where query q sees key k; docs/expressions.md */
+    char name[32];          /**< "causal", "butterfly", ..., or a file of your own: docs/templates.md; "" with expr */
+    char expr[FK_MAX_EXPR]; /**< predicate: true where query q sees key k, or with two values where block row i sees
+                                 block column j; docs/expressions.md */
     int32_t num_values;
     int32_t value[FK_MAX_MASK_VALUES]; /**< in the order of the file's params; |value| <= FK_MAX_SEQLEN */
 } fk_mask;
@@ -192,6 +195,8 @@ FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out
 /** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those
  * of its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
 FK_API fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count);
+/** Rows and columns of the blocks of a problem's first pattern (docs/block-sparse.md); 0 and 0 without one. */
+FK_API fk_status fk_problem_blocks(const fk_problem *problem, int32_t *rows, int32_t *columns);
 /** Reads a file of spellings: NAME.lua, sandboxed Lua that returns an array of strings; any other name, text with one
  *  spelling a line, in which blank lines and lines that start with # are skipped. Each spelling is checked.
  *  `*spellings` holds `*count` strings and lies in one block: one fk_free frees all. At most 65,536 spellings.
@@ -300,11 +305,21 @@ typedef struct fk_tile_counts {
     int64_t empty, partial, full;
 } fk_tile_counts;
 /** Counts the tiles of `options->shape` by the interval arithmetic that the kernel uses. Of `plan` only block_m and
- *  block_n are read. A mask that reads b or h is judged for all batch entries and heads at once, so that its partial
- * tiles are an upper bound.
+ *  block_n are read. A mask that reads h is counted for up to four heads, and the mean taken; of a table of bits
+ *  (docs/block-sparse.md) a quarter is taken to be set. One that reads b or another array is judged for all batch
+ * entries and elements at once, so that its partial tiles are an upper bound.
  *  @return FK_BAD_PROBLEM, FK_TEMPLATE_ERROR, FK_IO (template_dir) */
 FK_API fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
                                fk_tile_counts *out);
+
+/** fk_tile_map's entries. */
+typedef enum fk_tile_state { FK_TILE_EMPTY = 0, FK_TILE_PARTIAL = 1, FK_TILE_FULL = 2 } fk_tile_state;
+/** What fk_plan_tiles counts, tile by tile, for query head `head`: out[m * ceil(seqlen_k / block_n) + n] is an
+ * fk_tile_state of queries from m * block_m and keys from n * block_n on. Any block_m and block_n will do, those of a
+ * pattern's blocks for instance. `size`: of `out`.
+ *  @return as fk_plan_tiles; FK_BAD_ARGUMENT: `size` is not that of the map, `head` is not below num_heads_q */
+FK_API fk_status fk_plan_tile_map(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
+                                  int64_t head, uint8_t *out, size_t size);
 
 typedef struct fk_generate_options {
     size_t struct_size;

@@ -403,6 +403,19 @@ class Running(Case):
         off = json.loads(self.good(*words, "--json", "--no-cache"))
         self.assertFalse(off["from_store"])
 
+    def test_a_pattern_and_its_table_are_the_same(self):
+        """Bit by bit; and a pattern of the user's own is one file."""
+        words = ["--random", "1,2,2,96,96", "--device", "emu", "--plan-for", "a100", "--check"]
+        self.path("mine/pattern/stairs.lua", "return { params = { { \"n\", \"int\", 2 } }, block = \"i / n == j / n\" }\n")
+        self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("mine")
+        rows = [3, 3, 12, 12, 48, 48]  # blocks 2 n and 2 n + 1 of rows 2 n and 2 n + 1
+        self.path("bits.npy", npy("<i4", (1, 1, 6, 1), struct.pack("<6i", *rows)))
+        self.good("run", "fwd fp16 d16 stairs(16)", *words, "-o", "a.npy", "--lse", "a_lse.npy")
+        self.good("run", "fwd fp16 d16 block_bits(16)", *words, "--array", "block_bits=bits.npy", "-o", "b.npy", "--lse",
+                  "b_lse.npy")
+        for name in ("{}.npy", "{}_lse.npy"):
+            self.assertEqual(read_npy(self.path(name.format("a"))), read_npy(self.path(name.format("b"))))
+
     def test_a_new_mask_is_one_file(self):
         """A mask of the user's own: named in spellings, planned, compiled, run, checked and explained."""
         tensors = self.draw(4)

@@ -6,11 +6,12 @@ Usage: cli_test.py PROGRAM [unittest arguments]. Needs the standard library only
 import json
 import os
 import subprocess
+import xml.dom.minidom
 
 import cli_case
 from cli_case import BAD_INPUT, CHECK_FAILED, FAILED, IO, OK, UNAVAILABLE, USAGE, Case
 
-VERBS = ("devices", "plan", "gen", "build", "run", "explain", "cache")
+VERBS = ("devices", "plan", "gen", "build", "run", "explain", "pattern", "cache")
 
 
 class Help(Case):
@@ -103,6 +104,35 @@ class Planning(Case):
         text = self.good("explain", "fwd bf16 d128 causal", "--gpu", "h200", "--top", "2")
         for part in ("never loaded", "bound by", "HBM traffic", "FLOP per byte", "Why not"):
             self.assertIn(part, text)
+
+    def test_explain_states_the_io_bound(self):
+        words = ["explain", "fwd fp16 d64 butterfly(128)", "--gpu", "a100", "--shape", "1,1,1,16384,16384"]
+        facts = json.loads(self.good(*words, "--json"))
+        self.assertEqual(facts["density"], 8 / 128)  # log2(128) + 1 of 128 blocks a row
+        rows = 16384 // facts["block_m"]
+        self.assertEqual(facts["walked_bytes"], rows * 8 * 128 * (64 + 64) * 2)  # of K and V
+        room = 163 * 1024 / 2
+        terms = 16384**2 * 64**2 * facts["density"] / room
+        self.assertAlmostEqual(facts["walked_bytes"] / 2 / terms, facts["io_factor"], places=6)
+        self.assertIn("Theta(N d + N^2 d^2 s / M)", self.good(*words))
+
+    def test_patterns_are_drawn(self):
+        text = self.good("pattern", "show", "butterfly(64)", "--n", "256", "--gpu", "a100")
+        self.assertIn("fwd fp16 d64 butterfly(64), head 0: 256 queries x 256 keys", text)
+        self.assertEqual(text.splitlines()[3:], ["  ###.", "  ##.#", "  #.##", "  .###"])
+        shown = ["pattern", "show", "bwd bf16 d64", "blocks(64x32)=h == 1 && i * 2 >= j", "causal", "--n", "128"]
+        self.assertEqual(self.good(*shown, "--head", "1").splitlines()[3:], ["  +...", "  ##+."])
+        self.assertEqual(self.good(*shown).splitlines()[3:], ["  ....", "  ...."])
+        self.good("pattern", "show", "bigbird(64)", "--n", "1000", "-o", "bigbird.svg")
+        with open(self.path("bigbird.svg"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(len(xml.dom.minidom.parseString(text).getElementsByTagName("path")), 3)
+        self.assertIn("bigbird(64)", text)
+        for message, *more in (("must be: pattern show", "draw", "local(64,1)"), ("pictures are SVG alone", "show", "local(64,1)", "-o", "x.png"),
+                               ("blocks of 1 x 1: must be at most", "show", "local(1,1)", "--n", "9999")):
+            self.bad(USAGE, [message], "pattern", *more)
+        self.bad(BAD_INPUT, ["head is 8: must be from 0 to 7"], "pattern", "show", "local(64,1)", "--head", "8")
+        self.bad(BAD_INPUT, ["pattern local has 2 values: must be 3 (rows,columns,window)"], "pattern", "show", "local(64)")
 
     def test_explain_a_predicate_of_the_callers(self):
         words = ["fwd", "fp16", "d64", "keep=k <= q && q - k < 512", "--gpu", "a100"]  # as a shell passes it

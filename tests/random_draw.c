@@ -270,6 +270,16 @@ static bool draws_e4m3(uint64_t seed, const draw_limits *limits, const char *pla
     return (limits->e4m3 || strcmp(plan_for, "h200") == 0) && rng_chance(&r, 25);
 }
 
+/* Patterns, too. */
+static void add_pattern(uint64_t seed, char *spelling) {
+    rng r = {seed / kernel_reuse * 0xd1342543de82ef95u};
+    fk_problem p;
+    if (!rng_chance(&r, 20)) return;
+    const size_t used = strlen(spelling);
+    draw_pattern(&r, spelling);
+    if (fk_problem_parse(spelling, &p) && strstr(fk_last_error(), "more than 4 masks")) spelling[used] = 0;
+}
+
 /* Scales of a head or of all; heads may share them. */
 static void draw_descales(uint64_t seed, drawn *out) {
     rng r = {seed ^ 0x5851f42d4c957f2du};
@@ -319,6 +329,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (rng_chance(&kernel, out->backward ? 60 : 30)) draw_scores(&kernel, &values, out->spelling);
     draw_masks(&kernel, &values, &out->args, out->spelling);
     if (rng_chance(&kernel, 20)) draw_array_masks(&kernel, &values, out->spelling);
+    add_pattern(seed, out->spelling);
     out->dropout = rng_chance(&kernel, 30);
     if (out->dropout) append(out->spelling, " dropout");
     if (out->dropout) draw_dropout(&values, out);

@@ -47,6 +47,24 @@ static const term_row masks[] = {
      0},
 };
 
+/* Patterns over blocks: a row for each file. # is the size of the blocks, which belongs to the kernel, as $ does here.
+ */
+static const term_row patterns[] = {
+    {"butterfly(#)", 0, 0},
+    {"butterfly(#,4,$)", 0, 2},
+    {"bigbird(#,1,$)", 0, 1},
+    {"bigbird(#,0,0,2,$)", 0, 9},
+    {"longformer(#,$,2,1)", 1, 3},
+    {"strided(#,$)", 2, 5},
+    {"fixed(#,$)", 2, 5},
+    {"local(#,$)", 0, 3},
+    {"block_diagonal(#)", 0, 0},
+    {"a_shape(#,1,$)", 1, 3},
+    {"block_bits(#)", 0, 0},
+    {"blocks(#)=\"h % 2 == 0 ? i - j < $ && i >= j : (i + j) % 3 == 0\"", 1, 4},
+    {"array=reach:int[h] blocks(#)=\"abs(i - j) <= reach[h]\"", 0, 0},
+};
+
 static void append_row(const term_row *row, rng *values, char *spelling) {
     char *at = spelling + strlen(spelling);
     *at++ = ' ';
@@ -65,6 +83,25 @@ void draw_scores(rng *kernel, rng *values, char *spelling) {
         append_row(&scores[rng_range(kernel, 0, COUNT(scores) - 1)], values, spelling);
 }
 
+static void append_blocks(rng *kernel, char *spelling) {
+    static const int sizes[] = {16, 32, 64, 64, 128, 128, 256};
+    const int rows =
+        rng_chance(kernel, 80) ? sizes[rng_range(kernel, 0, COUNT(sizes) - 1)] : (int)rng_range(kernel, 1, 200);
+    sprintf(spelling + strlen(spelling), "%d", rows);
+    if (rng_chance(kernel, 25))
+        sprintf(spelling + strlen(spelling), "x%d", sizes[rng_range(kernel, 0, COUNT(sizes) - 1)]);
+}
+
+void draw_pattern(rng *kernel, char *spelling) {
+    const term_row *row = &patterns[rng_range(kernel, 0, COUNT(patterns) - 1)];
+    const char *hole = strchr(row->text, '#');
+    char text[FK_MAX_EXPR];
+    snprintf(text, sizeof text, "%.*s", (int)(hole - row->text), row->text);
+    append_blocks(kernel, text);
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s", hole + 1);
+    append_row(&(term_row){text, row->lo, row->hi}, kernel, spelling);
+}
+
 void draw_array_masks(rng *kernel, rng *values, char *spelling) {
     append_row(&masks[rng_range(kernel, 0, COUNT(masks) - 1)], values, spelling);
     const size_t used = strlen(spelling);
@@ -80,9 +117,10 @@ void draw_array_masks(rng *kernel, rng *values, char *spelling) {
 static const struct {
     const char *name;
     int lo, hi;
-} contents[] = {{"slope", 1, 1}, {"temp", 10, 2}, {"bias", 0, 20},  {"table", 0, 20},   {"sink", 0, 30},
-                {"w", 0, 10},    {"u", 0, 10},    {"v", 0, 10},     {"bucket", -2, 40}, {"id", 0, 3},
-                {"seg", 0, 4},   {"block", 0, 5}, {"first", -2, 0}, {"length", 0, 3},   {"prefix", 0, 1}};
+} contents[] = {{"slope", 1, 1},    {"temp", 10, 2},  {"bias", 0, 20},  {"table", 0, 20},
+                {"sink", 0, 30},    {"w", 0, 10},     {"u", 0, 10},     {"v", 0, 10},
+                {"bucket", -2, 40}, {"id", 0, 3},     {"seg", 0, 4},    {"block", 0, 5},
+                {"reach", 0, 3},    {"first", -2, 0}, {"length", 0, 3}, {"prefix", 0, 1}};
 
 static double range_end(const char *name, bool high, int64_t seqlen_k) {
     for (size_t i = 0; i < COUNT(contents); i++) {
@@ -99,7 +137,7 @@ static float draw_float(rng *r, const char *name, int64_t seqlen_k) {
 }
 
 static int32_t draw_int(rng *r, const char *name, int64_t seqlen_k) {
-    if (strcmp(name, "bits") == 0) {
+    if (strcmp(name, "bits") == 0 || strcmp(name, "block_bits") == 0) {
         const int64_t kind = rng_range(r, 0, 3);
         return kind == 0 ? 0 : kind == 1 ? -1 : (int32_t)(uint32_t)rng_next(r);
     }

@@ -7,6 +7,7 @@
 
 /** Appends to `spelling`. What belongs to the kernel comes from `kernel`, run-time values from `values`. */
 void draw_scores(rng *kernel, rng *values, char *spelling);
+void draw_pattern(rng *kernel, char *spelling);
 void draw_array_masks(rng *kernel, rng *values, char *spelling);
 
 /** Data, sizes and strides of one array; `*memory`, malloc'ed, has `*bytes`, and `out->data` lies in it. */

@@ -19,7 +19,7 @@ _LAZY = {"attention": "_torch", "attention_backward": "_numpy", "devices": "_exp
          "install_as_flash_attn": "flash_attn._install", "uninstall_as_flash_attn": "flash_attn._install",
          "create_block_mask": "block_mask", "BlockMask": "block_mask", "array": "_symbols", "where": "_symbols",
          "minimum": "_symbols", "maximum": "_symbols", "exp": "_symbols", "log": "_symbols", "tanh": "_symbols",
-         "popcount": "_symbols"}
+         "popcount": "_symbols", "bit": "_symbols"}
 
 __all__ = ["BadArgument", "BadProblem", "CheckFailed", "CompileFailed", "FlashKilnError", "Internal", "IoError",
            "LaunchFailed", "NoCompiler", "NoDevice", "NoJit", "OutOfMemory", "TemplateError", "Unsupported", *_LAZY]

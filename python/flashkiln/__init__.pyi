@@ -2,8 +2,8 @@ from typing import Any, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Un
 
 from ._explain import (Device as Device, Explanation as Explanation, devices as devices, explain as explain, spell as spell)
 from ._sdpa import (disable_sdpa as disable_sdpa, enable_sdpa as enable_sdpa, sdpa as sdpa, sdpa_report as sdpa_report)
-from ._symbols import (array as array, exp as exp, log as log, maximum as maximum, minimum as minimum, popcount as popcount,
-                       tanh as tanh, where as where)
+from ._symbols import (array as array, bit as bit, exp as exp, log as log, maximum as maximum, minimum as minimum,
+                       popcount as popcount, tanh as tanh, where as where)
 from .block_mask import (BlockMask as BlockMask, create_block_mask as create_block_mask)
 from .errors import (BadArgument as BadArgument, BadProblem as BadProblem, CheckFailed as CheckFailed,
                      CompileFailed as CompileFailed, FlashKilnError as FlashKilnError, Internal as Internal,
@@ -18,8 +18,9 @@ Term = Any  # an expression, a function of symbols, a block mask, or a list of t
 Window = Union[int, Tuple[int, int], None]
 
 @overload
-def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mask: Term = ..., score: Term = ...,
-              bias: Optional[A] = ..., softcap: Optional[float] = ..., alibi_slopes: Any = ..., sink: Any = ...,
+def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mask: Term = ..., sparsity: Term = ...,
+              score: Term = ..., bias: Optional[A] = ..., softcap: Optional[float] = ..., alibi_slopes: Any = ...,
+              sink: Any = ...,
               arrays: Optional[Mapping[str, Any]] = ..., dropout_p: float = ..., softmax_scale: Optional[float] = ...,
               deterministic: bool = ..., align: Literal["bottom-right", "top-left"] = ...,
               layout: Literal["bshd", "bhsd"] = ..., cu_seqlens_q: Any = ..., cu_seqlens_k: Any = ...,
@@ -27,8 +28,9 @@ def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mas
               page_table: Any = ..., num_splits: Optional[int] = ..., return_lse: Literal[False] = ...,
               generator: Any = ..., q_descale: Any = ..., k_descale: Any = ..., v_descale: Any = ...) -> A: ...
 @overload
-def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mask: Term = ..., score: Term = ...,
-              bias: Optional[A] = ..., softcap: Optional[float] = ..., alibi_slopes: Any = ..., sink: Any = ...,
+def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mask: Term = ..., sparsity: Term = ...,
+              score: Term = ..., bias: Optional[A] = ..., softcap: Optional[float] = ..., alibi_slopes: Any = ...,
+              sink: Any = ...,
               arrays: Optional[Mapping[str, Any]] = ..., dropout_p: float = ..., softmax_scale: Optional[float] = ...,
               deterministic: bool = ..., align: Literal["bottom-right", "top-left"] = ...,
               layout: Literal["bshd", "bhsd"] = ..., cu_seqlens_q: Any = ..., cu_seqlens_k: Any = ...,

@@ -56,9 +56,10 @@ def padded(dim):
     return -(-dim // 8) * 8
 
 
-def ask(q, k, v, *, convert, causal=False, window=None, mask=None, score=None, bias=None, softcap=None, alibi_slopes=None,
-        sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, align="bottom-right", layout="bshd", cu_seqlens_q=None,
-        cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_k=None, page_table=None, num_splits=None):
+def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None, score=None, bias=None, softcap=None,
+        alibi_slopes=None, sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, align="bottom-right", layout="bshd",
+        cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_k=None, page_table=None,
+        num_splits=None):
     """convert(x): x as an array of q's library, or anything with shape, dtype and reshape."""
     for name, x in (("k", k), ("v", v)):
         if dtype_name(x) != dtype_name(q):
@@ -69,7 +70,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, score=None, b
         layout = "packed"
         if cu_seqlens_k is None:
             raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
-    shapes = [tuple(x.shape) for x in (q, k, v)]
+    shapes, mask = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
     if not isinstance(mask, str) and mask is not None:
         alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
         mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(*shapes[:2], layout) if alike else None)

@@ -208,7 +208,7 @@ class Explanation:
 
     def __str__(self):
         lines = [self.spelling, *self._where(), "", *self._told_plan(), *self._told_kernel(), *self._told_tiles(),
-                 *self._told_model(), *self._told_losers()]
+                 *self._told_io(), *self._told_model(), *self._told_losers()]
         return "\n".join(lines + [f"Note     {note}" for note in self.notes])
 
     def _where(self):
@@ -241,6 +241,19 @@ class Explanation:
         total = sum(self.tiles.values()) or 1
         what = {"empty": "never loaded", "partial": "masked element by element", "full": "computed without mask code"}
         return ["Tiles    " + ", ".join(f"{100 * count / total:.1f} % {what[kind]}" for kind, count in self.tiles.items())]
+
+    def _told_io(self):
+        """Block-sparse FlashAttention's bound (Dao et al. 2022, proposition 4), and this plan's constant in it."""
+        p, t, d = self._problem, self.tiles, self._problem.head_dim
+        backward = self.spelling.startswith("bwd")
+        size = {"fp32": 4, "e4m3": 1}.get(self.spelling.split()[1], 2)
+        own, met = (self.plan[x] for x in (("block_n", "block_m") if backward else ("block_m", "block_n")))
+        visited, room = t["partial"] + t["full"], self._gpu_info.smem_per_block / size
+        walked = visited * met * (d + p.head_dim_v) * size
+        return [f"IO       Theta(N d + N^2 d^2 s / M) accesses of HBM, s = {visited / (sum(t.values()) or 1):.4f}, M = {room:.0f} "
+                f"elements; a head's tiles: {walked / 2**20:.4g} MB of {'Q and dO' if backward else 'K and V'}, which is "
+                f"{room * (d + p.head_dim_v) / (own * d * d):.3g} N^2 d^2 s / M; predicted of HBM: "
+                f"{self.plan['hbm_bytes'] / 2**20:.4g} MB"]
 
     def _told_model(self):
         p = self.plan

@@ -216,6 +216,11 @@ def popcount(x: Any) -> Symbol:
     return call("popcount", [to_int(x)], "int", (0, 32))
 
 
+def bit(word: Any, n: Any) -> Symbol:
+    """Is bit n % 32 of an int set?"""
+    return call("bit", [to_int(word), to_int(n)], "bool")
+
+
 # ---- operators ----
 
 

@@ -35,6 +35,8 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
     mask, score      an expression, the name of a built-in term ("prefix", "relative(128)", ...), a function of symbols
                      (b, h, q, k), for scores (s, b, h, q, k), or a list of these: docs/expressions.md,
                      docs/masks-and-scores.md. Masks are joined by and; a mask may be a block mask, too
+    sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
+                     block mask, or a list of these: docs/block-sparse.md
     arrays           {name: array} that masks and scores read: ints as int32, floats as float32. Axes of 1 are repeated.
                      What an axis runs over follows from plain indices, as in slope[h]; a name such as
                      "slope:float[b][h]" says it

@@ -12,7 +12,8 @@ from .errors import BadArgument, BadProblem
 
 LAYOUTS = {"bshd": (0, 1, 2), "bhsd": (0, 2, 1), "packed": (None, 0, 1)}  # axes of batch, seqlen, head
 UNBOUNDED = 1 << 29  # of a window: beyond any sequence, and q + diag + this still fits 32 bits
-NAMED_TERM = re.compile(r"\s*(?!(?:true|false|s|q|k|b|h)\s*$)[A-Za-z_]\w*\s*(\([-+.,\s\deE]*\))?\s*$")
+NAMED_TERM = re.compile(r"\s*(?!(?:true|false|s|q|k|b|h)\s*$)[A-Za-z_]\w*\s*(\([-+.,\s\deEx]*\))?\s*$")
+BLOCKS_TERM = re.compile(r'\s*blocks\([\s\dx]*\)="[^"]*"\s*$')  # a predicate over blocks, which may read arrays
 
 
 # ---- masks and scores ------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     words += [f"softcap({float(softcap)!r})"] if softcap else []
     words += [term for name, term in BUILT_IN.items() if name in brought]
     words += [text if NAMED_TERM.match(text) else f'score="{text}"' for text in scores]
-    words += [text if NAMED_TERM.match(text) else f'keep="{text}"' for text in masks]
+    words += [text if NAMED_TERM.match(text) or BLOCKS_TERM.match(text) else f'keep="{text}"' for text in masks]
     expressions = [text for text in masks + scores if not NAMED_TERM.match(text)]
     words += [declaration(key, is_float, rank, expressions) for key, is_float, rank in arrays]
     words += ["array=batch_slope:float[b][h]"] if "batch_slope" in brought else []
@@ -103,6 +104,13 @@ def read(what, value, arrays, shape=None):
             arrays.update(brought)
         texts += several(what, part)
     return tuple(texts), arrays
+
+
+def joined(mask, sparsity):
+    """What attention takes as mask= and sparsity=: masks all of them."""
+    if mask is None or sparsity is None:
+        return sparsity if mask is None else mask
+    return [part for value in (mask, sparsity) for part in (value if isinstance(value, (list, tuple)) else [value])]
 
 
 def several(what, value):

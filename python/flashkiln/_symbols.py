@@ -14,11 +14,11 @@ import itertools
 import threading
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from ._expression import (ALL, COUNT, Symbol, TraceError, abs, binary, condition, exp, lift, log, logical_and, maximum,
+from ._expression import (ALL, COUNT, Symbol, TraceError, abs, binary, bit, condition, exp, lift, log, logical_and, maximum,
                           minimum, popcount, tanh, to_float, where, with_operators)
 from ._symbol_names import torch_mode
 
-__all__ = ["Symbol", "TraceError", "abs", "array", "diag", "exp", "log", "maximum", "minimum", "popcount", "seqlen_k",
+__all__ = ["Symbol", "TraceError", "abs", "array", "bit", "diag", "exp", "log", "maximum", "minimum", "popcount", "seqlen_k",
            "seqlen_q", "tanh", "trace_mask", "trace_score", "trace_score_and_mask", "where"]
 
 MAX_EXPR = 240  # FK_MAX_EXPR: bytes of an expression, with its terminating zero

@@ -230,10 +230,10 @@ def refuse_second(grads):
 
 # ---- attention -------------------------------------------------------------------------------------------------------
 
-def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias=None, softcap=None, alibi_slopes=None,
-              sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, deterministic=False, align="bottom-right",
-              layout="bshd", cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_k=None,
-              page_table=None, num_splits=None, return_lse=False, generator=None, q_descale=None, k_descale=None,
+def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, score=None, bias=None, softcap=None,
+              alibi_slopes=None, sink=None, arrays=None, dropout_p=0.0, softmax_scale=None, deterministic=False,
+              align="bottom-right", layout="bshd", cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
+              max_seqlen_k=None, seqused_k=None, page_table=None, num_splits=None, return_lse=False, generator=None, q_descale=None, k_descale=None,
               v_descale=None):
     """softmax(mask(score(softmax_scale * q k^T))) v, exactly, in memory linear in the lengths, with gradients.
 
@@ -254,6 +254,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     mask, score      an expression, the name of a built-in term ("prefix", "relative(128)", ...), a function of symbols
                      (b, h, q, k), for scores (s, b, h, q, k), or a list of these: docs/expressions.md,
                      docs/masks-and-scores.md. Masks are joined by and; a mask may be a block mask, too
+    sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
+                     block mask, FlexAttention's BlockMask, or a list of these: docs/block-sparse.md
     arrays           {name: tensor} that masks and scores read: ints as int32, floats as float32, with gradients. Axes
                      of 1 are repeated. What an axis runs over follows from plain indices, as in slope[h]; a name such as
                      "slope:float[b][h]" says it
@@ -295,6 +297,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, score=None, bias
     if not isinstance(q, torch.Tensor):
         return of_arrays(**locals())
     traced, named, brought, given = is_compiling(), {}, (), ()
+    if sparsity is not None:
+        mask = _problem.joined(mask, sparsity)
     if mask.__class__ is not str and mask is not None:
         whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
         mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(q.shape, k.shape, layout) if whole else None)

@@ -1,8 +1,8 @@
 """Masks that are made once and used often, masks of blocks, and FlexAttention's BlockMask.
 
 What is exact: every pair of query and key. What is skipped: a tile that the mask's expression, or a table of blocks whose
-size is a multiple of the tile's, shows to be empty; one shown to be full is not tested. The kernel still visits the
-skipped tiles one by one, without loading them: iteration lists, which leave them out, are not there yet."""
+size is a multiple of the tile's, shows to be empty; one shown to be full is not tested. Tables are kept as bits, of which a
+kernel reads 32 at once, and are made on the device that the blocks are on, without a look from the host."""
 import itertools
 import re
 import sys
@@ -49,12 +49,13 @@ class BlockMask:
 
 def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, H: Optional[int] = None,
                       Q_LEN: Optional[int] = None, KV_LEN: Optional[int] = None, device: Any = None,
-                      BLOCK_SIZE: Union[int, Tuple[int, int]] = 128, *, blocks: Any = None) -> BlockMask:
+                      BLOCK_SIZE: Union[int, Tuple[int, int]] = 128, *, blocks: Any = None, bsr: Any = None) -> BlockMask:
     """Traces mask(b, h, q, k) once, so that calls of attention need not, and joins it with blocks that are shown.
 
     blocks: bools [batch|1, heads|1, rows, columns], or without the leading dimensions: pair (q, k) is shown where
     blocks[b, h, q // BLOCK_SIZE, k // BLOCK_SIZE] is set. A block size that is a multiple of 128 lets every kernel skip
-    what is not set; others are as exact.
+    what is not set; others are as exact. In place of blocks, bsr=(indptr, indices) lists the columns of each row of blocks,
+    as SciPy and FlashInfer do; it needs KV_LEN.
 
     Q_LEN and KV_LEN, if given, are the largest lengths that the mask will be used with. They, B and H are needed only for
     a function that cannot be traced: it is then evaluated for every pair, by PyTorch on `device`, with a warning.
@@ -66,7 +67,12 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
     >>> flashkiln.create_block_mask(lambda b, h, q, k: (k <= q) & (q - k < 4096))
     BlockMask(k <= q && q - k < 4096)
     >>> flashkiln.create_block_mask(lambda b, h, q, k: k <= q, blocks=np.eye(8, dtype=bool), BLOCK_SIZE=64)
-    BlockMask(m0[q / 64][k / 64] != 0 && k <= q, m0: int32 [8, 8])"""
+    BlockMask(bit(m0[q >> 6][k >> 6 >> 5], k >> 6) && k <= q, m0: int32 [8, 1])"""
+    if bsr is not None:
+        if blocks is not None or KV_LEN is None:
+            raise ValueError("create_block_mask: bsr is given " + ("without KV_LEN" if blocks is None else "and blocks, too"))
+        blocks = blocks_of_bsr(*bsr, -(-KV_LEN // block_sizes(BLOCK_SIZE)[1]))
+        Q_LEN = Q_LEN or blocks.shape[0] * block_sizes(BLOCK_SIZE)[0]
     if mask is None and blocks is None:
         raise ValueError("create_block_mask: mask and blocks are None: must have one of them")
     lengths = (Q_LEN, KV_LEN) if Q_LEN is not None and KV_LEN is not None else None
@@ -101,27 +107,61 @@ def block_reach(blocks, size):
     return tuple(n * s for n, s in zip(blocks.shape[-2:], block_sizes(size)))
 
 
-def table_reader(table, size):
-    """read(b, h, q, k): the table's entry for a pair. Dimensions of one element are dropped."""
-    shape, rows, columns = table.shape, *block_sizes(size)
+def blocks_of_bsr(indptr, indices, columns):
+    """Bools [rows, columns] of a list of the columns of each row."""
+    rows = indptr.shape[0] - 1
+    if hasattr(indptr, "__array_interface__"):
+        import numpy
+        out = numpy.zeros((rows, columns), bool)
+        out[numpy.repeat(numpy.arange(rows), numpy.diff(indptr)), indices] = True
+        return out
+    import torch
+    row = torch.searchsorted(indptr, torch.arange(indices.shape[0], device=indptr.device, dtype=indptr.dtype), right=True) - 1
+    out = torch.zeros(rows * columns, dtype=torch.bool, device=indptr.device)
+    return out.index_fill_(0, row * columns + indices.long(), True).view(rows, columns)
+
+
+def packed(blocks):
+    """Bools [..., rows, columns] as int32 [..., rows, words]: bit j % 32 of word j // 32 is column j."""
+    if _symbols.element_kind(blocks) != "bool":
+        blocks = blocks != 0
+    if hasattr(blocks, "__array_interface__"):
+        import numpy
+        blocks = numpy.pad(blocks, [(0, 0)] * (blocks.ndim - 1) + [(0, -blocks.shape[-1] % 32)])
+        return numpy.packbits(blocks, axis=-1, bitorder="little").view("<i4")
+    from ._sdpa import packed_bits
+    return packed_bits(blocks)
+
+
+def quotient(x, size):
+    """x // size of an x that is not negative: a shift where it can be."""
+    return x >> size.bit_length() - 1 if size & size - 1 == 0 else x // size
+
+
+def bit(word, n):
+    """Bit n % 32, of symbols or, where a mask is evaluated, of tensors."""
+    return _symbols.bit(word, n) if isinstance(n, _symbols.Symbol) else (word >> (n & 31) & 1) != 0
+
+
+def bit_reader(blocks, size):
+    """shown(b, h, q, k): what a table of bools says of a pair's block. Dimensions of one element are dropped."""
+    words, (rows, columns) = packed(blocks), block_sizes(size)
+    shape = words.shape
     leading = [n for n in shape[:-2] if n > 1]
     leads_b, leads_h = len(shape) == 4 and shape[0] > 1, len(shape) > 2 and shape[-3] > 1
-    source = table.reshape(*leading, *shape[-2:])
+    source = words.reshape(*leading, *shape[-2:])
     if hasattr(source, "__array_interface__"):
         source = _symbols.array(source)
 
-    def read(b, h, q, k):
-        return source[(b,) * leads_b + (h,) * leads_h + (q // rows, k // columns)]
-    return read
+    def shown(b, h, q, k):
+        j = quotient(k, columns)
+        return bit(source[(b,) * leads_b + (h,) * leads_h + (quotient(q, rows), j >> 5)], j)
+    return shown
 
 
 def in_blocks(blocks, size, mask):
-    if _symbols.element_kind(blocks) != "bool":
-        blocks = blocks != 0
-    read = table_reader(_symbols.as_ints(blocks), size)
-    if mask is None:
-        return lambda b, h, q, k: read(b, h, q, k) != 0
-    return lambda b, h, q, k: (read(b, h, q, k) != 0) & mask(b, h, q, k)
+    shown = bit_reader(blocks, size)
+    return shown if mask is None else lambda b, h, q, k: shown(b, h, q, k) & mask(b, h, q, k)
 
 
 # ---- functions that cannot be traced ----
@@ -138,13 +178,6 @@ def evaluate(mask, shape, device):
         yield first, create_mask(part, batch, heads, min(rows, queries - first), keys, device)
 
 
-def pack(bools):
-    """Bit k % 32 of word k // 32."""
-    import torch
-    padded = torch.nn.functional.pad(bools, (0, -bools.shape[-1] % 32)).unflatten(-1, (-1, 32))
-    return (padded.int() << torch.arange(32, dtype=torch.int32, device=bools.device)).sum(-1, dtype=torch.int32)
-
-
 def densely(mask, shape, device, reason):
     """The same mask by a bit for each pair: traceable. Batch and heads are kept only where the mask differs between them."""
     import torch
@@ -155,16 +188,15 @@ def densely(mask, shape, device, reason):
         differs |= torch.stack([(part != part[:1]).any(), (part != part[:, :1]).any()])
     by_b, by_h = differs.tolist()
     kept = (shape[0] if by_b else 1, shape[1] if by_h else 1, *shape[2:])
-    words = torch.cat([pack(part) for _, part in evaluate(mask, kept, device)], dim=2)
+    words = torch.cat([packed(part) for _, part in evaluate(mask, kept, device)], dim=2)
     name = getattr(mask, "__name__", type(mask).__name__)
     warnings.warn(f"flashkiln: {name} is no expression ({reason}): it was evaluated for every pair into {words.nbytes} bytes",
                   stacklevel=4)
     words = words.reshape([n for n in words.shape[:2] if n > 1] + list(words.shape[2:]))
 
-    def bit(b, h, q, k):
-        word = words[(b,) * (kept[0] > 1) + (h,) * (kept[1] > 1) + (q, k >> 5)]
-        return (word >> (k & 31) & 1) == 1
-    return bit
+    def seen(b, h, q, k):
+        return bit(words[(b,) * (kept[0] > 1) + (h,) * (kept[1] > 1) + (q, k >> 5)], k)
+    return seen
 
 
 # ---- FlexAttention's BlockMask ----
@@ -175,25 +207,31 @@ def is_flex(mask: Any) -> bool:
     return hasattr(mask, "mask_mod") and hasattr(mask, "kv_indices") and hasattr(mask, "BLOCK_SIZE")
 
 
-def block_states(mask):
-    """int32 [b, h, rows, columns]: 0 hidden, 1 by mask_mod, 2 shown."""
+def block_lists(mask):
+    """Bools [b, h, rows, columns]: which blocks are listed at all, and which of them are full; None: none are."""
     import torch
     columns = max(mask.kv_indices.shape[-1], -(-mask.seq_lengths[1] // mask.BLOCK_SIZE[1]))
 
     def listed(counts, indices):
         valid = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
-        out = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.int32, device=indices.device)
-        return out.scatter_(-1, torch.where(valid, indices.long(), columns), 1)[..., :columns]
-    states = listed(mask.kv_num_blocks, mask.kv_indices)
-    if mask.full_kv_num_blocks is not None:
-        states = torch.maximum(states, 2 * listed(mask.full_kv_num_blocks, mask.full_kv_indices))
-    return states
+        out = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.bool, device=indices.device)
+        return out.scatter_(-1, torch.where(valid, indices.long(), columns), True)[..., :columns]
+    some = listed(mask.kv_num_blocks, mask.kv_indices)
+    if mask.full_kv_num_blocks is None:
+        return some, None
+    full = listed(mask.full_kv_num_blocks, mask.full_kv_indices)
+    return some | full, full
 
 
-def by_states(states, size, mask):
-    import torch
-    read = table_reader(states, size)
-    return lambda b, h, q, k: read(b, h, q, k) > torch.where(mask(b, h, q, k), 0, 1)
+def by_lists(some, full, size, mask):
+    """mask: a function, or None: it shows every pair of what is listed."""
+    if mask is None:
+        return in_blocks(some, size, None)
+    listed = bit_reader(some, size)
+    if full is None:
+        return lambda b, h, q, k: listed(b, h, q, k) & mask(b, h, q, k)
+    whole = bit_reader(full, size)
+    return lambda b, h, q, k: listed(b, h, q, k) & (whole(b, h, q, k) | mask(b, h, q, k))
 
 
 def agree(mask, other, shape, device):
@@ -207,22 +245,22 @@ def agree(mask, other, shape, device):
 def convert(mask, batch, heads):
     """Of pure expressions tiles are classified best, so the lists are left out where they say the same; of what reads
     arrays, the lists know more about tiles than the expression."""
-    states, lengths, device = block_states(mask), tuple(mask.seq_lengths), mask.kv_indices.device
-    listed_batch, listed_heads = (1, 1, *states.shape)[-4:-2]
+    lists, lengths, device = block_lists(mask), tuple(mask.seq_lengths), mask.kv_indices.device
+    listed_batch, listed_heads = (1, 1, *lists[0].shape)[-4:-2]
     mod, shape = mask.mask_mod, (batch or listed_batch, heads or listed_heads, *lengths)
     try:
         text, arrays = trace_mask(mod)
     except Exception as reason:
         mod = densely(mod, shape, device, reason)
         text, arrays = trace_mask(mod)
-    by_lists = by_states(states, mask.BLOCK_SIZE, mod)
+    shown = by_lists(*lists, mask.BLOCK_SIZE, None if text == "true" else mod)
     if not arrays and text != "true":
         reads_b, reads_h = (re.search(rf"\b{name}\b", text) for name in "bh")
         needed = (shape[0] if reads_b else listed_batch, shape[1] if reads_h else listed_heads, *lengths)
         known = (batch or listed_batch > 1 or not reads_b) and (heads or listed_heads > 1 or not reads_h)
-        if known and agree(mod, by_lists, needed, device):
+        if known and agree(mod, shown, needed, device):
             return BlockMask(text, arrays, lengths)
-    return BlockMask(*trace_mask(by_lists), lengths)
+    return BlockMask(*trace_mask(shown), lengths)
 
 
 _converted = weakref.WeakKeyDictionary()

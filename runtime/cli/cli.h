@@ -24,7 +24,7 @@ typedef struct cli_verb {
     cli_exit (*main)(const struct cli_verb *verb, int argc, char **argv);
 } cli_verb;
 
-extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_cache;
+extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_pattern, verb_cache;
 
 /** Parses a verb's options; argv is overwritten with the other words. With --help it prints that instead.
  *  @return false: leave with *exit_code */

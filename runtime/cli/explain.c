@@ -38,6 +38,40 @@ static void print_tiles(const explanation *e) {
     printf("  full     %6.2f%%  %12lld  computed without mask code\n", 100 * share(t->full, t), (long long)t->full);
 }
 
+/* Block-sparse FlashAttention's bound (Dao et al. 2022, proposition 4), and what this plan makes of it: a CTA keeps a
+ * tile of one axis in SRAM, and what it meets of the other passes once for each tile it visits. */
+typedef struct io_bound {
+    double density;  /* s: the share of tiles visited */
+    double elements; /* M: of SRAM */
+    double walked;   /* bytes of a head's visited tiles: K and V; backward: Q and dO */
+    double factor;   /* before N^2 d^2 s / M */
+} io_bound;
+
+static io_bound io_bound_of(const explanation *e) {
+    static const int bytes[] = {2, 2, 4, 1}; /* by fk_dtype */
+    const fk_problem *p = &e->problem;
+    const bool backward = p->op == FK_BACKWARD;
+    const double own = backward ? e->chosen->block_n : e->chosen->block_m;
+    const double met = backward ? e->chosen->block_m : e->chosen->block_n;
+    const double size = bytes[p->dtype], width = p->head_dim + p->head_dim_v;
+    const double visited = (double)e->tiles.partial + (double)e->tiles.full;
+    const double m = e->gpu.smem_per_block / size;
+    return (io_bound){.density = share(e->tiles.partial, &e->tiles) + share(e->tiles.full, &e->tiles),
+                      .elements = m,
+                      .walked = visited * met * width * size,
+                      .factor = m * width / (own * p->head_dim * p->head_dim)};
+}
+
+static void print_io(const explanation *e) {
+    const io_bound io = io_bound_of(e);
+    const bool backward = e->problem.op == FK_BACKWARD;
+    char text[CLI_QUANTITY];
+    printf("\nIO: Theta(N d + N^2 d^2 s / M) accesses of HBM, with d = %d, s = %.2f%%, M = %.0f elements (%s)\n",
+           e->problem.head_dim, 100 * io.density, io.elements, cli_bytes(e->gpu.smem_per_block, text));
+    printf("  the tiles that a head visits: %s of %s, which is %.3g N^2 d^2 s / M; HBM sees what L2 does not keep\n",
+           cli_bytes(io.walked, text), backward ? "Q and dO" : "K and V", io.factor);
+}
+
 static void print_model(const explanation *e) {
     const fk_plan_info *p = e->chosen;
     char text[CLI_QUANTITY];
@@ -95,7 +129,8 @@ static bool print_json(const explanation *e) {
         {NULL, "tiles_full", true},      {NULL, "share_skipped", true},
         {NULL, "model_us", true},        {NULL, "bound", false},
         {NULL, "tensor_fraction", true}, {NULL, "hbm_bytes", true},
-        {NULL, "flop_per_byte", true},
+        {NULL, "flop_per_byte", true},   {NULL, "density", true},
+        {NULL, "walked_bytes", true},    {NULL, "io_factor", true},
     };
     const fk_plan_info *p = e->chosen;
     const double numbers[] = {p->sm,
@@ -120,6 +155,10 @@ static bool print_json(const explanation *e) {
     table_number(t, p->tensor_us / p->model_us, "%s", "");
     table_number(t, p->hbm_bytes, "%s", "");
     table_number(t, flops_of(e) / p->hbm_bytes, "%s", "");
+    const io_bound io = io_bound_of(e);
+    table_number(t, io.density, "%s", "");
+    table_number(t, io.walked, "%s", "");
+    table_number(t, io.factor, "%s", "");
     const bool good = table_print_json_object(t, stdout);
     table_destroy(t);
     return good;
@@ -165,6 +204,7 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));
         cli_print_plan("  ", &e.problem, e.chosen, &e.gpu);
         print_tiles(&e);
+        print_io(&e);
         print_model(&e);
         print_losers(&e, (int)top);
     }

@@ -217,12 +217,20 @@ void options_print(const option *options, size_t num_options) {
     }
 }
 
+/* Bytes of what stands before an expression: keep=, score= or blocks(64x32)=; 0: nothing does. */
+static int expression_key(const char *word) {
+    if (strncmp(word, "keep=", 5) == 0) return 5;
+    if (strncmp(word, "score=", 6) == 0) return 6;
+    const char *end = strncmp(word, "blocks(", 7) == 0 ? strchr(word, ')') : NULL;
+    return end && end[1] == '=' ? (int)(end - word) + 2 : 0;
+}
+
 bool options_join_spelling(char *const *words, int num_words, char *out, size_t size) {
     size_t n = 0;
     out[0] = '\0';
     for (int i = 0; i < num_words && n < size; i++) {
         const char *word = words[i], *space = i ? " " : "";
-        const int key = strncmp(word, "keep=", 5) == 0 ? 5 : strncmp(word, "score=", 6) == 0 ? 6 : 0;
+        const int key = expression_key(word);
         const int written = key && word[key] != '"'
                                 ? snprintf(out + n, size - n, "%s%.*s\"%s\"", space, key, word, word + key)
                                 : snprintf(out + n, size - n, "%s%s", space, word);

@@ -62,7 +62,7 @@ bool options_parse(const option *options, size_t num_options, int argc, char **a
 void options_print(const option *options, size_t num_options);
 
 /** Joins words into one spelling, so that it may be given with or without quotes around it. A shell takes the quotes
- *  off keep="..." and score="...": they are put back. @return false if it does not fit `size` */
+ *  off keep="...", score="..." and blocks(64)="...": they are put back. @return false if it does not fit `size` */
 bool options_join_spelling(char *const *words, int num_words, char *out, size_t size);
 
 #endif

@@ -15,17 +15,25 @@ IV_FN iv_fit(i64 lo, i64 hi) { return lo < -2147483647 - 1 || hi > 2147483647 ? 
 IV_FN iv_add(Interval a, Interval b) { return iv_fit(a.lo + b.lo, a.hi + b.hi); }
 IV_FN iv_sub(Interval a, Interval b) { return iv_fit(a.lo - b.hi, a.hi - b.lo); }
 IV_FN iv_neg(Interval a) { return iv_fit(-a.hi, -a.lo); }
+// Of ints: in 32 bits, and by a literal without a division.
+__device__ __forceinline__ i64 iv_quotient(i64 a, i64 b) { return b == -1 ? -a : int(a) / int(b); }
+__device__ __forceinline__ i64 iv_rest(i64 a, i64 b) { return b == -1 ? 0 : int(a) % int(b); }
 IV_FN iv_corners(i64 a, i64 b, i64 c, i64 d) { return iv_fit(min(min(a, b), min(c, d)), max(max(a, b), max(c, d))); }
 IV_FN iv_mul(Interval a, Interval b) { return iv_corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi); }
 
 IV_FN iv_div(Interval a, Interval b) {
     if (b.lo <= 0 && b.hi >= 0) return iv_all();
-    return iv_corners(a.lo / b.lo, a.lo / b.hi, a.hi / b.lo, a.hi / b.hi);
+    if (b.lo == b.hi) {
+        const i64 x = iv_quotient(a.lo, b.lo), y = iv_quotient(a.hi, b.lo);
+        return iv_fit(min(x, y), max(x, y));
+    }
+    return iv_corners(iv_quotient(a.lo, b.lo), iv_quotient(a.lo, b.hi), iv_quotient(a.hi, b.lo), iv_quotient(a.hi, b.hi));
 }
 
 IV_FN iv_mod(Interval a, Interval b) {
     if (b.lo <= 0 && b.hi >= 0) return iv_all();
-    if (b.lo == b.hi && a.lo / b.lo == a.hi / b.lo) return {a.lo % b.lo, a.hi % b.lo};  // one period: increasing
+    if (b.lo == b.hi && iv_quotient(a.lo, b.lo) == iv_quotient(a.hi, b.lo))
+        return {iv_rest(a.lo, b.lo), iv_rest(a.hi, b.lo)};  // one period: increasing
     const i64 most = max(-b.lo, b.hi) - 1;
     return {a.lo < 0 ? max(a.lo, -most) : 0, a.hi > 0 ? min(a.hi, most) : 0};
 }
@@ -78,6 +86,28 @@ IV_FN iv_xor(Interval a, Interval b) {
 
 IV_FN iv_not(Interval a) { return {-1 - a.hi, -1 - a.lo}; }
 IV_FN iv_popcount(Interval a) { return {__popc(iv_ones(a)), __popc(iv_bits(a))}; }
+
+// A function of seeds and places that looks random; the same on the CPU.
+__device__ __forceinline__ unsigned int mix_bits(unsigned int x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+__device__ __forceinline__ int hash_of(int x, int y) {
+    return (int)(mix_bits(mix_bits((unsigned int)x + 0x9e3779b9u) + (unsigned int)y) >> 1);
+}
+IV_FN iv_hash(Interval a, Interval b) {
+    return a.lo == a.hi && b.lo == b.hi ? iv(hash_of((int)a.lo, (int)b.lo)) : Interval{0, 2147483647};
+}
+
+// Bit n % 32 of a word; over an interval, those bits of it that are known.
+__device__ __forceinline__ bool bit_of(int word, int n) { return (unsigned int)word >> (n & 31) & 1; }
+IV_FN iv_bit(Interval word, Interval n) {
+    const unsigned int by = (unsigned int)n.lo & 31;
+    const unsigned int run = n.hi - n.lo < 31 ? (2u << (int)(n.hi - n.lo)) - 1 : 0xffffffffu;
+    const unsigned int asked = by ? run << by | run >> (32 - by) : run;
+    return {(iv_ones(word) & asked) == asked, (iv_bits(word) & asked) != 0};
+}
 
 // Truth: [0, 0] never, [1, 1] always, [0, 1] sometimes.
 IV_FN iv_lt(Interval a, Interval b) { return {a.hi < b.lo, a.lo < b.hi}; }

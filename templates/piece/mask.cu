@@ -141,7 +141,8 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local reads_row = mask.uses[own] or mask.uses.h or walk == "q"
 @ local index = problem.joins_heads and "row_query(p, row)" or "row"
 @ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
-@ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys and read once.
+@ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys: it is read once,
+@ -- and what a pattern says of a block is computed once.
 @ local share, place = walk == "k" and plan.block_n or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
@@ -153,7 +154,10 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @   elseif mask.residual and mask.residual_keep:find("%f[%w_]" .. array.name .. "_at%f[^%w_]") then table.insert(others, array) end
 @ end
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
-@ local in_bits, at_once = #others > 0 and plan.family == "wgmma" and walk == "k", plan.consumers == 3 and 4 or 16
+@ -- So do long patterns: their text is there once, as tiles of their blocks need no element test but at a sequence's end.
+@ local long = mask.residual and mask.in_blocks and mask.size > 48
+@ local in_bits = (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
+@ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
@@ -225,9 +229,9 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 const u32 $(array.name)_bits = i % 4 == 0 ? $(element).x : i % 4 == 1 ? $(element).y : i % 4 == 2 ? $(element).z : $(element).w;
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_bits); };
 @ end
-@ if mask.residual and mask.reads then
+@ if mask.residual and (mask.reads or mask.in_blocks) then
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
-                keep = keep & residual_keep($(inside(walk, place))); // no branch, so that reads are made once
+                keep = keep & residual_keep($(inside(walk, place))); // no branch, so that what is the same is done once
 @ elseif mask.residual then
                 keep = keep && ($(mask.residual_keep));
 @ end

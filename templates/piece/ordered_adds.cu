@@ -96,7 +96,7 @@ struct Adder {
     }
 
     // What the producer wrote, which may then write again.
-    __device__ __forceinline__ int read_slot(u32 slot) const { return __shfl_sync(full_warp, ld_shared_u32(smem + slot), 0); }
+    __device__ __forceinline__ int read_slot(u32 slot) const { return warp_word(smem + slot); }
     __device__ __forceinline__ void free_slot(u32 bar) const {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
     }

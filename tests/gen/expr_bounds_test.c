@@ -43,6 +43,14 @@ static const struct {
     {"q ^ k", {0, 5}, {8, 9}, {8, 15}},
     {"q & k", {-8, -1}, {-4, -1}, {-8, -1}},
     {"~q", {-3, 9}, {0, 0}, {-10, 2}},
+    {"hash(q, k) == hash(5, 6)", {5, 5}, {6, 6}, {1, 1}},
+    {"hash(q, k)", {5, 6}, {6, 6}, {0, 0x7fffffff}},
+    {"bit(q, k)", {0x0ff0, 0x0ff0}, {4, 11}, {1, 1}},
+    {"bit(q, k)", {0x0ff0, 0x0ff0}, {12, 35}, {0, 0}},
+    {"bit(q, k)", {0x0ff0, 0x0ff0}, {3, 11}, {0, 1}},
+    {"bit(q, k)", {0x0ff0, 0x0ff0}, {44, 47}, {0, 0}},
+    {"bit(q, k)", {-1, -1}, {7, 1000}, {1, 1}},
+    {"bit(q, k)", {64, 127}, {6, 6}, {1, 1}},
     {"q < k ? 1 : 5", {0, 9}, {10, 12}, {1, 1}},
     {"id[q]", {0, 0}, {0, 0}, {-INFINITY, INFINITY}},
     {"seen[q]", {0, 0}, {0, 0}, {0, 1}},
@@ -59,7 +67,8 @@ static void bounds_of_block_predicates(void **state) {
     fk_expr_pool *pool = fk_expr_pool_create();
     for (size_t i = 0; i < sizeof bounds_rows / sizeof *bounds_rows; ++i) {
         const fk_interval box[] = {bounds_rows[i].q, bounds_rows[i].k};
-        const fk_interval got = fk_expr_bounds(parse(pool, bounds_rows[i].text), &(fk_interval_env){NAMES, box, 2});
+        const fk_interval got =
+            fk_expr_bounds(parse(pool, bounds_rows[i].text), &(fk_interval_env){NAMES, box, 2, false});
         if (got.lo != bounds_rows[i].result.lo || got.hi != bounds_rows[i].result.hi)
             fail_msg("row %zu: %s is [%g, %g]", i, bounds_rows[i].text, got.lo, got.hi);
     }
@@ -98,7 +107,7 @@ static void bounds_contain_brute_force(void **state) {
         for (int j = 0; j < 3; ++j) {
             fk_interval box[NUM_NAMES] = {{0, 0}};
             random_box(&r, box);
-            fk_interval bounds = fk_expr_bounds(e, &(fk_interval_env){NAMES, box, ON + 1});
+            fk_interval bounds = fk_expr_bounds(e, &(fk_interval_env){NAMES, box, ON + 1, false});
             bounded += isfinite(bounds.lo) && i % 3;
             decided += bounds.lo == bounds.hi && i % 3 == 0;
             for_each_point(e, box, check_within, &bounds);
@@ -135,7 +144,7 @@ static void bounds_of_points_are_exact(void **state) {
         }
         const fk_expr_env env = env_of(values);
         if (fits_int(e, &env) && is_plain(e, &env)) {
-            const fk_interval got = fk_expr_bounds(e, &(fk_interval_env){NAMES, box, ON + 1});
+            const fk_interval got = fk_expr_bounds(e, &(fk_interval_env){NAMES, box, ON + 1, false});
             const double value = fk_expr_eval(e, &env);
             if (got.lo != value || got.hi != value) fail_msg("%s is %g, not [%g, %g]", r.text, value, got.lo, got.hi);
             ++exact;

@@ -80,11 +80,13 @@ static void draw_expressions(void) {
                                         "min(q, k) % (h + 100)",
                                         "q << (k & 15)",
                                         "id[q] == id[k] && seen[k]",
-                                        "abs(q - k)"};
+                                        "abs(q - k)",
+                                        "bit(id[q], k)",
+                                        "hash(hash(h, q), k >> 3) % 5 == k % 5"};
     static random_text r = {.state = 77, .arrays = true};
     random_rule *const rules[] = {random_int, random_bool, random_bool, random_float};
     for (int i = 0; i < NUM_EXPRESSIONS; ++i) {
-        const char *text = i < 10 ? fixed[i] : random_expression(&r, rules[i % 4], 1 + i % 5);
+        const char *text = i < 12 ? fixed[i] : random_expression(&r, rules[i % 4], 1 + i % 5);
         compiled.text[i] = strdup(text);
         assert_non_null(compiled.text[i]);
         assert_int_equal(fk_expr_parse(compiled.pool, text, RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, &compiled.e[i], NULL),
@@ -229,7 +231,7 @@ static void device_intervals_are_those_of_bounds(void **state) {
             fk_interval box[NUM_NAMES];
             random_box(&r, device, box, widths[j % 4]);
             const device_interval got = interval(device);
-            const fk_interval bounds = fk_expr_bounds(compiled.e[i], &(fk_interval_env){NAMES, box, ON + 1});
+            const fk_interval bounds = fk_expr_bounds(compiled.e[i], &(fk_interval_env){NAMES, box, ON + 1, false});
             const double lo = fmax(bounds.lo, INT32_MIN), hi = fmin(bounds.hi, INT32_MAX);
             if ((double)got.lo < lo || (double)got.hi > hi)
                 fail_msg("%s: device [%lld, %lld], bounds [%g, %g]", compiled.text[i], got.lo, got.hi, lo, hi);

@@ -90,7 +90,10 @@ static inline void random_int(random_text *r, int depth) {
         put_call(r, draw(r, 2) ? "min" : "max", random_int, 2, depth);
         break;
     case 2:
-        put_call(r, draw(r, 2) ? "abs" : "popcount", random_int, 1, depth);
+        if (draw(r, 3) == 0)
+            put_call(r, "hash", random_int, 2, depth);
+        else
+            put_call(r, draw(r, 2) ? "abs" : "popcount", random_int, 1, depth);
         break;
     case 3:
         put_call(r, draw(r, 2) ? "-" : "~", random_int, 1, depth);
@@ -115,6 +118,9 @@ static inline void random_bool(random_text *r, int depth) {
         break;
     case 2:
         put_binary(r, random_bool, draw(r, 2) ? " == " : " != ", depth);
+        break;
+    case 3:
+        put_call(r, "bit", random_int, 2, depth);
         break;
     default:
         put_binary(r, random_int, signs[draw(r, 6)], depth);

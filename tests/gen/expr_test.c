@@ -129,7 +129,7 @@ static const struct {
     {"k <= ", 6, "expected a value, found the end"},
     {"k <= foo + 1", 6, "unknown name 'foo'; names: q, k, h, diag, s, t, on, id[], w[][], seen[], bias[][][][]"},
     {"k <= sin(q)", 6, "unknown function 'sin'; names: q, k"},
-    {"k <= sin(q)", 6, "functions: min max abs exp log tanh popcount float"},
+    {"k <= sin(q)", 6, "functions: min max abs exp log tanh popcount hash bit float"},
     {"(k <= q", 8, "expected ')' for the '(' of column 1"},
     {"min(q, (k + 1)", 15, "expected ')' for the '(' of column 4"},
     {"id[q", 5, "expected ']' for the '[' of column 3"},

@@ -90,7 +90,7 @@ static fk_problem random_problem(uint64_t *seed) {
         fk_mask *mask = &p.mask[i];
         mask->num_values = 0;
         mask->expr[0] = mask->name[0] = 0;
-        switch (random_below(seed, 3)) {
+        switch (random_below(seed, 5)) {
         case 0:
             strcpy(mask->name, "causal");
             break;
@@ -100,6 +100,18 @@ static fk_problem random_problem(uint64_t *seed) {
             for (int j = 0; j < 2; ++j) {
                 mask->value[j] = (int32_t)(random_below(seed, 2 * (int64_t)FK_MAX_SEQLEN + 1) - FK_MAX_SEQLEN);
             }
+            break;
+        case 2:
+            strcpy(mask->name, "butterfly");
+            mask->num_values = 2 + (int32_t)random_below(seed, 3);
+            for (int j = 0; j < mask->num_values; ++j)
+                mask->value[j] = (j < 2) + (int32_t)random_below(seed, 3) * 64;
+            break;
+        case 3:
+            strcpy(mask->expr, random_below(seed, 2) ? "i==j" : "h > 2 ? i < j : j % 2 == 0");
+            mask->num_values = 2;
+            mask->value[0] = 1 + (int32_t)random_below(seed, 300);
+            mask->value[1] = 1 + (int32_t)random_below(seed, 300);
             break;
         default:
             strcpy(mask->expr, predicates[random_below(seed, 4)]);
@@ -387,9 +399,10 @@ static void test_bad_fields_are_named(void **state) {
         {set_both, FK_BAD_PROBLEM, "a mask has both name and expr"},
         {set_open_name, FK_BAD_PROBLEM, "must end with a zero"},
         {set_path_name, FK_BAD_PROBLEM, "unknown mask \"../arch/sm75\"; known: bits causal"},
-        {set_values, FK_BAD_PROBLEM, "num_values is 9: must be from 0 to 4"},
+        {set_values, FK_BAD_PROBLEM, "num_values is 9: must be from 0 to 8"},
         {set_value, FK_BAD_PROBLEM, "right of mask window is -2147483648: must be from -1073741824 to 1073741824"},
-        {set_expr_values, FK_BAD_PROBLEM, "num_values of a keep mask is 1: must be 0"},
+        {set_expr_values, FK_BAD_PROBLEM,
+         "num_values of a keep mask is 1: must be 0, or 2 (the rows and columns of its blocks)"},
         {set_num_scores, FK_BAD_PROBLEM, "num_scores is -1: must be from 0 to 4"},
         {set_num_arrays, FK_BAD_PROBLEM, "num_arrays is 9: must be from 0 to 8"},
         {set_deterministic, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd"},

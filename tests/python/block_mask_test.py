@@ -118,7 +118,7 @@ def test_lists_without_full_blocks_and_of_few_columns():
 def test_what_cannot_be_traced_is_packed():
     """Into bits, which differ by batch or head only where the mask does."""
     mask, warned = converted(flex.create_block_mask(MODS["sine"], B, H, Q, K, device="cpu", BLOCK_SIZE=16))
-    words = mask.arrays["m1"]
+    words = mask.arrays["m2"]
     assert words.shape == (B, Q, 1) and words.dtype == torch.int32
     assert "no expression (sin() of a symbol" in warned[0] and f"{B * Q * 4} bytes" in warned[0]
 
@@ -145,9 +145,43 @@ def test_create_block_mask():
     both = bm.create_block_mask(MODS["head"], blocks=blocks, BLOCK_SIZE=8, Q_LEN=Q, KV_LEN=K)
     assert (values(both) == (expected & dense(MODS["head"]))).all() and both.seq_lengths == (Q, K)
     small = bm.create_block_mask(blocks=blocks[0, 0].numpy(), BLOCK_SIZE=(8, 8))
-    assert small.mask == "m0[q / 8][k / 8] != 0" and small.seq_lengths == (40, 32)
+    assert small.mask == "bit(m0[q >> 3][k >> 3 >> 5], k >> 3)" and small.seq_lengths == (40, 32)
     with pytest.warns(UserWarning, match="no expression"):
         assert (values(bm.create_block_mask(MODS["sine"], B, H, Q, K, "cpu")) == dense(MODS["sine"])).all()
+
+
+@pytest.mark.parametrize("columns", [1, 31, 32, 33, 70])
+def test_tables_are_packed(columns):
+    """By both libraries the same: bit j % 32 of word j // 32."""
+    blocks = np.random.default_rng(columns).random((2, 3, 5, columns)) < 0.5
+    words = bm.packed(blocks)
+    assert words.dtype == np.int32 and words.shape == (2, 3, 5, -(-columns // 32))
+    j = np.arange(columns)
+    assert ((words[..., j // 32] >> (j % 32) & 1 != 0) == blocks).all()
+    for given in (torch.from_numpy(blocks), torch.from_numpy(blocks).float() * 0.5):
+        assert (bm.packed(given).numpy() == words).all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_lists_of_columns(library):
+    blocks = np.random.default_rng(3).random((5, 7)) < 0.4
+    blocks[2] = False
+    indptr, indices = np.concatenate([[0], blocks.sum(1).cumsum()]).astype(np.int32), blocks.nonzero()[1].astype(np.int32)
+    if library == "torch":
+        indptr, indices = torch.from_numpy(indptr), torch.from_numpy(indices)
+    mask = bm.create_block_mask(bsr=(indptr, indices), BLOCK_SIZE=(8, 4), KV_LEN=27)
+    q, k = np.ix_(range(40), range(27))
+    assert mask.seq_lengths == (40, 27)
+    text, arrays = mask.bind({})
+    assert (shown(text, {n: np.asarray(x) for n, x in arrays.items()}, (1, 1, 40, 27)) == blocks[q // 8, k // 4]).all()
+
+
+def test_full_blocks_carry_no_mask():
+    """Of lists that say all, the mask function says nothing: only bits are read."""
+    states, (counts, order, full_counts, full_order) = lists(3, 5, 4)
+    made = flex.BlockMask.from_kv_blocks(counts, order, full_counts, full_order, BLOCK_SIZE=8, seq_lengths=(Q, K))
+    mask, _ = converted(made)
+    assert mask.mask == "bit(m0[b][q >> 3][k >> 3 >> 5], k >> 3)", mask
 
 
 def test_errors():
@@ -155,6 +189,10 @@ def test_errors():
         bm.create_block_mask(blocks=torch.ones(5, 4, dtype=torch.bool), BLOCK_SIZE=8, Q_LEN=41, KV_LEN=32)
     with pytest.raises(ValueError, match="must have one of them"):
         bm.create_block_mask()
+    with pytest.raises(ValueError, match="bsr is given without KV_LEN"):
+        bm.create_block_mask(bsr=(torch.tensor([0, 1]), torch.tensor([0])))
+    with pytest.raises(ValueError, match="bsr is given and blocks, too"):
+        bm.create_block_mask(bsr=(torch.tensor([0, 1]), torch.tensor([0])), KV_LEN=8, blocks=torch.ones(1, 1))
     with pytest.raises(ValueError, match=r"shape \(4,\): must be"):
         bm.create_block_mask(blocks=torch.ones(4), BLOCK_SIZE=8)
     with pytest.raises(fk.TraceError, match="sin"):  # without lengths it cannot be evaluated either

@@ -85,6 +85,25 @@ def test_forward_and_backward_of_odd_dims_strides_groups_and_arrays():
     assert np.array_equal(attention(q, k, v, **given), o)
 
 
+def test_sparsity():
+    """A pattern, its table and its list of columns: the same bits."""
+    q, k, v = tensors(sq=40, sk=40)
+    i = np.arange(5)
+    blocks = np.abs(i[:, None] - i) <= 1
+    bsr = np.concatenate([[0], blocks.sum(1).cumsum()]).astype(np.int32), blocks.nonzero()[1].astype(np.int32)
+    o, lse = attention(q, k, v, sparsity="local(8,1)", causal=True, return_lse=True)
+    i, j = grid(40, 40)
+    expected = definition(q, k, v, (j <= i) & (np.abs(i // 8 - j // 8) <= 1))
+    close("o", o, expected[0])
+    close("lse", lse, expected[1], 1e-3)
+    for made in (flashkiln.create_block_mask(blocks=blocks, BLOCK_SIZE=8),
+                 flashkiln.create_block_mask(bsr=bsr, BLOCK_SIZE=8, KV_LEN=40)):
+        assert np.array_equal(attention(q, k, v, sparsity=made, causal=True), o)
+    assert flashkiln.spell(q, k, v, sparsity=["butterfly(8)", 'blocks(8x16)="i >= j"'], mask="prefix",
+                           arrays={"prefix": np.zeros(2, np.int32)}) == \
+        'fwd fp16 d16 prefix butterfly(8) blocks(8x16)="i >= j"'
+
+
 def test_packed_sequences_and_a_function_as_mask():
     """Sequences of 7, 0 and 13 rows behind 2 rows of none; a mask that reads an array."""
     q, k, v, do = (x[0] for x in (*tensors(sq=22, sk=22), normal(1, 22, 2, 16, dtype=np.float16, seed=9)))

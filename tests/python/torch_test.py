@@ -135,6 +135,31 @@ def test_functions_of_symbols():
     reference.compare(ours, theirs, {**t, "slope": slope})
 
 
+@pytest.mark.parametrize("words, shows", [
+    ("butterfly(8)", lambda h, i, j: ((i ^ j) & ((i ^ j) - 1)) == 0),
+    ("local(4x8,1)", lambda h, i, j: (i - j).abs() <= 1),
+    ('blocks(8)="h == 0 ? i >= j : i == j"', lambda h, i, j: torch.where(h == 0, i >= j, i == j)),
+    ('blocks(8)="abs(i - j) <= reach[h]"', lambda h, i, j: (i - j).abs() <= h)], ids=str)
+def test_sparsity(words, shows):
+    """Joined with other masks. Block rows count by position: the last query's is the last key's."""
+    t, rows = tensors(), 4 if "4x8" in words else 8
+    given = {"arrays": {"reach": torch.arange(2)}} if "reach" in words else {}
+    ours = attention(*t.values(), sparsity=words, mask="k != q - 3", causal=True, return_lse=True, **given)
+    keep = lambda g: shows(g.h, (g.q + g.diag) // rows, g.k // 8) & (g.k <= g.q + g.diag) & (g.k != g.q - 3)  # noqa: E731
+    reference.compare(ours, reference.attention(*t.values(), keep=keep), t)
+
+
+def test_a_pattern_and_its_table_are_the_same_bit_by_bit():
+    t, i = tensors(sq=24), torch.arange(3)
+    blocks = ((i[:, None] ^ i) & ((i[:, None] ^ i) - 1)) == 0
+    by_pattern = attention(*t.values(), sparsity="butterfly(8)", deterministic=True, return_lse=True)
+    grads = torch.autograd.grad(by_pattern[0].sum(), list(t.values()))
+    table = flashkiln.create_block_mask(blocks=blocks[None, None], BLOCK_SIZE=8)
+    by_table = attention(*t.values(), sparsity=table, deterministic=True, return_lse=True)
+    for x, y in zip((*by_pattern, *grads), (*by_table, *torch.autograd.grad(by_table[0].sum(), list(t.values())))):
+        assert torch.equal(x, y)
+
+
 def dropped_by(spelling, dims, p, state):
     """Which weights the library's definition of dropout keeps, as a tensor."""
     import ctypes

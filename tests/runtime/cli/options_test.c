@@ -132,6 +132,9 @@ static void spellings_join_and_regain_their_quotes(void **state) {
     words[2] = "score=s * 2";
     assert_true(options_join_spelling(words, 3, out, sizeof out));
     assert_string_equal(out, "fwd fp16 score=\"s * 2\"");
+    words[2] = "blocks(64x32)=i == j";
+    assert_true(options_join_spelling(words, 3, out, sizeof out));
+    assert_string_equal(out, "fwd fp16 blocks(64x32)=\"i == j\"");
     words[2] = "keep=k <= q";
     assert_true(options_join_spelling(words, 3, out, sizeof "fwd fp16 keep=\"k <= q\""));
     assert_false(options_join_spelling(words, 3, out, sizeof "fwd fp16 keep=\"k <= q\"" - 1));

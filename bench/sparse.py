@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Block-sparse attention: time against density, beside this library's own dense kernels and FlexAttention.
+
+  sparse.py [--parts density,paper,long] [--dims 64,128] [--sizes 8192,65536] [--ops fwd,bwd] [--densities 5,10,25,50,100]
+            [--flex] [--plot]
+
+  density  blocks of 128 x 128 at random (and the diagonal's), as a predicate and as a table at run time, which must give the
+           same bits; the same blocks by FlexAttention with --flex. 16,384 tokens and 2,048 hidden; from 32,768 tokens on
+           one sequence and 512 hidden
+  paper    FlashAttention's own setting (Dao et al. 2022, figure 3): batch 16, 8 heads, head_dim 64, fp16, butterfly(128),
+           128 to 65,536 tokens; dense kernels up to --dense-most tokens
+  long     1,048,576 tokens, one head, head_dim 64, butterfly(128), and the memory in use
+  --plot   draws sparse.svg from sparse.csv: time against density, both on logarithmic scales (needs matplotlib, no GPU)
+per_tile is the time of a visited pair as a multiple of the dense kernel's: time / dense time / density. Results: sparse.csv.
+Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
+"""
+import csv
+import math
+import os
+import sys
+
+from contenders import Kernel
+from problems import MASKS, Mask, Shape, Tensors
+from timing import admit, append, arguments, check_small, median, numbers, round_robin, run, stamp, words
+
+BLOCK = 128
+FIELDS = ["date", "gpu", "driver_torch", "part", "op", "dtype", "head_dim", "seqlen", "batch", "heads", "name", "mask",
+          "density", "median_us", "fastest_us", "launches", "of_dense", "per_tile", "megabytes"]
+
+
+# ---- masks ----
+
+def mixed(x):
+    """docs/expressions.md: what hash is made of, on tensors of int64."""
+    x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def hashed(x, y):
+    return mixed((mixed(x + 0x9E3779B9 & 0xFFFFFFFF) + y) & 0xFFFFFFFF) >> 1
+
+
+def random_words(percent):
+    return f' blocks({BLOCK})="i == j || hash(hash(1, i), j) % 100 < {percent}"'
+
+
+def random_blocks(torch, percent, count):
+    """The same blocks: bools [count, count]."""
+    i = torch.arange(count, device="cuda")[:, None]
+    j = torch.arange(count, device="cuda")[None, :]
+    return (i == j) | (hashed(hashed(torch.ones_like(i), i), j) % 100 < percent)
+
+
+def packed(torch, blocks):
+    """Bit j % 32 of word j / 32: templates/pattern/block_bits.lua."""
+    padded = torch.nn.functional.pad(blocks, (0, -blocks.shape[-1] % 32)).unflatten(-1, (-1, 32))
+    return (padded.int() << torch.arange(32, dtype=torch.int32, device=blocks.device)).sum(-1, dtype=torch.int32)
+
+
+def sees_random(percent):
+    def sees(t, q, k, b):
+        i, j = q // BLOCK, k // BLOCK
+        one = q.new_ones(())
+        return (i == j) | (hashed(hashed(one, i), j) % 100 < percent)
+    return sees
+
+
+def sees_butterfly(t, q, k, b):
+    x = (q // BLOCK) ^ (k // BLOCK)
+    return x & (x - 1) == 0
+
+
+MASKS["random"] = Mask(random_words(25), sees_random(25))
+MASKS["butterfly"] = Mask(f" butterfly({BLOCK})", sees_butterfly)
+
+
+# ---- who is timed ----
+
+class Sparse(Kernel):
+    """This library with some mask, whatever the shape says."""
+
+    def __init__(self, session, name, mask, arrays=None):
+        super().__init__(session.torch, session.library, session.context, name, arrays=arrays)
+        self.mask = mask
+
+    def spelling(self, shape, op):
+        return f"{op} {shape.dtype} d{shape.head_dim}{self.mask}"
+
+
+class FlexBlocks:
+    """FlexAttention with a list of full blocks: no mask function runs."""
+    name, writes_lse, limit = "flex", False, 20.0
+
+    def __init__(self, torch, blocks, compiled):
+        from torch.nn.attention.flex_attention import BlockMask
+        self.torch, self.compiled, count = torch, compiled, blocks.shape[-1]
+        table = blocks.int()[None, None]
+        number = table.sum(-1, dtype=torch.int32)
+        order = torch.argsort(table, dim=-1, descending=True, stable=True).int()
+        self.mask = BlockMask.from_kv_blocks(torch.zeros_like(number), torch.zeros_like(order), number, order,
+                                             BLOCK_SIZE=BLOCK, seq_lengths=(count * BLOCK, count * BLOCK))
+
+    def prepare(self, shape, t):
+        self.shape = shape
+        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
+        self.launch = self.forward
+        if shape.op == "bwd":
+            self.leaves = [x.detach().requires_grad_() for x in self.views]
+            self.o = self.compiled(*self.leaves, block_mask=self.mask)
+            self.dout = t.dout.transpose(1, 2)
+            self.launch = self.backward
+
+    def forward(self):
+        self.o = self.compiled(*self.views, block_mask=self.mask)
+
+    def backward(self):
+        self.grads = self.torch.autograd.grad(self.o, self.leaves, self.dout, retain_graph=True)
+
+    def results(self):
+        if self.shape.op == "fwd":
+            return {"o": self.o.transpose(1, 2)}
+        return {n: x.transpose(1, 2) for n, x in zip(("dq", "dk", "dv"), self.grads)}
+
+
+class Session:
+    def __init__(self, torch, library, context, args):
+        self.torch, self.library, self.context, self.args = torch, library, context, args
+        self.compiled = None
+
+    def flex(self, blocks):
+        from torch.nn.attention.flex_attention import flex_attention
+        self.compiled = self.compiled or self.torch.compile(flex_attention, dynamic=False)
+        return FlexBlocks(self.torch, blocks, self.compiled)
+
+    def shape(self, seqlen, dim, op, batch=None, heads=None):
+        return Shape(self.torch, self.args, seqlen, dim, "full", op, batch=batch, heads=heads)
+
+    def time(self, shape, t, contenders):
+        """{name: times} of those that run."""
+        for c in contenders:
+            admit(self.torch, shape, t, None, c)
+        ready = [c for c in contenders if hasattr(c, "launch")]
+        return round_robin(self.torch, ready, self.args.rounds, self.args.launches)
+
+    def write(self, part, shape, density, mask, times, dense_us, megabytes=""):
+        rows = []
+        for name, of_name in times.items():
+            us = median(of_name)
+            share = us / dense_us if dense_us else math.nan
+            own = 1.0 if name == "dense" else density
+            rows.append({**stamp(self.torch), "part": part, "op": shape.op, "dtype": shape.dtype,
+                         "head_dim": shape.head_dim, "seqlen": shape.seqlen, "batch": shape.batch, "heads": shape.heads,
+                         "name": name, "mask": "" if name == "dense" else mask.strip(), "density": f"{own:.5f}",
+                         "median_us": f"{us:.2f}", "fastest_us": f"{min(of_name):.2f}", "launches": len(of_name),
+                         "of_dense": f"{share:.4f}", "per_tile": f"{share / own:.3f}", "megabytes": megabytes})
+        append(os.path.join(self.args.out, "sparse.csv"), rows, FIELDS)
+        print(f"{part} {shape.op} {shape.dtype} d{shape.head_dim} {shape.seqlen} density {density:.2%}: "
+              + ", ".join(f"{r['name']} {r['median_us']} us ({r['per_tile']} a tile)" for r in rows), flush=True)
+
+
+# ---- parts ----
+
+def same_bits(contender, other, t, op):
+    """Do the two give the same outputs, bit by bit, where they have the same tiles? (dQ is summed in no order.)"""
+    found, plans = [], [c.launch.info.plan for c in (contender, other)]
+    if (plans[0].block_m, plans[0].block_n) != (plans[1].block_m, plans[1].block_n):
+        print("  predicate and table have tiles of different sizes")
+        return True
+    for c in (contender, other):
+        c.launch()
+        found.append({n: x.clone() for n, x in c.results().items() if n != "dq"})
+    return all(bool((found[0][n] == x).all()) for n, x in found[1].items())
+
+
+def density(session):
+    torch, args = session.torch, session.args
+    for seqlen in args.sizes:
+        long = seqlen >= 32768
+        for dim in args.dims:
+            for op in args.ops:
+                heads = 512 // dim if long else None
+                shape = session.shape(seqlen, dim, op, batch=1 if long else None, heads=heads)
+                t = Tensors(torch, shape)
+                for percent in args.densities:
+                    blocks = random_blocks(torch, percent, seqlen // BLOCK)
+                    share = blocks.float().mean().item()
+                    dense, ours = Sparse(session, "dense", ""), Sparse(session, "predicate", random_words(percent))
+                    table = Sparse(session, "table", f" block_bits({BLOCK})",
+                                   {"block_bits": packed(torch, blocks).expand(shape.batch, shape.heads, -1, -1)})
+                    contenders = [dense, ours, table] + ([session.flex(blocks)] if args.flex else [])
+                    times = session.time(shape, t, contenders)
+                    if not same_bits(ours, table, t, op):
+                        print("FAIL: predicate and table differ")
+                        return False
+                    session.write("density", shape, share, random_words(percent), times, median(times["dense"]))
+    return True
+
+
+def butterfly_share(seqlen):
+    count = -(-seqlen // BLOCK)
+    shown = sum(1 for i in range(count) for b in range(count.bit_length() + 1)
+                if (j := i if b == 0 else i ^ 1 << (b - 1)) < count)
+    return shown / count ** 2
+
+
+def paper(session):
+    torch, args = session.torch, session.args
+    args.dtype = "fp16"
+    for seqlen in [128 << n for n in range(10)]:
+        if not args.least <= seqlen <= args.most:
+            continue
+        for op in args.ops:
+            shape = session.shape(seqlen, 64, op, batch=16, heads=8)
+            t = Tensors(torch, shape)
+            ours = Sparse(session, "butterfly", f" butterfly({BLOCK})")
+            contenders = [ours] + ([Sparse(session, "dense", "")] if seqlen <= args.dense_most else [])
+            times = session.time(shape, t, contenders)
+            session.write("paper", shape, butterfly_share(seqlen), ours.mask, times,
+                          median(times["dense"]) if "dense" in times else None)
+    return True
+
+
+def long(session):
+    torch, args = session.torch, session.args
+    for op in args.ops:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        shape = session.shape(1 << 20, 64, op, batch=1, heads=1)
+        t = Tensors(torch, shape)
+        torch.cuda.reset_peak_memory_stats()  # drawing the inputs took more
+        times = session.time(shape, t, [Sparse(session, "butterfly", f" butterfly({BLOCK})")])
+        if t.o.isnan().any().item():
+            print("FAIL: NaN")
+            return False
+        peak = torch.cuda.max_memory_allocated() / 1e6
+        session.write("long", shape, butterfly_share(1 << 20), f" butterfly({BLOCK})", times, None, f"{peak:.0f}")
+        print(f"  {peak:.0f} MB in use, of which inputs and outputs {(8 if op == 'bwd' else 4) * t.q.nbytes / 1e6:.0f} MB")
+    return True
+
+
+def check(session):
+    """A small case of each mask against float64."""
+    args = session.args
+    kept, args.masks = args.masks, ["random", "butterfly"]
+    ours = Kernel(session.torch, session.library, session.context)
+    good = all(check_small(session.torch, args, op, [ours]) for op in args.ops)
+    args.masks = kept
+    return good
+
+
+def body(torch, library, context, args):
+    session = Session(torch, library, context, args)
+    parts = {"density": density, "paper": paper, "long": long}
+    if not args.unchecked and not check(session):
+        return 1
+    return 0 if all(parts[name](session) for name in args.parts) else 1
+
+
+# ---- the picture ----
+
+def plot(folder):
+    import matplotlib
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+    with open(os.path.join(folder, "sparse.csv"), encoding="utf-8") as f:
+        rows = [r for r in csv.DictReader(f) if r["part"] == "density"]
+    cases = sorted({(int(r["seqlen"]), int(r["head_dim"]), r["op"]) for r in rows}, key=lambda c: (c[0], c[1], c[2] == "bwd"))
+    figure, axes = pyplot.subplots(-(-len(cases) // 4), min(4, len(cases)), squeeze=False,
+                                   figsize=(4 * min(4, len(cases)), 3.4 * -(-len(cases) // 4)))
+    for axis, case in zip(axes.flat, cases):
+        mine = [r for r in rows if (int(r["seqlen"]), int(r["head_dim"]), r["op"]) == case]
+        for name in ("predicate", "table", "flex"):
+            points = sorted((float(r["density"]), float(r["median_us"]) / 1000) for r in mine if r["name"] == name)
+            if points:
+                axis.loglog(*zip(*points), marker="o", label=name)
+        full = median([float(r["median_us"]) / 1000 for r in mine if r["name"] == "dense"])
+        least = min(float(r["density"]) for r in mine)
+        axis.loglog([least, 1], [full * least, full], "k:", label="dense x density")
+        axis.set_title(f"{case[2]} d{case[1]}, {case[0]} tokens")
+        axis.set_xlabel("density")
+        axis.set_ylabel("ms")
+        axis.grid(True, which="both", alpha=0.3)
+    axes.flat[0].legend()
+    figure.tight_layout()
+    figure.savefig(os.path.join(folder, "sparse.svg"))
+
+
+def main():
+    parser = arguments(__doc__, sizes="8192,65536")
+    parser.add_argument("--parts", default="density,paper,long", type=words)
+    parser.add_argument("--ops", default="fwd,bwd", type=words)
+    parser.add_argument("--densities", default="5,10,25,50,100", type=numbers, help="percent")
+    parser.add_argument("--flex", action="store_true", help="FlexAttention too (compiles for minutes)")
+    parser.add_argument("--least", type=int, default=128, help="fewest tokens of the part paper")
+    parser.add_argument("--most", type=int, default=65536, help="most tokens of the part paper")
+    parser.add_argument("--dense-most", type=int, default=16384, help="most tokens of its dense kernel")
+    parser.add_argument("--unchecked", action="store_true", help="leave out the small cases against float64")
+    parser.add_argument("--plot", action="store_true", help="draw sparse.svg from sparse.csv and end")
+    args = parser.parse_args()
+    if args.plot:
+        return plot(args.out)
+    return run(parser, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

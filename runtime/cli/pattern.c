@@ -1,0 +1,235 @@
+/* pattern show: what a mask shows, block by block, and the tiles that a plan visits for it. */
+#include "cli.h"
+#include "output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* fk_plan_tile_map of tiles of some size. */
+typedef struct grid {
+    int64_t tile_rows, tile_columns; /* of a tile, in queries and keys */
+    int64_t rows, columns;
+    uint8_t *state;
+} grid;
+
+typedef struct picture {
+    fk_problem problem;
+    char spelling[FK_MAX_SPELLING];
+    fk_plan_options how;
+    fk_plan_info plan;
+    int64_t head;
+    grid blocks, tiles;
+} picture;
+
+static cli_exit map(const picture *p, int64_t rows, int64_t columns, grid *out) {
+    enum { MOST = 1 << 24 };
+    const fk_shape *s = &p->how.shape;
+    const fk_plan_info tile = {.block_m = (int32_t)rows, .block_n = (int32_t)columns};
+    *out = (grid){rows, columns, (s->seqlen_q + rows - 1) / rows, (s->seqlen_k + columns - 1) / columns, NULL};
+    if (out->rows * out->columns > MOST)
+        return cli_fail(CLI_USAGE, "pattern: --n gives %lld x %lld blocks of %lld x %lld: must be at most %d in all",
+                        (long long)out->rows, (long long)out->columns, (long long)rows, (long long)columns, MOST);
+    const size_t size = (size_t)(out->rows * out->columns);
+    out->state = malloc(size);
+    if (!out->state) return cli_fail(CLI_FAILED, "pattern: no memory for %zu blocks", size);
+    const fk_status status = fk_plan_tile_map(&p->problem, &tile, &p->how, p->head, out->state, size);
+    return status == FK_OK ? CLI_OK : cli_fail_status(status);
+}
+
+static void count(const grid *g, int64_t counts[3]) {
+    counts[0] = counts[1] = counts[2] = 0;
+    for (int64_t i = 0; i < g->rows * g->columns; i++)
+        counts[g->state[i]]++;
+}
+
+/* ---- as text ---- */
+
+/* A character for so many blocks: the most that one of them shows. */
+static void print_text(const grid *g) {
+    enum { MOST = 64 };
+    const int64_t step = ((g->rows > g->columns ? g->rows : g->columns) + MOST - 1) / MOST;
+    for (int64_t i = 0; i < g->rows; i += step) {
+        fputs("  ", stdout);
+        for (int64_t j = 0; j < g->columns; j += step) {
+            uint8_t most = FK_TILE_EMPTY;
+            for (int64_t y = i; y < i + step && y < g->rows; y++)
+                for (int64_t x = j; x < j + step && x < g->columns; x++)
+                    most = g->state[y * g->columns + x] > most ? g->state[y * g->columns + x] : most;
+            fputs(most == FK_TILE_EMPTY ? "." : most == FK_TILE_FULL ? "#" : "+", stdout);
+        }
+        putchar('\n');
+    }
+}
+
+static void print_counts(const picture *p) {
+    int64_t blocks[3], tiles[3];
+    count(&p->blocks, blocks);
+    count(&p->tiles, tiles);
+    const double all = (double)(p->blocks.rows * p->blocks.columns),
+                 of_tiles = (double)(p->tiles.rows * p->tiles.columns);
+    printf("%s, head %lld: %lld queries x %lld keys\n", p->spelling, (long long)p->head,
+           (long long)p->how.shape.seqlen_q, (long long)p->how.shape.seqlen_k);
+    printf("  blocks of %lld x %lld: %.2f%% shown, %.2f%% in part\n", (long long)p->blocks.tile_rows,
+           (long long)p->blocks.tile_columns, 100 * (double)blocks[FK_TILE_FULL] / all,
+           100 * (double)blocks[FK_TILE_PARTIAL] / all);
+    printf("  tiles of %d x %d: %lld of %lld visited (%.2f%%), %lld of them masked element by element\n",
+           p->plan.block_m, p->plan.block_n, (long long)(tiles[FK_TILE_FULL] + tiles[FK_TILE_PARTIAL]),
+           (long long)of_tiles, 100 * (double)(tiles[FK_TILE_FULL] + tiles[FK_TILE_PARTIAL]) / of_tiles,
+           (long long)tiles[FK_TILE_PARTIAL]);
+}
+
+/* ---- as SVG: a unit is a token, scaled to SIDE ---- */
+
+enum { SIDE = 640, LEGEND = 64 };
+
+/* Runs of blocks of one state that lie beside each other, as one path. */
+static void put_runs(FILE *out, const picture *p, const grid *g, uint8_t state, const char *style) {
+    const fk_shape *s = &p->how.shape;
+    fprintf(out, "<path %s d=\"", style);
+    for (int64_t i = 0; i < g->rows; i++) {
+        for (int64_t j = 0, end; j < g->columns; j = end) {
+            end = j + 1;
+            if (g->state[i * g->columns + j] != state) continue;
+            while (end < g->columns && g->state[i * g->columns + end] == state)
+                end++;
+            const int64_t x = j * g->tile_columns, y = i * g->tile_rows;
+            const int64_t right = end * g->tile_columns, below = y + g->tile_rows;
+            fprintf(out, "M%lld %lldH%lldV%lldH%lldz", (long long)x, (long long)y,
+                    (long long)(right < s->seqlen_k ? right : s->seqlen_k),
+                    (long long)(below < s->seqlen_q ? below : s->seqlen_q), (long long)x);
+        }
+    }
+    fputs("\"/>\n", out);
+}
+
+/* The outlines of visited tiles. */
+static void put_tiles(FILE *out, const picture *p) {
+    const grid *g = &p->tiles;
+    fputs("<path fill=\"none\" stroke=\"#c2410c\" stroke-width=\"1\" vector-effect=\"non-scaling-stroke\" d=\"", out);
+    for (int64_t i = 0; i < g->rows * g->columns; i++) {
+        if (g->state[i] == FK_TILE_EMPTY) continue;
+        fprintf(out, "M%lld %lldh%lldv%lldh-%lldz", (long long)(i % g->columns * g->tile_columns),
+                (long long)(i / g->columns * g->tile_rows), (long long)g->tile_columns, (long long)g->tile_rows,
+                (long long)g->tile_columns);
+    }
+    fputs("\"/>\n", out);
+}
+
+static void put_text(FILE *out, const char *text) {
+    for (; *text; text++) {
+        if (*text == '&' || *text == '<' || *text == '>' || *text == '"')
+            fprintf(out, "&#%d;", *text);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void put_svg(FILE *out, const picture *p) {
+    const fk_shape *s = &p->how.shape;
+    int64_t tiles[3];
+    count(&p->tiles, tiles);
+    const long long q = s->seqlen_q, k = s->seqlen_k, longest = q > k ? q : k;
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+            "font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"10\" y=\"20\">",
+            SIDE + 20, SIDE + LEGEND + 10);
+    put_text(out, p->spelling);
+    fprintf(out,
+            "</text>\n<text x=\"10\" y=\"38\">%lld queries (down) x %lld keys, head %lld; blocks of %lld x %lld: dark "
+            "shown, light in part</text>\n<text x=\"10\" y=\"56\" fill=\"#c2410c\">tiles of %d x %d: %lld of %lld "
+            "visited</text>\n",
+            q, k, (long long)p->head, (long long)p->blocks.tile_rows, (long long)p->blocks.tile_columns,
+            p->plan.block_m, p->plan.block_n, (long long)(tiles[FK_TILE_PARTIAL] + tiles[FK_TILE_FULL]),
+            (long long)(p->tiles.rows * p->tiles.columns));
+    fprintf(out,
+            "<svg x=\"10\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %lld %lld\" "
+            "preserveAspectRatio=\"xMinYMin\">\n<rect width=\"%lld\" height=\"%lld\" fill=\"#f1f5f9\"/>\n",
+            LEGEND, SIDE, SIDE, longest, longest, k, q);
+    put_runs(out, p, &p->blocks, FK_TILE_PARTIAL, "fill=\"#93c5fd\"");
+    put_runs(out, p, &p->blocks, FK_TILE_FULL, "fill=\"#1d4ed8\"");
+    put_tiles(out, p);
+    fputs("</svg>\n</svg>\n", out);
+}
+
+static cli_exit write_svg(const picture *p, const char *path) {
+    output out = {0};
+    cli_exit code = output_open(&out, path);
+    if (code == CLI_OK) put_svg(out.file, p);
+    if (code == CLI_OK) code = output_commit(&out);
+    output_discard(&out);
+    return code;
+}
+
+/* ---- the verb ---- */
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), of_end = strlen(end);
+    return length >= of_end && strcmp(text + length - of_end, end) == 0;
+}
+
+/* "butterfly(128)" alone is that of an ordinary forward problem. */
+static cli_exit read_problem(char **words, int num_words, picture *p) {
+    char *all[64] = {"fwd", "fp16", "d64"};
+    const int skip = strcmp(words[0], "fwd") == 0 || strcmp(words[0], "bwd") == 0 ||
+                             strncmp(words[0], "fwd ", 4) == 0 || strncmp(words[0], "bwd ", 4) == 0
+                         ? 3
+                         : 0;
+    if (num_words > 60) return cli_fail(CLI_USAGE, "pattern: %d words: must be at most 60", num_words);
+    memcpy(all + 3, words, (size_t)num_words * sizeof *all);
+    return cli_problem(all + skip, num_words + 3 - skip, &p->problem, p->spelling);
+}
+
+/* Without a pattern, the blocks are the tiles. */
+static cli_exit gather(picture *p, const char *gpu) {
+    fk_plan_info *plans = NULL;
+    size_t num_plans = 0;
+    int32_t rows = 0, columns = 0;
+    fk_status status = fk_plan_list(&p->problem, gpu, &p->how, &plans, &num_plans);
+    for (size_t i = 0; status == FK_OK && i < num_plans; i++)
+        if (plans[i].chosen) p->plan = plans[i];
+    fk_free(plans);
+    if (status == FK_OK) status = fk_problem_blocks(&p->problem, &rows, &columns);
+    if (status != FK_OK) return cli_fail_status(status);
+    const cli_exit code = map(p, rows ? rows : p->plan.block_m, columns ? columns : p->plan.block_n, &p->blocks);
+    return code == CLI_OK ? map(p, p->plan.block_m, p->plan.block_n, &p->tiles) : code;
+}
+
+static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
+    const char *gpu = "h200", *path = NULL;
+    cli_planning planning = CLI_PLANNING_INIT;
+    int64_t n = 4096, keys = 0, heads = 8;
+    picture p = {.problem = FK_PROBLEM_INIT};
+    const option options[] = {
+        cli_gpu_option(&gpu),
+        option_int("--n", "N", &n, 1, 1 << 20, "queries, and keys (default 4096)"),
+        option_int("--keys", "N", &keys, 1, 1 << 20, "keys, if not as many as queries"),
+        option_int("--heads", "N", &heads, 1, 1 << 16, "query heads (default 8)"),
+        option_int("--head", "H", &p.head, 0, (1 << 16) - 1, "the one that is shown (default 0)"),
+        option_text("-o", "FILE.svg", &path, "draw it"),
+        cli_template_option(&planning),
+    };
+    cli_exit code = CLI_OK;
+    if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    if (argc < 2 || strcmp(argv[0], "show") != 0) return cli_fail(CLI_USAGE, "pattern: must be: pattern show SPELLING");
+    if (path && !ends_with(path, ".svg"))
+        return cli_fail(CLI_USAGE, "pattern: -o %s: must end in .svg; pictures are SVG alone", path);
+    cli_use_templates(&planning);
+    code = read_problem(argv + 1, argc - 1, &p);
+    if (code != CLI_OK) return code;
+    p.how = cli_plan_options(&planning);
+    p.how.shape = (fk_shape){1, heads, p.problem.gqa ? 1 : heads, n, keys ? keys : n};
+    code = gather(&p, gpu);
+    if (code == CLI_OK) print_counts(&p);
+    if (code == CLI_OK && path) code = write_svg(&p, path);
+    if (code == CLI_OK && !path) print_text(&p.blocks);
+    free(p.blocks.state);
+    free(p.tiles.state);
+    return code;
+}
+
+const cli_verb verb_pattern = {
+    "pattern", "show SPELLING [--n N] [-o FILE.svg]", "what a mask shows, and the tiles that are visited for it",
+    "SPELLING may be a pattern alone, butterfly(128): of fwd fp16 d64 then. A table of bits is drawn\n"
+    "as planned for: a quarter of it, at random. As text: # all pairs, + some, . none.\n"
+    "Without --gpu: h200.\n",
+    pattern_main};

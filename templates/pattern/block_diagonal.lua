@@ -1,0 +1,2 @@
+-- Blocks on the diagonal.
+return { block = "i == j" }

@@ -1,0 +1,6 @@
+-- Longformer (Beltagy et al. 2020, arXiv 2004.05150): `window` blocks to either side, every dilation-th, and `global` block
+-- rows and columns.
+return {
+  params = { "window", { "dilation", "int", 1 }, { "global", "int", 0 } },
+  block = "abs(i - j) <= window * dilation && (i - j) % dilation == 0 || global > 0 && min(i, j) < global",
+}
