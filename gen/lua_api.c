@@ -16,7 +16,8 @@ fk_status fk_lua_library(fk_error *err) {
 fk_lua_functions fk_lua_table;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool opened; /* fk_lua_table is complete; written under `lock` */
+static bool opened;      /* fk_lua_table is complete; written under `lock` */
+static fk_error failure; /* of the only attempt, or FK_OK */
 
 /* The library's name differs between distributions; what is behind the names does not. */
 static void *find_library(fk_error *err) {
@@ -61,7 +62,9 @@ static fk_status open_locked(fk_error *err) {
 fk_status fk_lua_library(fk_error *err) {
     if (__atomic_load_n(&opened, __ATOMIC_ACQUIRE)) return FK_OK;
     pthread_mutex_lock(&lock);
-    const fk_status status = opened ? FK_OK : open_locked(err);
+    if (!opened && !failure.status) open_locked(&failure);
+    const fk_status status = failure.status;
+    if (status && err) *err = failure;
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "term.h"
 
 #include "embedded.h"
+#include "lua_api.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static bool term_path(fk_term_kind kind, const char *name, size_t length, char o
 
 bool fk_term_exists(fk_term_kind kind, const char *name, size_t length) {
     char path[TERM_PATH];
-    return term_path(kind, name, length, path) && fk_template_exists(fk_template_dir(), path);
+    if (!term_path(kind, name, length, path)) return false;
+    return fk_template_exists(fk_template_dir(), path) || fk_term_recall(kind, name, length, NULL);
 }
 
 void fk_term_names(fk_term_kind kind, char *out, size_t size) {
@@ -63,7 +65,17 @@ static void load_body(lua_State *L, void *arg) {
     fk_term_file_read(L, call->kind, path, call->out);
 }
 
+fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err) {
+    *out = NULL;
+    return fk_lua_library(NULL) == FK_OK ? fk_lua_open(template_dir, NULL, out, err) : FK_OK;
+}
+
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err) {
+    fk_error missing;
+    if (!lua && fk_term_recall(kind, name, strlen(name), out)) return FK_OK;
+    if (!lua && fk_lua_library(&missing) != FK_OK)
+        return fk_fail(err, missing.status, "%s %s is of no pack that is open, and %.1500s", fk_term_kind_name(kind),
+                       name, missing.text);
     load_call call = {kind, name, out};
     return fk_lua_call(lua, load_body, &call, err);
 }
