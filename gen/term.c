@@ -73,9 +73,12 @@ fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err) {
     fk_error missing;
     if (!lua && fk_term_recall(kind, name, strlen(name), out)) return FK_OK;
-    if (!lua && fk_lua_library(&missing) != FK_OK)
-        return fk_fail(err, missing.status, "%s %s is of no pack that is open, and %.1500s", fk_term_kind_name(kind),
-                       name, missing.text);
+    if (!lua && fk_lua_library(&missing) != FK_OK) {
+        char packs[512];
+        fk_term_missing(packs, sizeof packs);
+        return fk_fail(err, missing.status, "%s %s is of no pack that is open%s%s; and %.1000s",
+                       fk_term_kind_name(kind), name, *packs ? ": " : "", packs, missing.text);
+    }
     load_call call = {kind, name, out};
     return fk_lua_call(lua, load_body, &call, err);
 }

@@ -54,8 +54,11 @@ fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_t
 fk_status fk_term_learn(const char *line, fk_error *err);
 /** False: no line of that name was learnt. `name` need not end. `out` may be null. */
 bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out);
-/** Called once, when a term is first looked for that was not learnt and there is no Lua: to learn what there is. */
-void fk_term_set_teacher(void (*teach)(void));
+/** Called once, when a term is first looked for that was not learnt and there is no Lua: to learn what there is, and to
+ * say what there is not. */
+void fk_term_set_teacher(void (*teach)(char *missing, size_t size));
+/** What the teacher said. */
+void fk_term_missing(char *out, size_t size);
 
 /** "mask" or "score" */
 const char *fk_term_kind_name(fk_term_kind kind);

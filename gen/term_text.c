@@ -84,8 +84,9 @@ typedef struct learnt {
 } learnt;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, lesson = PTHREAD_MUTEX_INITIALIZER;
-static learnt *first;         /* guarded by lock; never taken out */
-static void (*teacher)(void); /* guarded by lesson; null once it was called */
+static learnt *first;                               /* guarded by lock; never taken out */
+static void (*teacher)(char *missing, size_t size); /* guarded by lesson; null once it was called */
+static char missing[512];                           /* likewise */
 
 static const learnt *find(fk_term_kind kind, const char *name, size_t length) {
     for (const learnt *l = first; l; l = l->next) {
@@ -121,13 +122,19 @@ bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_
     if (recall(kind, name, length, out)) return true;
     if (fk_lua_library(NULL) == FK_OK) return false;
     pthread_mutex_lock(&lesson);
-    if (teacher) teacher();
+    if (teacher) teacher(missing, sizeof missing);
     teacher = NULL;
     pthread_mutex_unlock(&lesson);
     return recall(kind, name, length, out);
 }
 
-void fk_term_set_teacher(void (*teach)(void)) {
+void fk_term_missing(char *out, size_t size) {
+    pthread_mutex_lock(&lesson);
+    snprintf(out, size, "%s", missing);
+    pthread_mutex_unlock(&lesson);
+}
+
+void fk_term_set_teacher(void (*teach)(char *, size_t)) {
     pthread_mutex_lock(&lesson);
     teacher = teach;
     pthread_mutex_unlock(&lesson);

@@ -146,11 +146,14 @@ fk_status fk_packs_add_list(fk_packs *packs, const char *paths, const char *keys
 
 /* Where there is no Lua, spellings are read before a context is opened: the terms in them are then those of the packs
  * that the environment names. */
-static void teach(void) {
+static void teach(char *missing, size_t size) {
     fk_packs packs;
+    size_t used = 0;
     const char *paths = fk_packs_from_environment();
     fk_packs_init(&packs);
     if (paths) fk_packs_add_list(&packs, paths, fk_pack_keys_from_environment(), NULL);
+    for (const loaded_pack *p = packs.first; p && used < size; p = p->next)
+        if (!p->pack) used += (size_t)snprintf(missing + used, size - used, "%s%s", used ? "; " : "", p->reason);
     fk_packs_free(&packs);
 }
 

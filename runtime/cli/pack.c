@@ -112,12 +112,19 @@ static void print_info(const char *path, const fk_pack_info *info, size_t count)
     if (info->signer[0]) printf("signed by %s: %s\n", info->signer, info->signature);
 }
 
+static int compare_entries(const void *a, const void *b) {
+    const fk_pack_entry *x = a, *y = b;
+    const int spellings = strcmp(x->spelling, y->spelling);
+    return spellings ? spellings : strcmp(x->gpu, y->gpu);
+}
+
 static cli_exit list_pack(const request *r, const char *path, bool verify) {
     fk_pack_info info;
     fk_pack_entry *entries = NULL;
     size_t count = 0, invalid = 0;
     const fk_status status = fk_pack_list(path, &info, &entries, &count);
     if (status != FK_OK) return cli_fail_status(status);
+    qsort(entries, count, sizeof *entries, compare_entries);
     table *t = table_create(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < count; i++) {
         if (!verify || !entries[i].valid) add_entry(t, &entries[i]);
@@ -233,12 +240,6 @@ static cli_exit pack_sign(const request *r) {
         return cli_fail(CLI_USAGE,
                         "pack sign: --key KEY.pem is missing; openssl genpkey -algorithm ed25519 -out KEY.pem");
     return write_merged(r, r->out ? r->out : r->words[0]);
-}
-
-static int compare_entries(const void *a, const void *b) {
-    const fk_pack_entry *x = a, *y = b;
-    const int spellings = strcmp(x->spelling, y->spelling);
-    return spellings ? spellings : strcmp(x->gpu, y->gpu);
 }
 
 /* As of two sorted lists: - only the first has it, + only the second, ! both do, and they differ. */
