@@ -38,7 +38,7 @@ static const char *take(const char *at, const char *ends, char *out, size_t size
 
 /* "name:type" behind a space. */
 static const char *read_param(const char *at, fk_term_file *out) {
-    char name[32], type[FK_ARRAY_TYPE_SIZE], message[160];
+    char name[32] = "", type[FK_ARRAY_TYPE_SIZE], message[160];
     at = take(at, ": =", name, sizeof name);
     if (!at || *at != ':') return NULL;
     at = take(at + 1, " ", type, sizeof type);
