@@ -2,13 +2,15 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 fk_status fk_store_open_with(const char *dir, int mode, const fk_vfs *vfs, fk_store **out, fk_error *err) {
-    if (mode < FK_CACHE_NORMAL || mode > FK_CACHE_OFF)
-        return fk_fail(err, FK_BAD_ARGUMENT, "cache_mode is %d, need %d to %d", mode, FK_CACHE_NORMAL, FK_CACHE_OFF);
+    if (mode < FK_CACHE_NORMAL || mode > FK_CACHE_SEALED)
+        return fk_fail(err, FK_BAD_ARGUMENT, "cache_mode is %d, need %d to %d", mode, FK_CACHE_NORMAL, FK_CACHE_SEALED);
     fk_store *store = vfs->resize(NULL, sizeof *store);
     if (!store) return fk_fail(err, FK_NO_MEMORY, "no memory for a store of %zu bytes", sizeof *store);
     memset(store, 0, sizeof *store);
@@ -18,8 +20,9 @@ fk_status fk_store_open_with(const char *dir, int mode, const fk_vfs *vfs, fk_st
     }
     store->vfs = vfs;
     store->writable = mode == FK_CACHE_NORMAL;
-    if (mode == FK_CACHE_OFF)
-        snprintf(store->reason, sizeof store->reason, "off: the cache mode is OFF");
+    if (mode == FK_CACHE_OFF || mode == FK_CACHE_SEALED)
+        snprintf(store->reason, sizeof store->reason, "off: the cache mode is %s",
+                 mode == FK_CACHE_OFF ? "OFF" : "SEALED");
     else
         fk_store_resolve(store, dir);
     *out = store;
@@ -40,6 +43,29 @@ void fk_store_close(fk_store *store) {
     }
     pthread_mutex_destroy(&store->mutex);
     free(store);
+}
+
+void fk_store_keep_all(fk_store *store) {
+    store->max_bytes = INT64_MAX;
+}
+
+void fk_store_destroy(fk_store *store) {
+    const fk_note none = {NULL, 0};
+    char name[3];
+    fk_store_prune(store, 0, NULL, NULL, NULL);
+    const int root = store->reason[0] ? -1 : fk_store_open_root(store, false, none);
+    if (root < 0) return;
+    for (int i = 0; i < 256; ++i) {
+        snprintf(name, sizeof name, "%02x", i);
+        unlinkat(root, name, AT_REMOVEDIR); /* stays where others' files are in it */
+    }
+    unlinkat(root, "locks", 0);
+    store->vfs->close(root);
+    const int dir = fk_vfs_open_retry(store->vfs, AT_FDCWD, store->dir, O_RDONLY | O_DIRECTORY, 0);
+    if (dir < 0) return;
+    unlinkat(dir, "v2", AT_REMOVEDIR);
+    store->vfs->close(dir);
+    rmdir(store->dir);
 }
 
 const char *fk_store_reason(const fk_store *store) {

@@ -40,6 +40,10 @@ fk_status fk_store_open(const char *dir, int mode, fk_store **out, fk_error *err
 /** The same on other system calls: tests inject faults here. `vfs` must outlive the store. */
 fk_status fk_store_open_with(const char *dir, int mode, const struct fk_vfs *vfs, fk_store **out, fk_error *err);
 void fk_store_close(fk_store *store);
+/** Lets it grow without a limit: a folder of one's own, that goes when the work is done. */
+void fk_store_keep_all(fk_store *store);
+/** Removes all that a store made, and its directory, if nothing else is in it. */
+void fk_store_destroy(fk_store *store);
 
 /** Why this store always misses, as a note; "" if it works. */
 const char *fk_store_reason(const fk_store *store);

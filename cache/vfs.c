@@ -63,6 +63,7 @@ const fk_vfs fk_vfs_posix = {
     .open = posix_open,
     .close = close,
     .read = read,
+    .read_at = pread,
     .write = write,
     .fsync = fsync,
     .stat_fd = fstat,

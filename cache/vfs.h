@@ -17,6 +17,7 @@ typedef struct fk_vfs {
     int (*open)(int dir, const char *path, int flags, mode_t mode); /* close-on-exec */
     int (*close)(int fd);
     ssize_t (*read)(int fd, void *bytes, size_t size);
+    ssize_t (*read_at)(int fd, void *bytes, size_t size, off_t offset);
     ssize_t (*write)(int fd, const void *bytes, size_t size);
     int (*fsync)(int fd);
     int (*stat_fd)(int fd, struct stat *out);

@@ -1,10 +1,8 @@
 #include "bind.h"
 
 #include "abi.h"
+#include "lua_api.h"
 #include "lua_table.h"
-
-#include <lauxlib.h>
-#include <lua.h>
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,9 +1,7 @@
 /* Scores and arrays as templates see them (docs/templates.md). */
 #include "bind.h"
+#include "lua_api.h"
 #include "lua_table.h"
-
-#include <lauxlib.h>
-#include <lua.h>
 
 #include <stdlib.h>
 #include <string.h>

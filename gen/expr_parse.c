@@ -75,6 +75,7 @@ static const fk_expr *make(parser *p, size_t at, fk_expr_op op, const fk_expr *a
     p->root = at;
     if (op == OP_WIDEN && a->type == FK_EXPR_FLOAT) return a;
     if (!check_operands(p, at, op, arg)) return NULL;
+    if (op == OP_NEG && a->op == OP_NEG) return a->arg[0]; /* printed it would nest twice as deep as it was written */
     const fk_expr *e = fk_expr_node(p->pool, op, a, b, c);
     if (e && e->depth > FK_EXPR_MAX_PARSE_DEPTH)
         return fk_expr_complain(&p->lex, at, "too deep: over %d operations that wait for each other",

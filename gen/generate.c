@@ -3,10 +3,8 @@
 #include "generate.h"
 
 #include "abi.h"
+#include "lua_api.h"
 #include "plan.h"
-
-#include <lauxlib.h>
-#include <lua.h>
 
 #include <stdio.h>
 #include <stdlib.h>

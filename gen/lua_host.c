@@ -3,10 +3,7 @@
 #include "lua_host.h"
 
 #include "embedded.h"
-
-#include <lauxlib.h>
-#include <lua.h>
-#include <lualib.h>
+#include "lua_api.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -235,6 +232,8 @@ fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_
         return fk_fail(err, FK_IO, "template_dir (or FLASHKILN_TEMPLATE_DIR) is \"%s\": must be a directory",
                        template_dir);
     }
+    fk_status status = fk_lua_library(err);
+    if (status != FK_OK) return status;
     fk_lua *lua = calloc(1, sizeof *lua);
     if (!lua) return fk_fail(err, FK_NO_MEMORY, "no memory for a Lua state");
     lua->template_dir = template_dir;
@@ -246,7 +245,7 @@ fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_
     }
     *(fk_lua **)lua_getextraspace(lua->L) = lua;
     lua_sethook(lua->L, count_instructions, LUA_MASKCOUNT, HOOK_STEP);
-    const fk_status status = fk_lua_call(lua, open_sandbox, NULL, err);
+    status = fk_lua_call(lua, open_sandbox, NULL, err);
     if (status != FK_OK) {
         fk_lua_close(lua);
         return status;

@@ -1,7 +1,5 @@
 #include "lua_table.h"
-
-#include <lauxlib.h>
-#include <lua.h>
+#include "lua_api.h"
 
 #include <stdio.h>
 #include <string.h>

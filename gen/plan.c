@@ -1,9 +1,7 @@
 /* Candidates come from the arch file, limits from the device, bytes from gen/layout.lua. A plan that cannot launch is
  * never offered: it stays in the list, last, with the limit that it breaks. */
 #include "plan.h"
-
-#include <lauxlib.h>
-#include <lua.h>
+#include "lua_api.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -87,7 +87,7 @@ typedef struct term {
 
 /* What canonicalisation needs of all terms at once. */
 typedef struct checker {
-    fk_lua *lua; /* null until a term is named */
+    fk_lua *lua; /* null until a term is named, and where there is no Lua */
     fk_array_list arrays;
 } checker;
 
@@ -121,7 +121,7 @@ static fk_status check_term(const term *t, fk_error *err) {
 
 /* The file of a named term, whose arrays join the list. */
 static fk_status load_file(checker *c, const term *t, fk_term_file *file, fk_error *err) {
-    fk_status status = c->lua ? FK_OK : fk_lua_open(NULL, NULL, &c->lua, err);
+    fk_status status = c->lua ? FK_OK : fk_term_lua_open(NULL, &c->lua, err);
     if (status == FK_OK) status = fk_term_file_load(c->lua, t->kind, t->name, file, err);
     for (int i = 0; status == FK_OK && i < file->num_arrays; ++i)
         status = fk_array_list_add(&c->arrays, &file->array[i], err);

@@ -84,6 +84,10 @@ typedef struct fk_problem_terms {
  *  of them, so its text must not tell them apart. */
 void fk_problem_write_generic(const fk_problem *p, const fk_problem_terms *terms, char out[FK_MAX_SPELLING]);
 
+/** The spelling of a canonical problem with a star in place of each run-time value: what all problems have in common
+ * that one kernel serves. Needs Lua only for gradients of arrays that files declare. */
+fk_status fk_problem_write_class(const fk_problem *p, char out[FK_MAX_SPELLING], fk_error *err);
+
 /** Whether a tile's rows may be those of all query heads of a kv head: where there are few queries, fewer tiles read
  * the same keys then. Not with what counts rows by heads: packed sequences and dropout. */
 static inline bool fk_problem_joins_heads(const fk_problem *p) {
@@ -93,6 +97,10 @@ static inline bool fk_problem_joins_heads(const fk_problem *p) {
 /** Loads the files of masks and scores, and parses. `p` must be canonical. Allocates in `pool`. */
 fk_status fk_problem_terms_load(fk_expr_pool *pool, const fk_problem *p, const char *template_dir,
                                 fk_problem_terms *out, fk_error *err);
+/** Gives `line` each named term of a canonical problem, as fk_term_write has it. */
+typedef fk_status fk_term_line(void *user, const char *text, fk_error *err);
+fk_status fk_problem_term_lines(const fk_problem *p, const char *template_dir, fk_term_line *line, void *user,
+                                fk_error *err);
 /** The arrays of a canonical problem; names and types, without `clamp`. */
 fk_status fk_problem_list_arrays(const fk_problem *p, fk_array_list *out, fk_error *err);
 

@@ -1,10 +1,10 @@
 /* A file of spellings: Lua that returns them, or one a line. The result is one block, pointers first, so that one
  * fk_free frees it and a failure half-way leaves nothing. */
+#include "lua_api.h"
 #include "lua_host.h"
 #include "problem.h"
 
 #include <errno.h>
-#include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

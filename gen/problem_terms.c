@@ -8,7 +8,7 @@
 
 typedef struct loader {
     fk_expr_pool *pool;
-    fk_lua *lua; /* null: no term is named */
+    fk_lua *lua; /* null: no term is named, or there is no Lua */
     const fk_problem *p;
     fk_term_file score[FK_MAX_SCORES], mask[FK_MAX_MASKS]; /* of the named ones */
     fk_problem_terms *out;
@@ -223,7 +223,7 @@ fk_status fk_problem_terms_load(fk_expr_pool *pool, const fk_problem *p, const c
                                 fk_problem_terms *out, fk_error *err) {
     loader l = {.pool = pool, .p = p, .out = out};
     memset(out, 0, sizeof *out);
-    fk_status status = has_names(p) ? fk_lua_open(template_dir, NULL, &l.lua, err) : FK_OK;
+    fk_status status = has_names(p) ? fk_term_lua_open(template_dir, &l.lua, err) : FK_OK;
     if (status == FK_OK) status = load_files(&l, err);
     if (status == FK_OK) status = load_masks(&l, err);
     if (status == FK_OK) status = load_scores(&l, err);
@@ -235,9 +235,31 @@ fk_status fk_problem_list_arrays(const fk_problem *p, fk_array_list *out, fk_err
     fk_problem_terms terms;
     loader l = {.p = p, .out = &terms};
     memset(&terms, 0, sizeof terms);
-    fk_status status = has_names(p) ? fk_lua_open(NULL, NULL, &l.lua, err) : FK_OK;
+    fk_status status = has_names(p) ? fk_term_lua_open(NULL, &l.lua, err) : FK_OK;
     if (status == FK_OK) status = load_files(&l, err);
     fk_lua_close(l.lua);
     if (status == FK_OK) *out = terms.arrays;
+    return status;
+}
+
+fk_status fk_problem_term_lines(const fk_problem *p, const char *template_dir, fk_term_line *line, void *user,
+                                fk_error *err) {
+    fk_problem_terms terms;
+    char text[FK_TERM_TEXT];
+    loader l = {.p = p, .out = &terms};
+    memset(&terms, 0, sizeof terms);
+    fk_status status = has_names(p) ? fk_term_lua_open(template_dir, &l.lua, err) : FK_OK;
+    if (status == FK_OK) status = load_files(&l, err);
+    fk_lua_close(l.lua);
+    for (int i = 0; i < p->num_scores && status == FK_OK; ++i) {
+        if (!p->score[i].name[0]) continue;
+        fk_term_write(FK_TERM_SCORE, p->score[i].name, &l.score[i], text);
+        status = line(user, text, err);
+    }
+    for (int i = 0; i < p->num_masks && status == FK_OK; ++i) {
+        if (!p->mask[i].name[0]) continue;
+        fk_term_write(FK_TERM_MASK, p->mask[i].name, &l.mask[i], text);
+        status = line(user, text, err);
+    }
     return status;
 }

@@ -12,6 +12,7 @@
 typedef struct writer {
     char text[FK_MAX_SPELLING];
     size_t used;
+    bool stars; /* in place of values */
 } writer;
 
 /* Every problem fits a writer: eight expressions of FK_MAX_EXPR bytes, eight declarations below 80 and eight names of
@@ -63,6 +64,8 @@ static void put_scores(writer *w, const fk_problem *c, const fk_score_param *nam
             put(w, "%c", j ? ',' : '(');
             if (names)
                 put(w, "%s", (names++)->name);
+            else if (w->stars)
+                put(w, "*");
             else
                 put_number(w, score->value[j]);
         }
@@ -95,6 +98,8 @@ static void put_masks(writer *w, const fk_problem *c, const fk_mask_param *names
             put(w, "%c", j ? ',' : '(');
             if (names)
                 put(w, "%s", (names++)->name);
+            else if (w->stars)
+                put(w, "*");
             else
                 put(w, "%d", mask->value[j]);
         }
@@ -143,4 +148,14 @@ void fk_problem_write_generic(const fk_problem *p, const fk_problem_terms *terms
     writer w = {.used = 0};
     put_words(&w, p, &terms->arrays, terms);
     memcpy(out, w.text, w.used + 1);
+}
+
+fk_status fk_problem_write_class(const fk_problem *p, char out[FK_MAX_SPELLING], fk_error *err) {
+    fk_array_list arrays = {.count = 0};
+    const fk_status status = p->grad ? fk_problem_list_arrays(p, &arrays, err) : FK_OK;
+    if (status != FK_OK) return status;
+    writer w = {.stars = true};
+    put_words(&w, p, &arrays, NULL);
+    memcpy(out, w.text, w.used + 1);
+    return FK_OK;
 }

@@ -1,6 +1,7 @@
 #include "term.h"
 
 #include "embedded.h"
+#include "lua_api.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static bool term_path(fk_term_kind kind, const char *name, size_t length, char o
 
 bool fk_term_exists(fk_term_kind kind, const char *name, size_t length) {
     char path[TERM_PATH];
-    return term_path(kind, name, length, path) && fk_template_exists(fk_template_dir(), path);
+    if (!term_path(kind, name, length, path)) return false;
+    return fk_template_exists(fk_template_dir(), path) || fk_term_recall(kind, name, length, NULL);
 }
 
 fk_term_kind fk_mask_kind(const fk_mask *mask) {
@@ -84,7 +86,20 @@ static void load_body(lua_State *L, void *arg) {
     fk_term_file_read(L, call->kind, path, call->out);
 }
 
+fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err) {
+    *out = NULL;
+    return fk_lua_library(NULL) == FK_OK ? fk_lua_open(template_dir, NULL, out, err) : FK_OK;
+}
+
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err) {
+    fk_error missing;
+    if (!lua && fk_term_recall(kind, name, strlen(name), out)) return FK_OK;
+    if (!lua && fk_lua_library(&missing) != FK_OK) {
+        char packs[512];
+        fk_term_missing(packs, sizeof packs);
+        return fk_fail(err, missing.status, "%s %s is of no pack that is open%s%s; and %.1000s",
+                       fk_term_kind_name(kind), name, *packs ? ": " : "", packs, missing.text);
+    }
     load_call call = {kind, name, out};
     return fk_lua_call(lua, load_body, &call, err);
 }

@@ -49,6 +49,8 @@ bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values);
 
 /** Runs and reads the file at `path`. In bodies. */
 void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out);
+/** What fk_term_file_load takes: a Lua state, or null where there is no Lua; then terms are those of fk_term_learn. */
+fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err);
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err);
 
 /** Parses the expression of a term: a bool for a mask or a pattern, else a float. `file`: whose params may be read, may
@@ -61,11 +63,29 @@ fk_status fk_term_parse(fk_expr_pool *pool, fk_term_kind kind, const char *text,
 fk_status fk_pattern_expand(fk_expr_pool *pool, const fk_mask *mask, const fk_term_file *file, bool top_left,
                             const fk_expr *block, const fk_expr **keep, fk_error *err);
 
+/* ---- without Lua (term_text.c): a file as one line, which packs carry ---- */
+
+enum { FK_TERM_TEXT = 768 }; /* bytes of a line, with its zero: a term's names, types and expression fit */
+/** "mask window left:int right:int = k >= q + diag - left && k <= q + diag + right"; "score ..." or "sink ..." */
+void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]);
+/** Reads such a line, accepting only what fk_term_write writes. */
+fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_term_file *out, fk_error *err);
+/** Keeps a line's term for as long as the process lives; the first of a name stays. Any thread. */
+fk_status fk_term_learn(const char *line, fk_error *err);
+/** False: no line of that name was learnt. `name` need not end. `out` may be null. */
+bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out);
+/** Called once, when a term is first looked for that was not learnt and there is no Lua: to learn what there is, and to
+ * say what there is not. */
+void fk_term_set_teacher(void (*teach)(char *missing, size_t size));
+/** What the teacher said. */
+void fk_term_missing(char *out, size_t size);
+
 /** "mask", "score" or "pattern" */
 const char *fk_term_kind_name(fk_term_kind kind);
 /** For messages: the names of the built-in files, each with a space before it, and where more are looked for. */
 void fk_term_names(fk_term_kind kind, char *out, size_t size);
-/** Whether a spelling may say it: templates/KIND/NAME.lua, built in or in fk_template_dir. `name` need not end. */
+/** Whether a spelling may say it: templates/KIND/NAME.lua, built in or in fk_template_dir, or learnt. `name` need not
+ * end. */
 bool fk_term_exists(fk_term_kind kind, const char *name, size_t length);
 
 #endif

@@ -1,10 +1,8 @@
 /* Lua files of terms: { params = { "left", { "cap", "float" }, { "slope", "float[h]" } }, keep = "..." }. A list, not a
  * table by name, because the order of params is that of a spelling's values. */
+#include "lua_api.h"
 #include "lua_table.h"
 #include "term.h"
-
-#include <lauxlib.h>
-#include <lua.h>
 
 #include <stdio.h>
 #include <string.h>

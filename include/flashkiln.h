@@ -48,7 +48,7 @@ typedef enum fk_status {
     FK_BAD_PROBLEM = 20,     /**< the problem or its spelling is invalid */
     FK_UNSUPPORTED = 30,     /**< valid, but no plan or template covers it on that GPU */
     FK_NO_DEVICE = 40,       /**< no such GPU, or no usable driver on this machine */
-    FK_NO_COMPILER = 50,     /**< NVRTC (or, for the emulator, a C++ compiler) cannot be found */
+    FK_NO_COMPILER = 50,     /**< NVRTC (or, for the emulator, a C++ compiler) cannot be found, or Lua */
     FK_COMPILE_FAILED = 60,  /**< the compiler refused the text; its log names template lines */
     FK_NO_JIT = 70,          /**< compiling is forbidden by the cache mode and no entry was found */
     FK_NO_MEMORY = 80,       /**< host or device allocation failed; nothing leaked */
@@ -368,7 +368,8 @@ typedef enum fk_cache_mode {
     FK_CACHE_NORMAL = 0,    /**< read and write the store; a store that cannot be used is noted, and is no error */
     FK_CACHE_READ_ONLY = 1, /**< write nothing: what is not there is compiled each time */
     FK_CACHE_NO_JIT = 2,    /**< read only, and a miss is FK_NO_JIT, naming the spelling */
-    FK_CACHE_OFF = 3        /**< compile, and touch no file of a store */
+    FK_CACHE_OFF = 3,       /**< compile, and touch no file of a store */
+    FK_CACHE_SEALED = 4     /**< packs alone: no store, no Lua, no compiler; a miss is FK_NO_JIT */
 } fk_cache_mode;
 
 typedef struct fk_context_options {
@@ -376,11 +377,18 @@ typedef struct fk_context_options {
     const char *device;    /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
     const char *plan_for;  /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for it */
     const char *cache_dir; /**< null = $FLASHKILN_CACHE_DIR, else $XDG_CACHE_HOME/flashkiln, else ~/.cache/flashkiln */
-    int32_t cache_mode;    /**< fk_cache_mode */
+    int32_t
+        cache_mode; /**< fk_cache_mode; 0: what $FLASHKILN_CACHE_MODE says: "read-only", "no-jit", "off", "sealed" */
     fk_plan_options planning; /**< of every kernel; the strings of all options are copied */
+    /** Packs of compiled kernels, paths separated by colons; null = $FLASHKILN_PACK. They are asked in this order,
+     * after the store and before compiling. One that cannot be used is noted at every miss, and is no error. */
+    const char *packs;
+    /** Who must have signed a pack: public keys of 64 hex digits, separated by commas; null = $FLASHKILN_PACK_KEYS.
+     * Where none is named, a pack must belong to the user or root, and nobody else may be able to write to it. */
+    const char *pack_keys;
 } fk_context_options;
 #define FK_CONTEXT_OPTIONS_INIT                                                                                        \
-    { sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT }
+    { sizeof(fk_context_options), NULL, NULL, NULL, 0, FK_PLAN_OPTIONS_INIT, NULL, NULL }
 
 typedef struct fk_context fk_context;
 typedef struct fk_kernel fk_kernel;
@@ -396,10 +404,21 @@ FK_API void fk_context_destroy(fk_context *context);
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
+/** Adds one more pack, behind those of the options. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
+ *  another build; FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
+FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
+
+/** Where a context's kernels came from. */
+typedef struct fk_context_counts {
+    uint64_t table, store, pack, compiled; /**< fk_kernel_create: found in the context, in the store, in a pack; made */
+    uint64_t store_misses, pack_misses;    /**< looked for there in vain */
+    uint64_t failed;                       /**< fk_kernel_create failed */
+} fk_context_counts;
+FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *out);
 
 /* ---- kernels ------------------------------------------------------------------------------------------ */
 
-/** Finds or builds the kernel of a problem: context's table, then store, then NVRTC. Compiling takes 0.1 to 1 s;
+/** Finds or builds the kernel of a problem: context's table, then store, packs and NVRTC. Compiling takes 0.1 to 1 s;
  *  a known problem takes under a microsecond. Threads and processes that ask for the same kernel at once compile once.
  *  The kernel is shared and counted: one destroy for each create. A failure is not remembered.
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
@@ -410,10 +429,10 @@ FK_API void fk_kernel_destroy(fk_kernel *kernel);
 typedef struct fk_kernel_info {
     fk_plan_info plan;
     fk_image_info image;
-    int32_t from_store;   /**< 1: the image was read from the store, 0: compiled by this process */
-    double lookup_ms;     /**< plan, text, key, and reading the store */
+    int32_t from_store;   /**< 1: the image was read from the store, 2: from a pack, 0: compiled by this process */
+    double lookup_ms;     /**< plan, text, key, and reading store and packs; of a sealed context, the pack alone */
     double load_ms;       /**< handing the image to the driver */
-    char store_path[512]; /**< the entry's file; "" if the store is off */
+    char store_path[512]; /**< the entry's file; "" if the store is off; the pack's */
     char store_note[160]; /**< "hit", or the reason of the miss, and why the new image was not stored if it was not */
 } fk_kernel_info;
 /** How the kernel came to be. */
@@ -571,6 +590,65 @@ FK_API fk_status fk_reference_arrays(const fk_problem *problem, const fk_args *a
  * host's.
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT */
 FK_API fk_status fk_reference_keep_mask(const fk_problem *problem, const fk_args *args, uint8_t *out);
+
+/* ---- packs: kernels that ship (docs/packs.md) ---------------------------------------------------------- */
+
+typedef struct fk_pack_options {
+    size_t struct_size;
+    int32_t jobs;             /**< fk_pack_build: processes that compile; 0: one for each core */
+    int32_t emulate;          /**< fk_pack_build: 1: images for the emulator, planned for the GPUs named */
+    int32_t skip_unsupported; /**< fk_pack_build: 1: what a GPU cannot run is left out, and is no failure */
+    const char *template_dir; /**< fk_pack_build: as in fk_plan_options */
+    const char *key_file;     /**< an Ed25519 secret key in PEM to sign with; null: not signed */
+} fk_pack_options;
+#define FK_PACK_OPTIONS_INIT FK_SIZED(fk_pack_options)
+
+/** Counts of kernels. seconds_left: -1 while it is not known. */
+typedef struct fk_pack_progress {
+    size_t total, built, reused, skipped, failed; /**< reused: compiled by an earlier call that was cut short */
+    double seconds, seconds_left;
+} fk_pack_progress;
+typedef void (*fk_pack_report)(const fk_pack_progress *progress, void *user);
+
+/** Compiles every spelling for every GPU and writes one pack, without a GPU. Equal input and compiler give equal bytes.
+ *  What is compiled is kept in `path`.parts until the pack is written, so that a call that was cut short goes on where
+ *  it was. It forks: call it from a process of one thread.
+ *  @param report  called some times a second, from this thread; may be null
+ *  @param result  the last report; may be null
+ *  @return as fk_build, of the first kernel that failed; then no pack is written. FK_IO; FK_UNSUPPORTED: key_file */
+FK_API fk_status fk_pack_build(const char *path, const char *const *spellings, size_t count, const char *const *gpus,
+                               size_t num_gpus, const fk_pack_options *options, fk_pack_report report, void *user,
+                               fk_pack_progress *result);
+
+typedef struct fk_pack_entry {
+    char spelling[FK_MAX_SPELLING]; /**< of what the kernel serves: with * for each run-time value */
+    char target[16], gpu[16];
+    char key[65];    /**< of its text, as in the store */
+    char digest[65]; /**< SHA-256 of the record */
+    char compiler[96];
+    int32_t min_driver; /**< the least CUDA version that the driver must support, 13000; 0: none is needed */
+    int32_t registers, spill_bytes, smem_dynamic;
+    int64_t bytes;
+    int32_t valid;
+    char problem[160]; /**< what is wrong with it, or "" */
+} fk_pack_entry;
+typedef struct fk_pack_info {
+    int64_t file_bytes;
+    char generator[65], version[16]; /**< the sources that made it, and their version */
+    int32_t usable;                  /**< 1: by this build of the library */
+    char signer[65];                 /**< public key, or "" */
+    char signature[256];             /**< "ok", or what is wrong with it; "" where there is none */
+} fk_pack_info;
+/** Reads a pack whole. `*entries` (may be null) is the caller's: fk_free. @return FK_IO: no pack, or damaged */
+FK_API fk_status fk_pack_list(const char *path, fk_pack_info *info, fk_pack_entry **entries, size_t *count);
+/** The image of entry `index` of fk_pack_list, of its image_bytes; fk_free. @return FK_IO; FK_BAD_ARGUMENT */
+FK_API fk_status fk_pack_extract(const char *path, size_t index, void **image, size_t *bytes);
+/** Writes the kernels of packs of one build to one pack; of equal ones those of the first. One pack and a key_file:
+ * signs it; `path` may be a pack that is read. @return FK_IO; FK_BAD_ARGUMENT: packs of different builds */
+FK_API fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count,
+                               const fk_pack_options *options);
+/** The entry that serves `problem` on that GPU: its index, or -1. @return FK_IO; FK_BAD_PROBLEM; FK_NO_DEVICE */
+FK_API fk_status fk_pack_lookup(const char *path, const fk_problem *problem, const char *gpu, int64_t *index);
 
 /* ---- store -------------------------------------------------------------------------------------------- */
 

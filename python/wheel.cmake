@@ -2,8 +2,7 @@
 # in, hidden, where pkg-config's folder has an archive of position-independent code; else its shared library is carried.
 include(CheckCSourceCompiles)
 
-set(library ${LUA_LINK_LIBRARIES})
-list(FILTER library INCLUDE REGEX "/liblua[^/]*$") # some .pc files name libm, too
+set(library ${FK_LUA_LIBRARY})
 string(REGEX REPLACE "[.]so$" ".a" archive "${library}")
 if(EXISTS "${archive}")
   set(CMAKE_REQUIRED_FLAGS -fPIC)
@@ -17,11 +16,11 @@ endif()
 set(lua PkgConfig::LUA)
 if(FK_LUA_ARCHIVE_FITS)
   set(lua ${archive})
-else()
-  execute_process(COMMAND ${CMAKE_READELF} -d ${library} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCH "SONAME[^\n]*\\[([^\n]+)\\]" found "${dynamic}")
+elseif(FK_LUA_SONAME) # beside libflashkiln, which opens it by this name
+  set(lua)
+  target_compile_definitions(fk_gen PRIVATE FK_LUA_SONAME="${FK_LUA_SONAME}")
   file(REAL_PATH ${library} library)
-  install(PROGRAMS ${library} DESTINATION flashkiln RENAME ${CMAKE_MATCH_1})
+  install(PROGRAMS ${library} DESTINATION flashkiln RENAME ${FK_LUA_SONAME})
 endif()
 
 # The notice that goes with Lua, of the very version: lua.h ends with it.

@@ -140,6 +140,7 @@ fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err)
 typedef struct offline {
     const fk_device_info *device;
     const fk_generate_options *options;
+    const fk_emu_options *emulator; /* null: for a GPU */
 } offline;
 
 static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
@@ -149,9 +150,9 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     fk_status status = fk_source_create(p, o->device, plan, o->options->planning.template_dir,
                                         o->options->standalone != 0, &built.source, err);
     if (!status) {
-        fk_target_name("sm_", o->device->sm, built.entry.target);
-        fk_build_key(&built.source, built.entry.target, NULL, built.entry.key);
-        status = fk_build_entry(&built.source, NULL, &built.entry, err);
+        fk_build_target(o->device, o->emulator, built.entry.target);
+        fk_build_key(&built.source, built.entry.target, o->emulator, built.entry.key);
+        status = fk_build_entry(&built.source, o->emulator, &built.entry, err);
     }
     if (status)
         fk_built_free(&built);
@@ -164,12 +165,27 @@ static fk_status build(const fk_problem *problem, const char *gpu, const fk_gene
                        fk_error *err) {
     fk_problem p;
     fk_device_info device;
-    offline o = {&device, options};
+    offline o = {&device, options, NULL};
     fk_status status = fk_problem_normalise(problem, &p, err);
     if (!status) status = fk_device_named(gpu, &device, err);
     if (status) return status;
     if (options->plan) return obtain(&o, &p, options->plan, out, err);
     const fk_build_request request = {&p, &device, &device, &options->planning, obtain, &o};
+    return fk_build_best(&request, out, err);
+}
+
+void fk_build_target(const fk_device_info *device, const fk_emu_options *emulator, char out[16]) {
+    if (emulator)
+        snprintf(out, 16, "emu");
+    else
+        fk_target_name("sm_", device->sm, out);
+}
+
+fk_status fk_build_offline(const fk_problem *canonical, const fk_device_info *device,
+                           const fk_generate_options *options, const fk_emu_options *emulator, fk_built *out,
+                           fk_error *err) {
+    offline o = {device, options, emulator};
+    const fk_build_request request = {canonical, device, device, &options->planning, obtain, &o};
     return fk_build_best(&request, out, err);
 }
 

@@ -252,3 +252,10 @@ done:
         *out = image;
     return status;
 }
+
+fk_status fk_compiler_name(char out[96], fk_error *err) {
+    const nvrtc *n;
+    const fk_status status = open_nvrtc(&n, err);
+    if (!status) memcpy(out, n->identity, sizeof n->identity);
+    return status;
+}

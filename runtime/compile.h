@@ -20,4 +20,7 @@ typedef struct fk_image {
  *  @return FK_NO_COMPILER: the message lists where NVRTC was looked for; FK_COMPILE_FAILED: it holds NVRTC's log */
 fk_status fk_compile(const char *text, const char *entry, const char *target, fk_image *out, fk_error *err);
 
+/** The compiler's name, as fk_image.compiler has it. @return FK_NO_COMPILER */
+fk_status fk_compiler_name(char out[96], fk_error *err);
+
 #endif

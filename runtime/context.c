@@ -52,6 +52,21 @@ static bool env_flag(const char *name) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
+/* What the options leave open, the environment may say. */
+static fk_status choose_mode(const fk_context_options *options, int *mode, fk_error *err) {
+    static const char *const names[] = {"normal", "read-only", "no-jit", "off", "sealed"};
+    const char *said = options->cache_mode ? NULL : getenv("FLASHKILN_CACHE_MODE");
+    *mode = options->cache_mode;
+    if (!said || !*said) return FK_OK;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        if (strcmp(said, names[i]) != 0) continue;
+        *mode = i;
+        return FK_OK;
+    }
+    return fk_fail(err, FK_BAD_ARGUMENT,
+                   "FLASHKILN_CACHE_MODE is \"%.40s\": must be normal, read-only, no-jit, off or sealed", said);
+}
+
 static void open_emulator(fk_context *context) {
     const char *seed = getenv("FLASHKILN_EMU_SEED");
     const bool fast = env_flag("FLASHKILN_EMU_FAST");
@@ -68,7 +83,9 @@ static fk_status open_cuda(fk_context *context, int ordinal, fk_error *err) {
     fk_status status = fk_driver_open(&driver, err);
     if (!status) status = fk_driver_device(driver, ordinal, &context->runs, err);
     if (status) return status;
-    int result = driver->device_get(&context->device, ordinal);
+    int version = 0, result = driver->device_get(&context->device, ordinal);
+    if (!result) result = driver->version(&version);
+    context->driver_version = (uint32_t)version;
     if (!result) result = driver->primary_retain(&context->primary, context->device);
     status = fk_driver_check(driver, result, FK_NO_DEVICE, "opening the primary CUDA context", err);
     if (!status) context->driver = driver;
@@ -120,13 +137,18 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
 }
 
 static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
-    context->cache_mode = options->cache_mode;
+    const char *packs = options->packs ? options->packs : fk_packs_from_environment();
+    const char *keys = options->pack_keys ? options->pack_keys : fk_pack_keys_from_environment();
+    fk_status status = choose_mode(options, &context->cache_mode, err);
+    if (status) return status;
     context->planning = options->planning;
     if (options->planning.template_dir) {
         context->planning.template_dir = context->template_dir = strdup(options->planning.template_dir);
         if (!context->template_dir) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
     }
-    fk_status status = fk_store_open(options->cache_dir, options->cache_mode, &context->store, err);
+    if (keys && !(context->pack_keys = strdup(keys))) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
+    status = fk_store_open(options->cache_dir, context->cache_mode, &context->store, err);
+    if (!status && packs) status = fk_packs_add_list(&context->packs, packs, keys, err);
     if (!status) status = open_device(context, options->device, err);
     if (!status) status = choose_target(context, options->plan_for, err);
     return status;
@@ -143,6 +165,7 @@ fk_status fk_context_create(const fk_context_options *options, fk_context **out)
     if (!context) return fk_refuse(FK_NO_MEMORY, "no memory for a context");
     context->users = 1;
     fk_table_init(&context->table);
+    fk_packs_init(&context->packs);
     if (open_all(context, options ? options : &defaults, &err)) {
         fk_context_release(context);
         return fk_report(&err);
@@ -162,6 +185,8 @@ void fk_context_release(fk_context *context) {
     fk_table_clear(&context->table, fk_kernel_free);
     if (context->driver) context->driver->primary_release(context->device);
     fk_store_close(context->store);
+    fk_packs_free(&context->packs);
+    free(context->pack_keys);
     free(context->template_dir);
     free(context);
 }
@@ -179,4 +204,26 @@ fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk
 
 int fk_context_is_emulator(const fk_context *context) {
     return context && !context->driver;
+}
+
+fk_status fk_context_load_pack(fk_context *context, const char *path) {
+    fk_error err;
+    if (!context || !path) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", context ? "path" : "context");
+    return fk_packs_add(&context->packs, path, context->pack_keys, &err) ? fk_report(&err) : FK_OK;
+}
+
+fk_status fk_context_count(const fk_context *context, fk_context_counts *out) {
+    if (!context || !out) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", context ? "out" : "context");
+    const fk_context_counts *c = &context->counts;
+    fk_table *table = (fk_table *)&context->table; /* its lock changes, nothing else */
+    pthread_mutex_lock(&table->lock);
+    out->table = table->hits;
+    pthread_mutex_unlock(&table->lock);
+    out->store = __atomic_load_n(&c->store, __ATOMIC_RELAXED);
+    out->pack = __atomic_load_n(&c->pack, __ATOMIC_RELAXED);
+    out->compiled = __atomic_load_n(&c->compiled, __ATOMIC_RELAXED);
+    out->store_misses = __atomic_load_n(&c->store_misses, __ATOMIC_RELAXED);
+    out->pack_misses = __atomic_load_n(&c->pack_misses, __ATOMIC_RELAXED);
+    out->failed = __atomic_load_n(&c->failed, __ATOMIC_RELAXED);
+    return FK_OK;
 }

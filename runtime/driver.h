@@ -61,6 +61,7 @@ enum {
 /* X(member, exported symbol, parameters). Handles are opaque pointers; results are CUresult, 0 = success. */
 #define FK_CU_FUNCTIONS(X)                                                                                             \
     X(init, cuInit, (unsigned flags))                                                                                  \
+    X(version, cuDriverGetVersion, (int *version))                                                                     \
     X(error_name, cuGetErrorName, (int result, const char **name))                                                     \
     X(error_string, cuGetErrorString, (int result, const char **text))                                                 \
     X(device_count, cuDeviceGetCount, (int *count))                                                                    \

@@ -9,53 +9,121 @@
 
 /* ---- images ------------------------------------------------------------------------------------------- */
 
+static void count(uint64_t *counter) {
+    __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
+}
+
 /* Stores a new image. Where it cannot, the note says why, unless a miss for the same reason has said so. */
 static void publish(fk_context *context, fk_built *c) {
     char note[160];
     const size_t used = strlen(c->note);
     if (!fk_store_put(context->store, &c->entry, note, sizeof note) && strcmp(note, c->note) != 0)
         snprintf(c->note + used, sizeof c->note - used, "; not stored: %s", note);
+    fk_log("\"%s\" for %s: compiled in %.0f ms by %s; %s", c->source.spelling, context->target, c->entry.compile_ms,
+           c->entry.compiler, note);
 }
 
-/* From the store, else compiled under the store's lock, so that processes that ask at once compile once. */
-static fk_status obtain_image(fk_context *context, fk_built *c, fk_error *err) {
-    const fk_emu_options *emulator = context->driver ? NULL : &context->emulator;
-    char key[65], note[160];
-    fk_build_key(&c->source, context->target, emulator, key);
-    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, c->note, sizeof c->note);
-    if (c->from_store) return FK_OK;
-    if (context->cache_mode == FK_CACHE_NO_JIT)
-        return fk_fail(err, FK_NO_JIT,
-                       "the cache mode forbids compiling, and the store has no kernel for \"%s\" on %s: %s",
-                       c->source.spelling, context->target, c->note);
+static bool find_stored(fk_context *context, fk_built *c, const char key[65], char *note, size_t size) {
+    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, note, size);
+    fk_log("\"%s\" for %s: store: %s", c->source.spelling, context->target, note);
+    return c->from_store;
+}
 
+static const fk_emu_options *emulator_of(const fk_context *context) {
+    return context->driver ? NULL : &context->emulator;
+}
+
+/* Compiled under the store's lock, so that processes that ask at once compile once. */
+static fk_status compile_image(fk_context *context, fk_built *c, const char key[65], fk_error *err) {
+    char note[160];
     fk_store_lock(context->store, key);
     fk_status status = FK_OK;
-    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, note, sizeof note);
-    if (c->from_store) {
+    if (find_stored(context, c, key, note, sizeof note)) {
         snprintf(c->note, sizeof c->note, "%s", note);
     } else {
         memset(&c->entry, 0, sizeof c->entry);
-        memcpy(c->entry.key, key, sizeof key);
+        memcpy(c->entry.key, key, sizeof c->entry.key);
         snprintf(c->entry.target, sizeof c->entry.target, "%s", context->target);
-        status = fk_build_entry(&c->source, emulator, &c->entry, err);
+        status = fk_build_entry(&c->source, emulator_of(context), &c->entry, err);
         if (!status) publish(context, c);
     }
     fk_store_unlock(context->store, key);
     return status;
 }
 
+/* How a kernel is looked for with a plan at hand. */
+typedef struct search {
+    fk_context *context;
+    bool may_compile;
+    char note[160]; /* why the store lacks it */
+} search;
+
 static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
-    fk_context *context = user;
+    search *s = user;
+    fk_context *context = s->context;
+    char key[65];
     fk_built built;
     memset(&built, 0, sizeof built);
     fk_status status =
         fk_source_create(p, &context->planned, plan, context->planning.template_dir, false, &built.source, err);
-    if (!status) status = obtain_image(context, &built, err);
+    if (!status) {
+        fk_build_key(&built.source, context->target, emulator_of(context), key);
+        if (!find_stored(context, &built, key, built.note, sizeof built.note)) {
+            memcpy(s->note, built.note, sizeof s->note);
+            status = s->may_compile ? compile_image(context, &built, key, err)
+                                    : fk_fail(err, FK_NO_JIT, "the store has no kernel: %s", built.note);
+        }
+    }
     if (status)
         fk_built_free(&built);
     else
         *out = built;
+    return status;
+}
+
+static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
+    const fk_pack_query query = {p, &context->planned, &context->runs, context->target, context->driver_version};
+    fk_built built;
+    memset(&built, 0, sizeof built);
+    if (!context->driver && context->emulator.sanitize)
+        return snprintf(note, size, "packs hold no sanitized images"), false;
+    if (!fk_packs_find(&context->packs, &query, &built.source, &built.entry, built.pack, sizeof built.pack, note, size))
+        return count(&context->counts.pack_misses), false;
+    built.from_store = 2;
+    snprintf(built.note, sizeof built.note, "%.*s", (int)sizeof built.note - 1, note);
+    memcpy(built.source.spelling, built.entry.spelling, sizeof built.source.spelling);
+    *out = built;
+    return true;
+}
+
+/* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
+ * is the store's key. */
+static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
+    const bool sealed = context->cache_mode == FK_CACHE_SEALED,
+               no_jit = sealed || context->cache_mode == FK_CACHE_NO_JIT;
+    const bool packs = sealed || fk_packs_any(&context->packs);
+    search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
+    const fk_build_request request = {p, &context->planned, &context->runs, &context->planning, obtain, &s};
+    char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";
+    fk_status status = FK_NO_JIT;
+    if (!sealed) status = fk_build_best(&request, out, err);
+    if (!sealed && (status || !out->from_store)) count(&context->counts.store_misses);
+    if (!status || (status != FK_NO_JIT && !(packs && status == FK_NO_COMPILER))) return status;
+    if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
+    if (packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
+    if (no_jit) {
+        fk_problem_write(p, spelling, sizeof spelling, NULL);
+        return fk_fail(err, FK_NO_JIT,
+                       "the cache mode forbids compiling, and there is no kernel for \"%s\" on %s, planned for %s; "
+                       "store: %s; packs: %s",
+                       spelling, context->target, context->planned.key, s.note, note);
+    }
+    s.may_compile = true;
+    status = fk_build_best(&request, out, err);
+    if (!status && out->from_store == 0) { /* what the packs said belongs to the answer, too */
+        const size_t used = strlen(out->note);
+        snprintf(out->note + used, sizeof out->note - used, "; %.*s", (int)sizeof out->note - 3, note);
+    }
     return status;
 }
 
@@ -69,6 +137,13 @@ static bool is_rejection(int result) {
     for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
         if (result == rejections[i]) return true;
     return false;
+}
+
+static void take_launches(fk_kernel *kernel, const fk_source *source) {
+    memcpy(kernel->launch, source->kernel, sizeof kernel->launch);
+    kernel->num_launches = source->num_kernels;
+    kernel->d_pad = source->d_pad;
+    kernel->dq_block_m = source->dq_block_m;
 }
 
 static int load_function(fk_kernel *kernel, int i) {
@@ -143,23 +218,44 @@ static fk_status load_fresh(fk_kernel *kernel, const fk_entry *entry, fk_error *
     return FK_LAUNCH_FAILED;
 }
 
+/* The image anew. A pack brings no text: then everything is, and the kernel's launches with it. */
+static fk_status recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
+    fk_context *context = kernel->context;
+    fk_built fresh = *c;
+    fk_status status;
+    if (c->from_store == 2) {
+        search s = {.context = context, .may_compile = true};
+        const fk_build_request request = {
+            &kernel->problem, &context->planned, &context->runs, &context->planning, obtain, &s};
+        status = fk_build_best(&request, &fresh, err);
+        if (status) return status;
+        fk_built_free(c);
+        take_launches(kernel, &fresh.source);
+    } else {
+        fresh.entry.image = fresh.entry.text = NULL;
+        status = fk_build_entry(&c->source, emulator_of(context), &fresh.entry, err);
+        if (status) return status;
+        fk_entry_free(&c->entry);
+        fresh.from_store = 0;
+    }
+    *c = fresh;
+    return FK_OK;
+}
+
 /* A stored image that is refused is a miss: it is compiled again, once, and replaced. */
 static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
     fk_context *context = kernel->context;
     fk_error rejection;
     if (!c->from_store) return load_fresh(kernel, &c->entry, err);
     fk_status status = load(kernel, &c->entry, &rejection);
-    if (status != FK_CHECK_FAILED || context->cache_mode == FK_CACHE_NO_JIT) {
+    const int mode = context->cache_mode;
+    if (status != FK_CHECK_FAILED || mode == FK_CACHE_NO_JIT || mode == FK_CACHE_SEALED) {
         if (status && err) *err = rejection;
         return status;
     }
-    fk_built fresh = *c;
-    fresh.entry.image = fresh.entry.text = NULL;
-    status = fk_build_entry(&c->source, context->driver ? NULL : &context->emulator, &fresh.entry, err);
+    fk_log("\"%s\" for %s: rejected: %s", c->source.spelling, context->target, rejection.text);
+    status = recompile(kernel, c, err);
     if (status) return status;
-    fk_entry_free(&c->entry);
-    *c = fresh;
-    c->from_store = false;
     snprintf(c->note, sizeof c->note, "rejected: %.100s", rejection.text);
     status = load_fresh(kernel, &c->entry, err);
     if (!status) {
@@ -173,11 +269,18 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
 
 static void describe(fk_kernel *kernel, const fk_built *c) {
     const fk_source *source = &c->source;
+    fk_context *context = kernel->context;
+    count(c->from_store == 2   ? &context->counts.pack
+          : c->from_store == 1 ? &context->counts.store
+                               : &context->counts.compiled);
     kernel->info.plan = source->plan;
     kernel->info.from_store = c->from_store;
     memcpy(kernel->info.store_note, c->note, sizeof kernel->info.store_note);
-    fk_store_entry_path(kernel->context->store, c->entry.key, c->entry.target, kernel->info.store_path,
-                        sizeof kernel->info.store_path);
+    if (c->from_store == 2)
+        memcpy(kernel->info.store_path, c->pack, sizeof kernel->info.store_path);
+    else
+        fk_store_entry_path(context->store, c->entry.key, c->entry.target, kernel->info.store_path,
+                            sizeof kernel->info.store_path);
     for (int32_t i = 0; i < source->num_params; i++)
         kernel->mask_value[i] = source->param[i].value;
     for (int32_t i = 0; i < source->num_score_params; i++) {
@@ -200,23 +303,20 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
     kernel->context = context;
     kernel->problem = *canonical;
     kernel->l2_bytes = context->runs.l2_bytes;
-    const fk_build_request request = {canonical, &context->planned, &context->runs, &context->planning, obtain,
-                                      context};
-    fk_status status = fk_build_best(&request, &c, err);
+    fk_status status = obtain_best(context, canonical, &c, err);
     if (!status) {
         kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
-        memcpy(kernel->launch, c.source.kernel, sizeof kernel->launch);
-        kernel->num_launches = c.source.num_kernels;
-        kernel->d_pad = c.source.d_pad;
-        kernel->dq_block_m = c.source.dq_block_m;
+        take_launches(kernel, &c.source);
         status = load_or_recompile(kernel, &c, err);
-        describe(kernel, &c);
+        if (!status) describe(kernel, &c);
         fk_built_free(&c);
     }
-    if (status)
+    if (status) {
+        count(&context->counts.failed);
         free(kernel);
-    else
+    } else {
         *out = kernel;
+    }
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "emulator/emulator.h"
 #include "gen/abi.h"
 #include "gen/generate.h"
+#include "packs.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -32,6 +33,7 @@ typedef struct fk_table {
     pthread_cond_t built;
     struct fk_node *bucket[FK_TABLE_BUCKETS];
     size_t num_aliases;
+    uint64_t hits;
 } fk_table;
 
 void fk_table_init(fk_table *table);
@@ -58,6 +60,10 @@ struct fk_context {
     char *template_dir; /* what planning.template_dir points to */
     int cache_mode;
     fk_store *store;
+    fk_packs packs;
+    char *pack_keys;
+    uint32_t driver_version;  /* CUDA's number; 0 on the emulator */
+    fk_context_counts counts; /* atomic, but for `table`, which the table counts */
     fk_table table;
 };
 
@@ -71,10 +77,11 @@ fk_status fk_device_named(const char *name, fk_device_info *out, fk_error *err);
 
 /** A plan's text with its image. */
 typedef struct fk_built {
-    fk_source source;
+    fk_source source; /* from a pack: without its text */
     fk_entry entry;
-    bool from_store;
+    int from_store; /* fk_kernel_info's */
     char note[160];
+    char pack[512]; /* its path */
 } fk_built;
 
 void fk_built_free(fk_built *built);
@@ -90,6 +97,13 @@ typedef struct fk_build_request {
 /** The image to use: the best plan's, or if that one spills registers or has its wgmma serialised, the one among it and
  * the next three that does so least. */
 fk_status fk_build_best(const fk_build_request *request, fk_built *out, fk_error *err);
+
+/** fk_build_best without a context, and without a store. */
+fk_status fk_build_offline(const fk_problem *canonical, const fk_device_info *device,
+                           const fk_generate_options *options, const fk_emu_options *emulator, fk_built *out,
+                           fk_error *err);
+/** The target of its images: "emu", or the device's cubins. */
+void fk_build_target(const fk_device_info *device, const fk_emu_options *emulator, char out[16]);
 
 /** "sm_80" of "sm_" and 80. sm_90's has what only GPUs of that number run: "sm_90a". */
 void fk_target_name(const char *prefix, int sm, char out[16]);

@@ -127,6 +127,7 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
     fk_slot *slot = raw_size ? find(table, problem, raw_size, raw_hash) : NULL;
     if (slot && slot->kernel) { /* the fast path */
         *out = slot->kernel;
+        table->hits++;
         pthread_mutex_unlock(&table->lock);
         return FK_OK;
     }
@@ -142,6 +143,7 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
     slot = find(table, &canonical, size, hash);
     if (slot) {
         status = wait_for(table, slot, err);
+        table->hits += status == FK_OK;
     } else {
         slot = calloc(1, sizeof *slot);
         if (!slot || !insert(table, &canonical, size, hash, slot, false)) {

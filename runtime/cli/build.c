@@ -3,7 +3,6 @@
 #include "cli.h"
 #include "output.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -30,31 +29,11 @@ typedef struct work {
     size_t next;
 } work;
 
-/* "fwd-bf16-d128-causal.a100": letters, digits and dots stay. Spellings that differ elsewhere get the key's head. */
-static void file_stem(const job *j, char *out, size_t size) {
-    size_t n = 0;
-    bool lossy = false;
-    for (const char *c = j->spelling; *c && n < 96; c++) {
-        const bool plain = isalnum((unsigned char)*c) || *c == '.';
-        lossy = lossy || (!plain && *c != ' ' && *c != '-');
-        if (plain)
-            out[n++] = *c;
-        else if (n > 0 && out[n - 1] != '-')
-            out[n++] = '-';
-    }
-    lossy = lossy || strlen(j->spelling) > 96;
-    while (n > 0 && out[n - 1] == '-')
-        n--;
-    snprintf(out + n, size - n, "%s%.8s.%s", lossy ? "-" : "", lossy ? j->image.key : "", j->gpu);
-    for (char *c = out + n; *c; c++)
-        if (*c == ':' || *c == '/') *c = '-';
-}
-
 static void write_files(const work *w, job *j, const void *image, const fk_problem *problem) {
     char stem[160], path[4096], *text = NULL;
     fk_generate_options how = *w->how;
     how.plan = &j->plan;
-    file_stem(j, stem, sizeof stem);
+    cli_file_stem(j->spelling, j->gpu, j->image.key, stem, sizeof stem);
     snprintf(path, sizeof path, "%s/%s.cubin", w->out_dir, stem);
     j->code = output_write(path, image, (size_t)j->image.image_bytes);
     if (j->code != CLI_OK) return;
@@ -105,35 +84,6 @@ static void run_all(work *w, int64_t threads) {
     while (started > 0)
         pthread_join(extra[--started], NULL);
     cli_progress("%s", "");
-}
-
-/* ---- what is asked for ------------------------------------------------------------------------------------ */
-
-/* The words as one spelling, or the file that they name. `*list` is freed with fk_free. */
-static cli_exit read_spellings(char *const *words, int num_words, char ***list, size_t *count, char *spelling) {
-    struct stat st;
-    fk_problem problem = FK_PROBLEM_INIT;
-    const char *suffix = num_words == 1 ? strrchr(words[0], '.') : NULL;
-    const bool named = suffix && (strcmp(suffix, ".lua") == 0 || strcmp(suffix, ".txt") == 0);
-    if (named || (num_words == 1 && stat(words[0], &st) == 0 && S_ISREG(st.st_mode))) {
-        const fk_status status = fk_problem_list(words[0], list, count);
-        return status == FK_OK ? CLI_OK : cli_fail_status(status);
-    }
-    *count = 1;
-    return cli_problem(words, num_words, &problem, spelling);
-}
-
-/* Cuts "t4,a100" in place. Every name is looked up before anything is compiled. */
-static cli_exit split_gpus(char *text, const char **gpus, size_t room, size_t *count) {
-    *count = 0;
-    for (char *save = NULL, *word = strtok_r(text, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-        fk_device_info gpu;
-        if (*count == room) return cli_fail(CLI_USAGE, "--gpu: more than %zu GPUs are named", room);
-        const fk_status status = fk_device_find(word, &gpu);
-        if (status != FK_OK) return cli_fail_status(status);
-        gpus[(*count)++] = word;
-    }
-    return *count ? CLI_OK : cli_fail(CLI_USAGE, "--gpu: no GPU is named");
 }
 
 /* ---- what is told ------------------------------------------------------------------------------------- */
@@ -248,11 +198,11 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&planning);
     how.planning = cli_plan_options(&planning);
-    code = read_spellings(argv, argc, &owned, &count, spelling);
+    code = cli_spellings(argv, argc, &owned, &count, spelling);
     if (owned) list = owned;
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
-    if (code == CLI_OK) code = split_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
+    if (code == CLI_OK) code = cli_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
     if (code == CLI_OK && w.out_dir && !(made = mkdir(w.out_dir, 0777) == 0) && errno != EEXIST)
         code = cli_fail(CLI_IO, "%s: %s", w.out_dir, strerror(errno));
     w.num_jobs = count * num_gpus;

@@ -24,7 +24,8 @@ typedef struct cli_verb {
     cli_exit (*main)(const struct cli_verb *verb, int argc, char **argv);
 } cli_verb;
 
-extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_pattern, verb_cache;
+extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_pattern, verb_cache,
+    verb_pack;
 
 /** Parses a verb's options; argv is overwritten with the other words. With --help it prints that instead.
  *  @return false: leave with *exit_code */
@@ -59,6 +60,14 @@ void cli_use_templates(const cli_planning *planning);
 
 /** Parses the words as one spelling; `spelling` receives its canonical form. */
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]);
+
+/** The words as one spelling, or the file that they name. `*list` is freed with fk_free; null: the one is `spelling`.
+ */
+cli_exit cli_spellings(char *const *words, int num_words, char ***list, size_t *count, char *spelling);
+/** Cuts "t4,a100" in place. Every name is looked up. */
+cli_exit cli_gpus(char *text, const char **gpus, size_t room, size_t *count);
+/** "fwd-bf16-d128-causal.a100": letters, digits and dots stay. Spellings that differ elsewhere get the key's head. */
+void cli_file_stem(const char *spelling, const char *gpu, const char *key, char *out, size_t size);
 
 /* Quantities for people. Each fills `out` and returns it. */
 #define CLI_QUANTITY 32

@@ -103,7 +103,8 @@ static fk_status open_kernel(run *r) {
     options.device = r->device;
     options.plan_for = r->plan_for;
     options.cache_dir = r->cache_dir;
-    options.cache_mode = r->no_cache ? FK_CACHE_OFF : FK_CACHE_NORMAL;
+    options.cache_mode = r->no_cache ? FK_CACHE_OFF : r->cache_mode;
+    options.packs = r->packs;
     options.planning = cli_plan_options(&r->planning);
     fk_status status = fk_context_create(&options, &r->context);
     if (status == FK_OK) status = fk_context_devices(r->context, &r->runs, &r->planned);
@@ -298,7 +299,9 @@ static cli_exit perform(run *r) {
 static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const layouts[] = {"bshd", "bhsd", NULL},
                              *const dtypes[] = {"fp16", "bf16", "fp32", "e4m3", NULL},
-                             *const out_dtypes[] = {"same", "f32", NULL};
+                             *const out_dtypes[] = {"same", "f32", NULL}, *const cache_modes[] = {"normal", "read-only",
+                                                                                                  "no-jit", "off",
+                                                                                                  "sealed", NULL};
     run r = {.device = "auto",
              .planning = CLI_PLANNING_INIT,
              .random = {5, 6, 0, {0}},
@@ -355,6 +358,11 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
         option_int("--repeat", "N", &r.repeat, 0, 100000, "time N batches of launches, tell the median"),
         option_text("--cache-dir", "DIR", &r.cache_dir, "the store (default: see flashkiln cache --help)"),
         option_flag("--no-cache", &r.no_cache, "neither read nor write the store"),
+        option_choice("--cache", "MODE", &r.cache_mode, cache_modes,
+                      "normal (default: $FLASHKILN_CACHE_MODE), read-only, no-jit: compile nothing,\noff, or sealed: "
+                      "packs alone"),
+        option_text("--pack", "PACK:...", &r.packs,
+                    "compiled kernels (default: $FLASHKILN_PACK); see flashkiln pack --help"),
         cli_shape_option(&r.planning),
         cli_rule_option(&r.planning),
         cli_template_option(&r.planning),

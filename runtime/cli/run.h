@@ -12,7 +12,7 @@
 typedef struct run {
     /* what is asked */
     const char *path[NUM_TENSORS]; /* of inputs and results; null: not named */
-    const char *device, *plan_for, *cache_dir;
+    const char *device, *plan_for, *cache_dir, *packs;
     cli_planning planning;
     option_ints random;
     option_texts array, grad;
@@ -20,6 +20,7 @@ typedef struct run {
     dropout dropout;
     int layout, dtype, out_dtype;
     bool check, no_cache, json;
+    int cache_mode; /* fk_cache_mode */
     int64_t repeat, num_splits, page_size;
     double softmax_scale, descale[3]; /* of q, k, v: 1 is none */
     fk_problem problem;

@@ -5,7 +5,9 @@
 
 static void print_store(const run *r) {
     struct stat st;
-    if (r->info.from_store)
+    if (r->info.from_store == 2)
+        printf("Pack      %s: %s\n", r->info.store_path, r->info.store_note);
+    else if (r->info.from_store)
         printf("Store     %s\n", r->info.store_path);
     else if (r->no_cache)
         printf("Store     off\n");
@@ -18,7 +20,9 @@ static void print_store(const run *r) {
 static void print_kernel(const run *r) {
     const fk_image_info *i = &r->info.image;
     char smem[CLI_QUANTITY], bytes[CLI_QUANTITY];
-    if (r->info.from_store && r->info.lookup_ms > 0)
+    if (r->info.from_store == 2)
+        printf("Kernel    from a pack in %.2f ms\n", r->info.lookup_ms);
+    else if (r->info.from_store && r->info.lookup_ms > 0)
         printf("Kernel    from the store in %.1f ms, %.0f times faster than the %.0f ms that compiling took\n",
                r->info.lookup_ms, i->compile_ms / r->info.lookup_ms, i->compile_ms);
     else
@@ -31,8 +35,10 @@ static void print_kernel(const run *r) {
     print_store(r);
 }
 
-/* The candidates, once more: a kernel remembers its plan, not what it was chosen from. */
+/* The candidates, once more: a kernel remembers its plan, not what it was chosen from. A pack's was chosen elsewhere,
+ * and there may be no Lua to choose with. */
 static fk_status print_choice(const run *r) {
+    if (r->info.from_store == 2) return FK_OK;
     const fk_plan_options how = cli_plan_options(&r->planning);
     fk_plan_info *plans = NULL;
     size_t count = 0;

@@ -50,8 +50,8 @@ static void modes(void **state) {
 
     fk_store *store;
     fk_error err;
-    assert_int_equal(fk_store_open(dir, 4, &store, &err), FK_BAD_ARGUMENT);
-    assert_string_equal(err.text, "cache_mode is 4, need 0 to 3");
+    assert_int_equal(fk_store_open(dir, 5, &store, &err), FK_BAD_ARGUMENT);
+    assert_string_equal(err.text, "cache_mode is 5, need 0 to 4");
 }
 
 /* What a device refuses is dropped and replaced; those who may not write drop nothing. */

@@ -51,6 +51,12 @@ int cuInit(unsigned flags) {
     MAY_FAIL;
     return flags ? 1 : 0;
 }
+int cuDriverGetVersion(int *version) { /* FAKE_CUDA_VERSION; else as new as need be */
+    const char *said = getenv("FAKE_CUDA_VERSION");
+    MAY_FAIL;
+    *version = said ? atoi(said) : 13000;
+    return 0;
+}
 int cuGetErrorName(int result, const char **name) {
     *name = result == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
             : result == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU"

@@ -1,0 +1,141 @@
+/* A term's file as one line of text, and the lines that packs have brought: on a machine without Lua they stand in for
+ * templates/mask and templates/score. */
+#include "term.h"
+
+#include "lua_api.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one line ---- */
+
+void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]) {
+    char type[FK_ARRAY_TYPE_SIZE];
+    int used = snprintf(out, FK_TERM_TEXT, "%s %s", file->is_sink ? "sink" : fk_term_kind_name(kind), name);
+    for (int i = 0; i < file->num_params; ++i)
+        used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", file->param[i].name,
+                         file->param[i].is_float ? "float" : "int");
+    for (int i = 0; i < file->num_arrays; ++i) {
+        fk_array_write_type(&file->array[i], type);
+        used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", file->array[i].name, type);
+    }
+    snprintf(out + used, FK_TERM_TEXT - (size_t)used, " = %s", file->expr);
+}
+_Static_assert(6 + 32 + FK_MAX_TERM_VALUES * 38 + FK_MAX_TERM_ARRAYS * (33 + FK_ARRAY_TYPE_SIZE) + 3 + FK_MAX_EXPR <
+                   FK_TERM_TEXT,
+               "the longest line must fit");
+
+/* Copies the bytes up to a character of `ends`; null: more than `size` - 1, or none. */
+static const char *take(const char *at, const char *ends, char *out, size_t size) {
+    const size_t length = strcspn(at, ends);
+    if (length < 1 || length >= size) return NULL;
+    memcpy(out, at, length);
+    out[length] = 0;
+    return at + length;
+}
+
+/* "name:type" behind a space. */
+static const char *read_param(const char *at, fk_term_file *out) {
+    char name[32] = "", type[FK_ARRAY_TYPE_SIZE], message[160];
+    at = take(at, ": =", name, sizeof name);
+    if (!at || *at != ':') return NULL;
+    at = take(at + 1, " ", type, sizeof type);
+    if (!at) return NULL;
+    if (strchr(type, '[')) {
+        fk_array_decl array = {.rank = 0};
+        memcpy(array.name, name, sizeof name);
+        const char *end = fk_array_read_type(type, &array, message);
+        if (!end || *end || out->num_arrays == FK_MAX_TERM_ARRAYS) return NULL;
+        if (fk_array_check(&array, &out->array[out->num_arrays], NULL) != FK_OK) return NULL;
+        ++out->num_arrays;
+    } else {
+        if (out->num_params == FK_MAX_TERM_VALUES || !fk_is_identifier(name)) return NULL;
+        fk_term_param *param = &out->param[out->num_params++];
+        memcpy(param->name, name, sizeof name);
+        param->is_float = strcmp(type, "float") == 0;
+    }
+    return at;
+}
+
+fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_term_file *out, fk_error *err) {
+    char word[8], again[FK_TERM_TEXT];
+    memset(out, 0, sizeof *out);
+    const char *at = take(line, " ", word, sizeof word);
+    *kind = at && strcmp(word, "mask") == 0 ? FK_TERM_MASK : FK_TERM_SCORE;
+    out->is_sink = at && strcmp(word, "sink") == 0;
+    if (at && *at == ' ') at = take(at + 1, " ", name, 32);
+    while (at && at[0] == ' ' && at[1] != '=')
+        at = read_param(at + 1, out);
+    if (at && strncmp(at, " = ", 3) == 0) at = take(at + 3, "\n", out->expr, sizeof out->expr);
+    if (at) fk_term_write(*kind, name, out, again);
+    if (at && strcmp(again, line) == 0) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "\"%.200s\" declares no term", line);
+}
+
+/* ---- the lines of this process ---- */
+
+typedef struct learnt {
+    struct learnt *next;
+    fk_term_kind kind;
+    char name[32];
+    fk_term_file file;
+} learnt;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, lesson = PTHREAD_MUTEX_INITIALIZER;
+static learnt *first;                               /* guarded by lock; never taken out */
+static void (*teacher)(char *missing, size_t size); /* guarded by lesson; null once it was called */
+static char missing[512];                           /* likewise */
+
+static const learnt *find(fk_term_kind kind, const char *name, size_t length) {
+    for (const learnt *l = first; l; l = l->next) {
+        if (l->kind == kind && strlen(l->name) == length && memcmp(l->name, name, length) == 0) return l;
+    }
+    return NULL;
+}
+
+fk_status fk_term_learn(const char *line, fk_error *err) {
+    learnt *l = calloc(1, sizeof *l);
+    if (!l) return fk_fail(err, FK_NO_MEMORY, "no memory for a term");
+    const fk_status status = fk_term_read(line, &l->kind, l->name, &l->file, err);
+    pthread_mutex_lock(&lock);
+    if (status == FK_OK && !find(l->kind, l->name, strlen(l->name))) {
+        l->next = first;
+        first = l;
+        l = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    free(l);
+    return status;
+}
+
+static bool recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out) {
+    pthread_mutex_lock(&lock);
+    const learnt *l = find(kind, name, length);
+    if (l && out) *out = l->file;
+    pthread_mutex_unlock(&lock);
+    return l != NULL;
+}
+
+bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out) {
+    if (recall(kind, name, length, out)) return true;
+    if (fk_lua_library(NULL) == FK_OK) return false;
+    pthread_mutex_lock(&lesson);
+    if (teacher) teacher(missing, sizeof missing);
+    teacher = NULL;
+    pthread_mutex_unlock(&lesson);
+    return recall(kind, name, length, out);
+}
+
+void fk_term_missing(char *out, size_t size) {
+    pthread_mutex_lock(&lesson);
+    snprintf(out, size, "%s", missing);
+    pthread_mutex_unlock(&lesson);
+}
+
+void fk_term_set_teacher(void (*teach)(char *, size_t)) {
+    pthread_mutex_lock(&lesson);
+    teacher = teach;
+    pthread_mutex_unlock(&lesson);
+}

@@ -1,0 +1,171 @@
+/* Compiling for a pack. Work is done by processes, not threads: a compiler's front end serves one thread at a time, and
+ * one that crashes takes its process with it, not the build. Each finished kernel goes to a store beside the pack,
+ * which is what an interrupted build leaves, and the next one finds. Workers and the parent share one page of state for
+ * each job; nothing else. */
+#include "clock.h"
+#include "object.h"
+#include "pack_job.h"
+
+#include "cache/sha256.h"
+#include "compile.h"
+#include "gen/embedded.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void fk_pack_job_key(const fk_pack_job *job, char key[65]) {
+    fk_sha256 sha;
+    fk_sha256_start(&sha);
+    const char *const parts[] = {fk_embedded_digest, job->target, job->gpu, job->spelling};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        fk_sha256_add(&sha, parts[i], strlen(parts[i]) + 1);
+    fk_sha256_finish_hex(&sha, key);
+}
+
+/* ---- one job, in a worker ------------------------------------------------------------------------------ */
+
+/* The name of what would compile now; "" of the emulator's, which is known when it has. */
+static fk_status compiler_of(const fk_pack_work *work, char name[96], fk_error *err) {
+    name[0] = 0;
+    return work->emulator ? FK_OK : fk_compiler_name(name, err);
+}
+
+static bool find_part(const fk_pack_work *work, const fk_pack_job *job, const char key[65], const char *compiler) {
+    fk_entry entry;
+    fk_source source;
+    char text_key[65];
+    if (!fk_store_get(work->parts, key, job->target, &entry, NULL, 0)) return false;
+    const bool same = (!*compiler || strcmp(entry.compiler, compiler) == 0) && entry.text &&
+                      fk_facts_read(entry.text, NULL, &source, text_key, NULL) == FK_OK;
+    fk_entry_free(&entry);
+    if (!same) fk_store_drop(work->parts, key, job->target);
+    return same;
+}
+
+static fk_status store_part(const fk_pack_work *work, const fk_pack_job *job, const char key[65], fk_built *built,
+                            fk_error *err) {
+    char facts[FK_FACTS_BYTES], note[160];
+    fk_entry entry = built->entry;
+    fk_facts_write(&built->source, entry.key, facts);
+    entry.text = facts;
+    memcpy(entry.key, key, sizeof entry.key);
+    snprintf(entry.spelling, sizeof entry.spelling, "%s", job->spelling);
+    if (fk_store_put(work->parts, &entry, note, sizeof note) || strncmp(note, "present", 7) == 0) return FK_OK;
+    return fk_fail(err, FK_IO, "%s cannot be written: %s", fk_store_dir(work->parts), note);
+}
+
+static fk_pack_state run_job(const fk_pack_work *work, const fk_pack_job *job, fk_error *err) {
+    fk_problem problem;
+    fk_device_info device;
+    fk_built built;
+    char key[65], compiler[96];
+    fk_pack_job_key(job, key);
+    fk_status status = compiler_of(work, compiler, err);
+    if (!status && find_part(work, job, key, compiler)) return FK_PACK_REUSED;
+    if (!status) status = fk_problem_read(job->asked, &problem, err);
+    if (!status) status = fk_device_named(job->gpu, &device, err);
+    if (!status) status = fk_build_offline(&problem, &device, work->how, work->emulator, &built, err);
+    if (!status) {
+        status = store_part(work, job, key, &built, err);
+        fk_built_free(&built);
+    }
+    return status == FK_OK                                      ? FK_PACK_BUILT
+           : status == FK_UNSUPPORTED && work->skip_unsupported ? FK_PACK_SKIPPED
+                                                                : FK_PACK_FAILED;
+}
+
+static _Noreturn void work_off(const fk_pack_work *work) {
+    fk_pack_board *board = work->board;
+    for (;;) {
+        const size_t i = __atomic_fetch_add(&board->next, 1, __ATOMIC_RELAXED);
+        if (i >= work->count) _exit(0);
+        fk_error err = {.status = FK_OK};
+        fk_pack_slot *slot = &board->slot[i];
+        slot->pid = getpid();
+        __atomic_store_n(&slot->state, FK_PACK_RUNNING, __ATOMIC_RELEASE);
+        const fk_pack_state state = run_job(work, &work->job[i], &err);
+        if (state == FK_PACK_FAILED || state == FK_PACK_SKIPPED) {
+            slot->status = err.status;
+            snprintf(slot->text, sizeof slot->text, "%.*s", (int)sizeof slot->text - 1, err.text);
+        }
+        __atomic_store_n(&slot->state, state, __ATOMIC_RELEASE);
+    }
+}
+
+/* ---- all of them, in the parent ------------------------------------------------------------------------ */
+
+static void count_slots(const fk_pack_work *work, double begin, fk_pack_progress *out) {
+    size_t count[FK_PACK_STATES] = {0};
+    for (size_t i = 0; i < work->count; i++)
+        count[__atomic_load_n(&work->board->slot[i].state, __ATOMIC_ACQUIRE)]++;
+    *out = (fk_pack_progress){.total = work->count,
+                              .built = count[FK_PACK_BUILT],
+                              .reused = count[FK_PACK_REUSED],
+                              .skipped = count[FK_PACK_SKIPPED],
+                              .failed = count[FK_PACK_FAILED],
+                              .seconds = (fk_now_ms() - begin) * 1e-3,
+                              .seconds_left = -1};
+    const size_t made = out->built + out->failed, left = count[FK_PACK_WAITING] + count[FK_PACK_RUNNING];
+    if (made > 0) out->seconds_left = out->seconds / (double)made * (double)left;
+}
+
+/* A worker that died fails the job it had. */
+static void bury(const fk_pack_work *work, pid_t pid, int how) {
+    for (size_t i = 0; i < work->count; i++) {
+        fk_pack_slot *slot = &work->board->slot[i];
+        if (slot->pid != pid || slot->state != FK_PACK_RUNNING) continue;
+        slot->status = FK_COMPILE_FAILED;
+        snprintf(slot->text, sizeof slot->text, "the process that compiled it died of %s %d",
+                 WIFSIGNALED(how) ? "signal" : "exit code", WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        __atomic_store_n(&slot->state, FK_PACK_FAILED, __ATOMIC_RELEASE);
+    }
+}
+
+static bool start_worker(const fk_pack_work *work) {
+    const pid_t pid = fork();
+    if (pid == 0) work_off(work);
+    return pid > 0;
+}
+
+fk_status fk_pack_run_jobs(const fk_pack_work *work, int workers, fk_pack_report report, void *user,
+                           fk_pack_progress *progress, fk_error *err) {
+    const double begin = fk_now_ms();
+    int running = 0, how;
+    while (running < workers && (size_t)running < work->count && start_worker(work))
+        running++;
+    if (running == 0 && work->count) return fk_fail(err, FK_NO_MEMORY, "no process for compiling can be started");
+    for (int turn = 0; running > 0; turn++) {
+        const pid_t pid = waitpid(-1, &how, WNOHANG);
+        if (pid > 0) {
+            running--;
+            bury(work, pid, how);
+            const bool crashed = !WIFEXITED(how) || WEXITSTATUS(how) != 0;
+            if (crashed && work->board->next < work->count && start_worker(work)) running++;
+            continue;
+        }
+        if (pid < 0) break;
+        usleep(20000);
+        if (report && turn % 10 == 0) {
+            count_slots(work, begin, progress);
+            report(progress, user);
+        }
+    }
+    count_slots(work, begin, progress);
+    progress->seconds_left = 0;
+    if (report) report(progress, user);
+    return FK_OK;
+}
+
+fk_pack_board *fk_pack_board_create(size_t count) {
+    void *board = mmap(NULL, sizeof(fk_pack_board) + count * sizeof(fk_pack_slot), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return board == MAP_FAILED ? NULL : board;
+}
+
+void fk_pack_board_free(fk_pack_board *board, size_t count) {
+    if (board) munmap(board, sizeof(fk_pack_board) + count * sizeof(fk_pack_slot));
+}

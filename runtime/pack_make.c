@@ -1,0 +1,230 @@
+/* fk_pack_build: from spellings and GPUs to jobs, and from their parts to one file. */
+#include "pack_job.h"
+
+#include "cache/sign.h"
+#include "cache/vfs.h"
+#include "gen/embedded.h"
+#include "gen/term.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+typedef struct maker {
+    fk_pack_work work;
+    char *spellings;         /* of the classes, FK_MAX_SPELLING bytes each */
+    fk_device_info *devices; /* of the GPUs named */
+    char **term;             /* lines, malloc'ed */
+    size_t num_terms;
+} maker;
+
+static fk_status add_term(void *user, const char *text, fk_error *err) {
+    maker *m = user;
+    for (size_t i = 0; i < m->num_terms; i++)
+        if (strcmp(m->term[i], text) == 0) return FK_OK;
+    char **more = realloc(m->term, (m->num_terms + 1) * sizeof *more);
+    if (more) m->term = more;
+    char *copy = more ? strdup(text) : NULL;
+    if (!copy) return fk_fail(err, FK_NO_MEMORY, "no memory for the terms of a pack");
+    m->term[m->num_terms++] = copy;
+    return FK_OK;
+}
+
+/* Adds the jobs of one spelling, unless another one of its class was there: one kernel serves both. */
+static fk_status add_spelling(maker *m, size_t index, const char *asked, size_t num_gpus, const char *template_dir,
+                              fk_error *err) {
+    fk_problem p;
+    char *spelling = m->spellings + index * FK_MAX_SPELLING;
+    fk_status status = fk_problem_read(asked, &p, err);
+    if (!status) status = fk_problem_write_class(&p, spelling, err);
+    if (!status) status = fk_problem_term_lines(&p, template_dir, add_term, m, err);
+    if (status) return status;
+    for (size_t i = 0; i < m->work.count; i += num_gpus)
+        if (strcmp(m->work.job[i].spelling, spelling) == 0) return FK_OK;
+    for (size_t g = 0; g < num_gpus; g++) {
+        fk_pack_job *job = &m->work.job[m->work.count++];
+        *job = (fk_pack_job){.asked = asked, .spelling = spelling, .gpu = m->devices[g].key};
+        fk_build_target(&m->devices[g], m->work.emulator, job->target);
+    }
+    return FK_OK;
+}
+
+static fk_status find_devices(maker *m, const char *const *gpus, size_t num_gpus, fk_error *err) {
+    for (size_t g = 0; g < num_gpus; g++) {
+        fk_status status = fk_device_named(gpus[g], &m->devices[g], err);
+        if (status) return status;
+        if (!m->devices[g].key[0])
+            return fk_fail(err, FK_UNSUPPORTED, "gpu %s is not in the table: a pack names the GPUs it is for", gpus[g]);
+        for (size_t i = 0; i < g; i++)
+            if (strcmp(m->devices[i].key, m->devices[g].key) == 0)
+                return fk_fail(err, FK_BAD_ARGUMENT, "gpu %s is named twice", gpus[g]);
+    }
+    return FK_OK;
+}
+
+static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count, const char *const *gpus,
+                           size_t num_gpus, const char *template_dir, fk_error *err) {
+    if (count > FK_PACK_MAX_RECORDS || num_gpus > 64 || count * num_gpus > FK_PACK_MAX_RECORDS || !count || !num_gpus)
+        return fk_fail(err, FK_BAD_ARGUMENT, "%zu spellings for %zu GPUs: a pack holds 1 to %d kernels", count,
+                       num_gpus, FK_PACK_MAX_RECORDS);
+    m->spellings = malloc(count * FK_MAX_SPELLING);
+    m->devices = calloc(num_gpus, sizeof *m->devices);
+    m->work.job = calloc(count * num_gpus, sizeof *m->work.job);
+    if (!m->spellings || !m->devices || !m->work.job)
+        return fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", count * num_gpus);
+    fk_status status = find_devices(m, gpus, num_gpus, err);
+    for (size_t i = 0; i < count && !status; i++)
+        status = add_spelling(m, i, spellings[i], num_gpus, template_dir, err);
+    m->work.board = status ? NULL : fk_pack_board_create(m->work.count);
+    if (!status && !m->work.board) status = fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", m->work.count);
+    return status;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+static int compare_lines(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char *write_info(maker *m) {
+    char *info = malloc(256 + m->num_terms * (FK_TERM_TEXT + 16));
+    if (!info) return NULL;
+    int used = sprintf(info, "generator: %s\nversion: %d.%d.%d\n", fk_embedded_digest, FK_VERSION_MAJOR,
+                       FK_VERSION_MINOR, FK_VERSION_PATCH);
+    if (m->num_terms) qsort(m->term, m->num_terms, sizeof *m->term, compare_lines);
+    for (size_t i = 0; i < m->num_terms; i++)
+        used += sprintf(info + used, FK_PACK_TERM "%s\n", m->term[i]);
+    return info;
+}
+
+typedef struct parts {
+    const fk_pack_work *work;
+    size_t *job; /* of each part */
+} parts;
+
+static fk_status fetch(void *user, size_t i, fk_entry *out, fk_error *err) {
+    const parts *all = user;
+    const fk_pack_job *job = &all->work->job[all->job[i]];
+    fk_source source;
+    char key[65], note[160];
+    fk_pack_job_key(job, key);
+    if (!fk_store_get(all->work->parts, key, job->target, out, note, sizeof note))
+        return fk_fail(err, FK_IO, "%s: \"%s\" for %s is gone: %s", fk_store_dir(all->work->parts), job->spelling,
+                       job->gpu, note);
+    const fk_status status = out->text ? fk_facts_read(out->text, NULL, &source, out->key, err) : FK_CHECK_FAILED;
+    if (status) fk_entry_free(out);
+    return status;
+}
+
+/* A cubin runs on every driver of its compiler's major version, and newer ones. */
+static uint32_t min_driver(const char *compiler) {
+    return strncmp(compiler, "NVRTC ", 6) == 0 ? (uint32_t)strtoul(compiler + 6, NULL, 10) * 1000 : 0;
+}
+
+static fk_status write_pack(maker *m, const char *path, const uint8_t *secret, fk_error *err) {
+    const fk_pack_work *work = &m->work;
+    fk_status status = FK_OK;
+    parts all = {work, calloc(work->count, sizeof *all.job)};
+    fk_pack_part *part = calloc(work->count, sizeof *part);
+    fk_pack_content content = {write_info(m), part, 0, fetch, &all, secret};
+    if (!content.info || !all.job || !part) status = fk_fail(err, FK_NO_MEMORY, "no memory to write the pack %s", path);
+    for (size_t i = 0; i < work->count && !status; i++) {
+        fk_entry entry;
+        if (work->board->slot[i].state == FK_PACK_SKIPPED) continue;
+        all.job[content.count] = i;
+        status = fetch(&all, content.count, &entry, err);
+        if (status) break;
+        part[content.count] = (fk_pack_part){
+            .target = work->job[i].target, .spelling = work->job[i].spelling, .min_driver = min_driver(entry.compiler)};
+        snprintf(part[content.count++].gpu, FK_PACK_GPU, "%.15s", work->job[i].gpu);
+        fk_entry_free(&entry);
+    }
+    if (!status) status = fk_pack_write(path, &fk_vfs_posix, &content, err);
+    free((char *)content.info);
+    free(part);
+    free(all.job);
+    return status;
+}
+
+/* ---- public -------------------------------------------------------------------------------------------- */
+
+/* The first job that failed, if any. */
+static fk_status find_failure(const maker *m, const char *path, const fk_pack_progress *progress, fk_error *err) {
+    for (size_t i = 0; i < m->work.count && progress->failed; i++) {
+        const fk_pack_slot *slot = &m->work.board->slot[i];
+        if (slot->state == FK_PACK_FAILED)
+            return fk_fail(err, slot->status, "%zu of %zu kernels of %s failed, the first is \"%s\" for %s: %s",
+                           progress->failed, progress->total, path, m->work.job[i].asked, m->work.job[i].gpu,
+                           slot->text);
+    }
+    return FK_OK;
+}
+
+fk_status fk_pack_read_secret(const char *path, uint8_t secret[32], fk_error *err) {
+    char pem[8192];
+    FILE *file = fopen(path, "rb");
+    if (!file) return fk_fail(err, FK_IO, "key_file %s: %s", path, strerror(errno));
+    const size_t size = fread(pem, 1, sizeof pem, file);
+    fclose(file);
+    const fk_status status = fk_sign_read_pem(pem, size, secret, err);
+    explicit_bzero(pem, sizeof pem);
+    return status;
+}
+
+static fk_status make(maker *m, const char *path, const fk_pack_options *options, fk_pack_report report, void *user,
+                      fk_pack_progress *progress, fk_error *err) {
+    uint8_t secret[32];
+    char *dir = NULL;
+    const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
+    fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
+    if (!status && asprintf(&dir, "%s.parts", path) < 0) status = fk_fail(err, FK_NO_MEMORY, "no memory for a path");
+    if (!status) status = fk_store_open(dir, FK_CACHE_NORMAL, &m->work.parts, err);
+    if (!status && *fk_store_reason(m->work.parts))
+        status = fk_fail(err, FK_IO, "%s: %s", dir, fk_store_reason(m->work.parts));
+    if (!status) {
+        fk_store_keep_all(m->work.parts);
+        status = fk_pack_run_jobs(&m->work, (int)workers, report, user, progress, err);
+    }
+    if (!status) status = find_failure(m, path, progress, err);
+    if (!status) status = write_pack(m, path, options->key_file ? secret : NULL, err);
+    if (!status) fk_store_destroy(m->work.parts);
+    explicit_bzero(secret, sizeof secret);
+    fk_store_close(m->work.parts);
+    free(dir);
+    return status;
+}
+
+fk_status fk_pack_build(const char *path, const char *const *spellings, size_t count, const char *const *gpus,
+                        size_t num_gpus, const fk_pack_options *options, fk_pack_report report, void *user,
+                        fk_pack_progress *result) {
+    const fk_pack_options defaults = FK_PACK_OPTIONS_INIT;
+    const fk_emu_options emulator = {.seed = 0};
+    fk_generate_options how = FK_GENERATE_OPTIONS_INIT;
+    fk_pack_progress progress = {0};
+    fk_error err;
+    if (!path || !spellings || !gpus)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !path ? "path" : spellings ? "gpus" : "spellings");
+    if (!options) options = &defaults;
+    if (options->struct_size != sizeof *options)
+        return fk_refuse(FK_BAD_ARGUMENT, "options->struct_size is %zu; FK_PACK_OPTIONS_INIT makes it %zu",
+                         options->struct_size, sizeof *options);
+    how.planning.template_dir = options->template_dir;
+    maker m = {.work = {.how = &how,
+                        .emulator = options->emulate ? &emulator : NULL,
+                        .skip_unsupported = options->skip_unsupported != 0}};
+    fk_status status = plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, &err);
+    if (!status) status = make(&m, path, options, report, user, &progress, &err);
+    if (result) *result = progress;
+    fk_pack_board_free(m.work.board, m.work.count);
+    for (size_t i = 0; i < m.num_terms; i++)
+        free(m.term[i]);
+    free(m.term);
+    free(m.work.job);
+    free(m.devices);
+    free(m.spellings);
+    return status ? fk_report(&err) : FK_OK;
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Packs as their users make and run them: built without a GPU, found by the environment, run without Lua and NVRTC.
+
+Usage: cli_pack_test.py PROGRAM [unittest arguments]. Needs the standard library only, and a C++ compiler for the emulator.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import cli_case
+from cli_case import BAD_INPUT, CHECK_FAILED, IO, OK, UNAVAILABLE, USAGE, Case
+
+LIST = """local list = {}
+for _, d in ipairs { 32, 64 } do list[#list + 1] = ("fwd fp16 d%d causal"):format(d) end
+list[#list + 1] = "fwd fp16 d32 window(16,0) softcap(30)"
+return list
+"""
+SMALL = ("--random", "1,2,2,40,40", "--device", "emu")
+
+
+class Pack(Case):
+    def setUp(self):
+        super().setUp()
+        for name in ("FLASHKILN_PACK", "FLASHKILN_PACK_KEYS", "FLASHKILN_CACHE_MODE", "FLASHKILN_LOG"):
+            self.env.pop(name, None)
+
+    def build(self, name="a.fkpack", words=(), gpu="a100"):
+        self.path("list.lua", LIST)
+        return self.good("pack", "build", "list.lua", "--emu", "--gpu", gpu, "-o", name, *words)
+
+    def sealed(self):
+        """As on a machine without Lua, NVRTC, a host compiler and a store."""
+        self.env.update(FLASHKILN_LUA="/nonexistent", FLASHKILN_NVRTC="/nonexistent", FLASHKILN_CXX="/nonexistent",
+                        FLASHKILN_CACHE_MODE="sealed")
+
+    def test_sealed_program_runs_from_a_pack(self):
+        self.build()
+        self.assertEqual(sorted(os.listdir(self.dir)), ["a.fkpack", "list.lua"])  # no parts are left
+        self.sealed()
+        self.env["FLASHKILN_PACK"] = "/nonexistent.fkpack:" + self.path("a.fkpack")
+        for spelling in ("fwd fp16 d64 causal", "fwd fp16 d32 window(16,0) softcap(30)", "fwd fp16 d32 window(3,2) softcap(5)"):
+            row = json.loads(self.good("run", spelling, *SMALL, "--check", "--json"))
+            self.assertEqual((row["store_path"], row["target"]), (self.path("a.fkpack"), "emu"))
+            self.assertIn("hit", row["store_note"])
+        self.assertIn("from a pack", self.good("run", "fwd fp16 d64 causal", *SMALL))
+        said = self.bad(UNAVAILABLE, ["FK_NO_JIT", '"fwd fp16 d64 softcap(30) causal"', "a100", "absent", "/nonexistent.fkpack"],
+                        "run", "fwd fp16 d64 causal softcap(30)", *SMALL)
+        self.assertNotIn("NVRTC", said)
+        self.bad(UNAVAILABLE, ["alibi", "no pack", "Lua"], "run", "fwd fp16 d64 alibi", *SMALL)
+        self.bad(UNAVAILABLE, ["planned for t4", "absent"], "run", "fwd fp16 d64 causal", *SMALL, "--plan-for", "t4")
+        self.assertFalse(os.path.exists(self.cache))
+
+    def test_packs_stand_behind_the_store_and_before_the_compiler(self):
+        self.build()
+        run = ("run", "fwd fp16 d64 causal", *SMALL, "--json")
+        row = json.loads(self.good(*run))
+        self.assertFalse(row["from_store"])
+        row = json.loads(self.good(*run, "--pack", "a.fkpack"))
+        self.assertIn(self.cache, row["store_path"])
+        shutil.rmtree(self.cache)
+        row = json.loads(self.good(*run, "--pack", "a.fkpack"))
+        self.assertEqual(row["store_path"], "a.fkpack")
+        self.assertFalse(os.path.exists(self.cache))  # what a pack has is not stored again
+        row = json.loads(self.good("run", "fwd fp16 d64", *SMALL, "--json", "--pack", "a.fkpack"))
+        self.assertFalse(row["from_store"])
+        self.assertIn("a.fkpack: absent", row["store_note"])
+        self.bad(UNAVAILABLE, ["FK_NO_JIT", "store: absent", "a.fkpack: absent"],
+                 "run", "fwd fp16 d32", *SMALL, "--pack", "a.fkpack", "--cache", "no-jit")
+
+    def test_without_lua_every_mode_takes_what_packs_have(self):
+        self.build()
+        self.env["FLASHKILN_LUA"] = "/nonexistent"
+        self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
+        self.assertIn("Pack ", self.good("run", "fwd fp16 d32 window(5,0) softcap(9)", *SMALL))
+
+    def test_equal_input_gives_equal_bytes(self):
+        self.build()
+        self.build("b.fkpack", ["--jobs", "1"])
+        with open(self.path("a.fkpack"), "rb") as a, open(self.path("b.fkpack"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertEqual(self.good("pack", "diff", "a.fkpack", "b.fkpack"), "")
+
+    def test_an_interrupted_build_goes_on(self):
+        self.path("list.lua", LIST)
+        command = [cli_case.program_path, "pack", "build", "list.lua", "--emu", "--gpu", "a100", "-o", "a.fkpack", "--jobs", "1"]
+        first = subprocess.Popen(command, cwd=self.dir, env=self.env, start_new_session=True)
+        parts = self.path("a.fkpack.parts")
+        deadline = time.time() + 120
+        while time.time() < deadline and not any(name.endswith(".emu") for _, _, names in os.walk(parts) for name in names):
+            time.sleep(0.01)
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+        if os.path.exists(self.path("a.fkpack")):
+            self.skipTest("the build was too fast to be interrupted")
+        self.assertIn("from an earlier call", self.build(words=["--jobs", "1"]))
+        self.assertEqual(sorted(os.listdir(self.dir)), ["a.fkpack", "list.lua"])
+        self.build("b.fkpack")
+        self.assertEqual(self.good("pack", "diff", "a.fkpack", "b.fkpack"), "")
+
+    def test_ls_verify_and_damage(self):
+        self.build()
+        rows = json.loads(self.good("pack", "ls", "a.fkpack", "--json"))
+        self.assertEqual([row["spelling"] for row in rows],
+                         ["fwd fp16 d32 causal", "fwd fp16 d32 softcap(*) window(*,*)", "fwd fp16 d64 causal"])
+        self.assertIn("every byte", self.good("pack", "verify", "a.fkpack"))
+        with open(self.path("a.fkpack"), "rb") as file:
+            data = bytearray(file.read())
+        data[-100] ^= 1
+        self.path("bad.fkpack", bytes(data))
+        result = self.program("pack", "verify", "bad.fkpack")
+        self.assertEqual(result.returncode, CHECK_FAILED)
+        self.assertIn("checksum", result.stdout)
+        self.path("short.fkpack", bytes(data[:-1]))
+        self.bad(IO, ["short.fkpack", "truncated"], "pack", "ls", "short.fkpack")
+        self.bad(IO, ["list.lua", "not a version 1 pack"], "pack", "ls", "list.lua")
+
+    def test_merge_extract_and_hits(self):
+        self.build()
+        self.build("t4.fkpack", gpu="t4")
+        self.good("pack", "merge", "a.fkpack", "t4.fkpack", "-o", "both.fkpack")
+        self.build("all.fkpack", gpu="t4,a100")
+        self.assertEqual(self.good("pack", "diff", "both.fkpack", "all.fkpack"), "")
+        result = self.program("pack", "diff", "a.fkpack", "both.fkpack")
+        self.assertEqual((result.returncode, result.stdout.count("+ fwd")), (CHECK_FAILED, 3))
+        self.assertIn("3 images", self.good("pack", "extract", "a.fkpack", "-o", "images"))
+        self.assertTrue(os.path.exists(self.path("images/fwd-fp16-d64-causal.a100.so")))
+
+    def test_signatures(self):
+        self.build()
+        if not shutil.which("openssl"):
+            self.skipTest("no openssl to make a key with")
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", self.path("key.pem")], check=True)
+        result = self.program("pack", "sign", "a.fkpack", "--key", "key.pem", "-o", "signed.fkpack")
+        if "without OpenSSL" in result.stderr:
+            self.skipTest("built without OpenSSL")
+        self.assertEqual(result.returncode, OK, result.stderr)
+        key = result.stdout.split("signed by ")[1][:64]
+        self.sealed()
+        run = ("run", "fwd fp16 d64 causal", *SMALL)
+        self.env["FLASHKILN_PACK_KEYS"] = key
+        self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
+        self.bad(UNAVAILABLE, ["not signed"], *run)
+        self.env["FLASHKILN_PACK"] = self.path("signed.fkpack")
+        self.good(*run)
+        self.env["FLASHKILN_PACK_KEYS"] = "0" * 64
+        self.bad(UNAVAILABLE, ["another key"], *run)
+
+    def test_what_is_wrong_is_named(self):
+        self.path("list.lua", LIST)
+        self.bad(USAGE, ["-o PACK"], "pack", "build", "list.lua")
+        self.bad(USAGE, ["build, ls"], "pack", "fly")
+        self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
+        self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
+        self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
+        self.env["FLASHKILN_CACHE_MODE"] = "shut"
+        self.bad(BAD_INPUT, ["FLASHKILN_CACHE_MODE", "shut"], "run", "fwd fp16 d64", *SMALL)
+
+    def test_a_group_that_may_write_is_not_trusted(self):
+        self.build()
+        os.chmod(self.path("a.fkpack"), 0o664)
+        self.sealed()
+        self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
+        self.bad(UNAVAILABLE, ["0664"], "run", "fwd fp16 d64 causal", *SMALL)
+
+    def test_the_log_tells_each_decision(self):
+        self.build()
+        self.env["FLASHKILN_LOG"] = "1"
+        result = self.program("run", "fwd fp16 d64 causal", *SMALL, "--pack", "/nonexistent:a.fkpack")
+        for part in ("store: absent", "/nonexistent: No such file", "a.fkpack: hit", "planned for a100"):
+            self.assertIn(part, result.stderr)
+        self.assertIn("compiled in", self.program("run", "fwd fp16 d64", *SMALL).stderr)
+
+
+if __name__ == "__main__":
+    cli_case.main()
