@@ -258,7 +258,7 @@ fk_status fk_problem_term_lines(const fk_problem *p, const char *template_dir, f
     }
     for (int i = 0; i < p->num_masks && status == FK_OK; ++i) {
         if (!p->mask[i].name[0]) continue;
-        fk_term_write(FK_TERM_MASK, p->mask[i].name, &l.mask[i], text);
+        fk_term_write(fk_mask_kind(&p->mask[i]), p->mask[i].name, &l.mask[i], text);
         status = line(user, text, err);
     }
     return status;

@@ -47,6 +47,8 @@ fk_term_kind fk_mask_kind(const fk_mask *mask);
 /** Whether a term of that kind with this file has as many values as it needs. */
 bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values);
 
+/** How many scalar params a file may declare. */
+int fk_term_max_params(fk_term_kind kind);
 /** Runs and reads the file at `path`. In bodies. */
 void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out);
 /** What fk_term_file_load takes: a Lua state, or null where there is no Lua; then terms are those of fk_term_learn. */
@@ -65,8 +67,9 @@ fk_status fk_pattern_expand(fk_expr_pool *pool, const fk_mask *mask, const fk_te
 
 /* ---- without Lua (term_text.c): a file as one line, which packs carry ---- */
 
-enum { FK_TERM_TEXT = 768 }; /* bytes of a line, with its zero: a term's names, types and expression fit */
-/** "mask window left:int right:int = k >= q + diag - left && k <= q + diag + right"; "score ..." or "sink ..." */
+enum { FK_TERM_TEXT = 3072 }; /* bytes of a line, with its zero: a term's names, types and expression fit */
+/** "mask window left:int right:int = k >= q + diag - left && k <= q + diag + right"; "score ...", "sink ...", or
+ * "pattern local top-left window:int=1<=8 = abs(i - j) <= window", whose params may have a default and a limit */
 void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]);
 /** Reads such a line, accepting only what fk_term_write writes. */
 fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_term_file *out, fk_error *err);

@@ -50,6 +50,12 @@ static void add_array(lua_State *L, const char *path, const char *name, const ch
     ++out->num_arrays;
 }
 
+int fk_term_max_params(fk_term_kind kind) {
+    return kind == FK_TERM_MASK    ? FK_MAX_MASK_PARAMS
+           : kind == FK_TERM_SCORE ? FK_MAX_SCORE_VALUES
+                                   : FK_MAX_MASK_VALUES - 2; /* the rows and columns of a block */
+}
+
 static void add_scalar(lua_State *L, fk_term_kind kind, const char *path, const char *name, const char *type,
                        fk_term_file *out) {
     const bool is_float = strcmp(type, "float") == 0;
@@ -57,9 +63,7 @@ static void add_scalar(lua_State *L, fk_term_kind kind, const char *path, const 
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': type \"%s\": must be %s", path, name, type,
                      kind != FK_TERM_SCORE ? "int, or an array's" : "int, float, or an array's");
     }
-    const int most = kind == FK_TERM_MASK    ? FK_MAX_MASK_PARAMS
-                     : kind == FK_TERM_SCORE ? FK_MAX_SCORE_VALUES
-                                             : FK_MAX_MASK_VALUES - 2; /* the rows and columns of a block */
+    const int most = fk_term_max_params(kind);
     if (out->num_params == most) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: has more than %d scalar params", path, most);
     fk_term_param *param = &out->param[out->num_params++];
     memcpy(param->name, name, strlen(name));

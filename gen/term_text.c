@@ -11,19 +11,27 @@
 
 /* ---- one line ---- */
 
+#define TOP_LEFT " top-left"
+
 void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]) {
     char type[FK_ARRAY_TYPE_SIZE];
     int used = snprintf(out, FK_TERM_TEXT, "%s %s", file->is_sink ? "sink" : fk_term_kind_name(kind), name);
-    for (int i = 0; i < file->num_params; ++i)
-        used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", file->param[i].name,
-                         file->param[i].is_float ? "float" : "int");
+    if (file->top_left) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, "%s", TOP_LEFT);
+    for (int i = 0; i < file->num_params; ++i) {
+        const fk_term_param *param = &file->param[i];
+        used +=
+            snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", param->name, param->is_float ? "float" : "int");
+        if (param->has_default) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, "=%d", param->otherwise);
+        if (param->most < FK_MAX_SEQLEN) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, "<=%d", param->most);
+    }
     for (int i = 0; i < file->num_arrays; ++i) {
         fk_array_write_type(&file->array[i], type);
         used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", file->array[i].name, type);
     }
     snprintf(out + used, FK_TERM_TEXT - (size_t)used, " = %s", file->expr);
 }
-_Static_assert(6 + 32 + FK_MAX_TERM_VALUES * 38 + FK_MAX_TERM_ARRAYS * (33 + FK_ARRAY_TYPE_SIZE) + 3 + FK_MAX_EXPR <
+_Static_assert(8 + 32 + sizeof TOP_LEFT + FK_MAX_TERM_VALUES * (38 + 12 + 13) +
+                       FK_MAX_TERM_ARRAYS * (33 + FK_ARRAY_TYPE_SIZE) + 3 + FK_MAX_FILE_EXPR <
                    FK_TERM_TEXT,
                "the longest line must fit");
 
@@ -36,8 +44,18 @@ static const char *take(const char *at, const char *ends, char *out, size_t size
     return at + length;
 }
 
+/* What may follow an int: "=" its default, "<=" its limit. Numbers written otherwise than fk_term_write does are found
+ * by comparing lines. */
+static void read_numbers(char *type, fk_term_param *param) {
+    char *most = strstr(type, "<="), *otherwise = strchr(type, '=');
+    if (most) param->most = atoi(most + 2);
+    param->has_default = otherwise && (!most || otherwise < most);
+    if (param->has_default) param->otherwise = atoi(otherwise + 1);
+    type[strcspn(type, "<=")] = 0;
+}
+
 /* "name:type" behind a space. */
-static const char *read_param(const char *at, fk_term_file *out) {
+static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *out) {
     char name[32] = "", type[FK_ARRAY_TYPE_SIZE], message[160];
     at = take(at, ": =", name, sizeof name);
     if (!at || *at != ':') return NULL;
@@ -51,23 +69,31 @@ static const char *read_param(const char *at, fk_term_file *out) {
         if (fk_array_check(&array, &out->array[out->num_arrays], NULL) != FK_OK) return NULL;
         ++out->num_arrays;
     } else {
-        if (out->num_params == FK_MAX_TERM_VALUES || !fk_is_identifier(name)) return NULL;
+        if (out->num_params == fk_term_max_params(kind) || !fk_is_identifier(name)) return NULL;
         fk_term_param *param = &out->param[out->num_params++];
         memcpy(param->name, name, sizeof name);
+        param->most = FK_MAX_SEQLEN;
+        if (kind == FK_TERM_PATTERN) read_numbers(type, param);
         param->is_float = strcmp(type, "float") == 0;
     }
     return at;
 }
 
 fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_term_file *out, fk_error *err) {
-    char word[8], again[FK_TERM_TEXT];
+    static const fk_term_kind kinds[] = {FK_TERM_MASK, FK_TERM_PATTERN, FK_TERM_SCORE};
+    char word[8] = "", again[FK_TERM_TEXT];
+    int i = 0;
     memset(out, 0, sizeof *out);
     const char *at = take(line, " ", word, sizeof word);
-    *kind = at && strcmp(word, "mask") == 0 ? FK_TERM_MASK : FK_TERM_SCORE;
-    out->is_sink = at && strcmp(word, "sink") == 0;
+    while (i < 2 && strcmp(word, fk_term_kind_name(kinds[i])) != 0)
+        ++i; /* a score, or a sink, else */
+    *kind = kinds[i];
+    out->is_sink = strcmp(word, "sink") == 0;
     if (at && *at == ' ') at = take(at + 1, " ", name, 32);
+    out->top_left = at && *kind == FK_TERM_PATTERN && strncmp(at, TOP_LEFT, sizeof TOP_LEFT - 1) == 0;
+    if (out->top_left) at += sizeof TOP_LEFT - 1;
     while (at && at[0] == ' ' && at[1] != '=')
-        at = read_param(at + 1, out);
+        at = read_param(at + 1, *kind, out);
     if (at && strncmp(at, " = ", 3) == 0) at = take(at + 3, "\n", out->expr, sizeof out->expr);
     if (at) fk_term_write(*kind, name, out, again);
     if (at && strcmp(again, line) == 0) return FK_OK;

@@ -47,6 +47,7 @@ static void every_file(void **state) {
     (void)state;
     round_trip(FK_TERM_MASK);
     round_trip(FK_TERM_SCORE);
+    round_trip(FK_TERM_PATTERN);
 }
 
 static void what_is_no_line(void **state) {
@@ -66,6 +67,13 @@ static void what_is_no_line(void **state) {
         "mask a 7:int = k <= q",
         "mask a b:float[x] = k <= q",
         "mask a b:int c:int d:int e:int f:int = k <= q",
+        "mask a b:int=1 = k <= q",
+        "mask a top-left = k <= q",
+        "pattern a b:int=x = i == j",
+        "pattern a b:int=1<= = i == j",
+        "pattern a b:int<=3=1 = i == j",
+        "pattern a top-left top-left = i == j",
+        "patterns a = i == j",
         "mask abcdefghijklmnopqrstuvwxyzabcdefgh = k <= q",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; ++i) {
