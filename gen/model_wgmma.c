@@ -29,7 +29,7 @@ static const double POWER_SHARE = 0.28;
  * into step. */
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
- * where a mask's bounds want the registers. */
+ * where a mask's code wants the registers, if only for few tiles. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
@@ -66,7 +66,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= unlike ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 
