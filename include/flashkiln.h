@@ -661,6 +661,15 @@ FK_API fk_status fk_cache_verify(const char *dir, fk_cache_entry **entries, size
  *  0 = everything. Outputs may be null. @return as fk_cache_list */
 FK_API fk_status fk_cache_prune(const char *dir, int64_t max_bytes, size_t *removed, int64_t *removed_bytes);
 
+typedef struct fk_finding {
+    char name[16];    /**< what was looked at: "directory", "entries", "packs", "lua", ... */
+    int32_t state;    /**< 0: as it should be; 1: it works, but see `detail`; 2: it does not */
+    char detail[480]; /**< what was found, and what to do */
+} fk_finding;
+/** Looks at all that decides where kernels come from here: the store, packs, the libraries that are opened on need, and
+ *  the environment. Changes nothing. `*findings` is the caller's: fk_free. */
+FK_API fk_status fk_cache_doctor(const char *dir, fk_finding **findings, size_t *count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -53,10 +53,10 @@ static bool env_flag(const char *name) {
 }
 
 /* What the options leave open, the environment may say. */
-static fk_status choose_mode(const fk_context_options *options, int *mode, fk_error *err) {
+fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err) {
     static const char *const names[] = {"normal", "read-only", "no-jit", "off", "sealed"};
-    const char *said = options->cache_mode ? NULL : getenv("FLASHKILN_CACHE_MODE");
-    *mode = options->cache_mode;
+    const char *said = given ? NULL : getenv("FLASHKILN_CACHE_MODE");
+    *mode = given;
     if (!said || !*said) return FK_OK;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         if (strcmp(said, names[i]) != 0) continue;
@@ -139,7 +139,7 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
 static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
     const char *packs = options->packs ? options->packs : fk_packs_from_environment();
     const char *keys = options->pack_keys ? options->pack_keys : fk_pack_keys_from_environment();
-    fk_status status = choose_mode(options, &context->cache_mode, err);
+    fk_status status = fk_cache_mode_choose(options->cache_mode, &context->cache_mode, err);
     if (status) return status;
     context->planning = options->planning;
     if (options->planning.template_dir) {

@@ -48,6 +48,10 @@ typedef struct fk_pack_query {
 bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *source, fk_entry *entry, char *path,
                    size_t size, char *note, size_t note_size);
 
+/** Gives `tell` each pack, with why it cannot be used, or null. */
+void fk_packs_each(fk_packs *packs, void (*tell)(void *user, const char *path, const fk_pack *pack, const char *reason),
+                   void *user);
+
 /** $FLASHKILN_PACK and $FLASHKILN_PACK_KEYS; or null. */
 const char *fk_packs_from_environment(void);
 const char *fk_pack_keys_from_environment(void);

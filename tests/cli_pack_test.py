@@ -165,6 +165,26 @@ class Pack(Case):
         self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
         self.bad(UNAVAILABLE, ["0664"], "run", "fwd fp16 d64 causal", *SMALL)
 
+    def test_the_doctor_finds_what_is_wrong(self):
+        self.build()
+        states = lambda: {row["name"]: row["state"] for row in json.loads(self.program("cache", "doctor", "--json").stdout)}
+        self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
+        self.good("run", "fwd fp16 d64", *SMALL)
+        found = states()
+        self.assertEqual([found[name] for name in ("directory", "entries", "pack", "lua")], ["ok"] * 4)
+        self.good("cache", "doctor")
+        for root, _, names in os.walk(self.cache):
+            for name in names:
+                if name.endswith(".emu"):
+                    with open(os.path.join(root, name), "ab") as file:
+                        file.write(b"x")
+        self.env.update(FLASHKILN_LUA="/nonexistent", FLASHKILN_NVRTC="/nonexistent", FLASHKILN_CACHE_MODE="shut")
+        os.chmod(self.path("a.fkpack"), 0o666)
+        found = states()
+        self.assertEqual([found[name] for name in ("entries", "pack", "mode")], ["WRONG"] * 3)
+        self.assertEqual([found[name] for name in ("lua", "nvrtc")], ["note"] * 2)
+        self.assertEqual(self.program("cache", "doctor").returncode, CHECK_FAILED)
+
     def test_the_log_tells_each_decision(self):
         self.build()
         self.env["FLASHKILN_LOG"] = "1"
