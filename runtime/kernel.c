@@ -116,7 +116,8 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
         return fk_fail(err, FK_NO_JIT,
                        "the cache mode forbids compiling, and there is no kernel for \"%s\" on %s, planned for %s; "
                        "store: %s; packs: %s",
-                       spelling, context->target, context->planned.key, s.note, note);
+                       spelling, context->target, *context->planned.key ? context->planned.key : context->planned.name,
+                       s.note, note);
     }
     s.may_compile = true;
     status = fk_build_best(&request, out, err);
