@@ -389,7 +389,8 @@ FK_API void fk_context_destroy(fk_context *context);
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
-/** Adds one more pack, behind those of the options. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
+/** Adds one more pack, behind those of the options. Without a context it is checked, and where there is no Lua its
+ *  spellings can be read from then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
  *  another build; FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
 FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
 

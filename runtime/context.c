@@ -208,8 +208,13 @@ int fk_context_is_emulator(const fk_context *context) {
 
 fk_status fk_context_load_pack(fk_context *context, const char *path) {
     fk_error err;
-    if (!context || !path) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", context ? "path" : "context");
-    return fk_packs_add(&context->packs, path, context->pack_keys, &err) ? fk_report(&err) : FK_OK;
+    if (!path) return fk_refuse(FK_BAD_ARGUMENT, "path is null");
+    fk_packs none;
+    if (!context) fk_packs_init(&none);
+    const char *keys = context ? context->pack_keys : fk_pack_keys_from_environment();
+    const fk_status status = fk_packs_add(context ? &context->packs : &none, path, keys, &err);
+    if (!context) fk_packs_free(&none);
+    return status ? fk_report(&err) : FK_OK;
 }
 
 fk_status fk_context_count(const fk_context *context, fk_context_counts *out) {

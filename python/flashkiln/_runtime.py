@@ -10,7 +10,6 @@ import warnings
 from ctypes import byref, c_void_p
 
 from ._capi import PACKAGE, library
-from .errors import CheckFailed
 
 UNITS = {"fp16": 8, "bf16": 8, "fp32": 4, "e4m3": 16}  # elements in 16 bytes
 CAPACITY = 4096  # prepared launches kept for one Terms; then all are forgotten, since lengths may differ at each call
@@ -60,15 +59,12 @@ _packs = []  # paths, in bytes; those of $FLASHKILN_PACK are the library's
 def load_pack(path):
     """Takes kernels from a pack (docs/packs.md), on every device, before any is compiled. FLASHKILN_PACK does the same without
     a line of code. Raises IoError or CheckFailed: no pack, damaged, not trusted, or made by another build of the library."""
-    path = os.path.abspath(os.fsdecode(path))
-    info = library().make("fk_pack_info")
-    library()("fk_pack_list", os.fsencode(path), byref(info), None, None)
-    if not info.usable:
-        raise CheckFailed(f"{path} was made by another build of FlashKiln ({info.version.decode()}): build it anew")
+    path = os.path.abspath(os.fsencode(path))
+    library()("fk_context_load_pack", None, path)
     with _devices_lock:
         for one in _devices.values():
-            one.load_pack(os.fsencode(path))
-        _packs.append(os.fsencode(path))
+            one.load_pack(path)
+        _packs.append(path)
 
 
 def device(name, plan_for=None):

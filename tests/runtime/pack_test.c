@@ -160,7 +160,8 @@ static const char *another_build_of_the_library(void) {
     EXPECT(context && fk_context_load_pack(context, pack_path) == FK_CHECK_FAILED &&
            strstr(fk_last_error(), "build it anew"));
     EXPECT(fk_context_load_pack(context, "/nonexistent") == FK_IO);
-    EXPECT(fk_context_load_pack(NULL, pack_path) == FK_BAD_ARGUMENT);
+    EXPECT(fk_context_load_pack(NULL, pack_path) == FK_CHECK_FAILED);
+    EXPECT(fk_context_load_pack(context, NULL) == FK_BAD_ARGUMENT);
     fk_context_destroy(context);
     return NULL;
 }
