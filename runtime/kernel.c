@@ -3,6 +3,8 @@
 #include "clock.h"
 #include "object.h"
 
+#include "gen/lua_host.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +83,12 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     return status;
 }
 
+/* A pack's kernels were written by the templates of the library, in the plans of its model: whoever brings templates or
+ * a rule of his own does not mean them. */
+static bool wants_other_text(const fk_context *context) {
+    return context->planning.template_dir || fk_template_dir() || context->planning.rule != FK_RULE_MODEL;
+}
+
 static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
     const fk_pack_query query = {p, &context->planned, &context->runs, context->target, context->driver_version};
     fk_built built;
@@ -101,7 +109,8 @@ static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out,
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
     const bool sealed = context->cache_mode == FK_CACHE_SEALED,
                no_jit = sealed || context->cache_mode == FK_CACHE_NO_JIT;
-    const bool packs = sealed || fk_packs_any(&context->packs);
+    const bool lua = fk_lua_library(NULL) == FK_OK;
+    const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
     search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
     const fk_build_request request = {p, &context->planned, &context->runs, &context->planning, obtain, &s};
     char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";

@@ -70,6 +70,15 @@ class Pack(Case):
         self.bad(UNAVAILABLE, ["FK_NO_JIT", "store: absent", "a.fkpack: absent"],
                  "run", "fwd fp16 d32", *SMALL, "--pack", "a.fkpack", "--cache", "no-jit")
 
+    def test_templates_of_ones_own_are_not_those_of_a_pack(self):
+        self.build()
+        folder = self.templates("kernel/forward_mma.cu", lambda text: text + "// changed\n")
+        run = ("run", "fwd fp16 d64 causal", *SMALL, "--json", "--pack", "a.fkpack")
+        self.assertFalse(json.loads(self.good(*run, "--template-dir", folder))["from_store"])
+        self.assertIn("a.fkpack", json.loads(self.good(*run))["store_path"])
+        self.env["FLASHKILN_CACHE_MODE"] = "sealed"  # nothing else is to be had
+        self.assertIn("a.fkpack", json.loads(self.good(*run, "--template-dir", folder))["store_path"])
+
     def test_without_lua_every_mode_takes_what_packs_have(self):
         self.build()
         self.env["FLASHKILN_LUA"] = "/nonexistent"
