@@ -104,6 +104,16 @@ static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out,
     return true;
 }
 
+static fk_build_request request_of(const fk_problem *p, search *s) {
+    const fk_context *context = s->context;
+    return (fk_build_request){.problem = p,
+                              .planned = &context->planned,
+                              .runs = &context->runs,
+                              .planning = &context->planning,
+                              .obtain = obtain,
+                              .user = s};
+}
+
 /* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
  * is the store's key. */
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
@@ -112,7 +122,7 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     const bool lua = fk_lua_library(NULL) == FK_OK;
     const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
     search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
-    const fk_build_request request = {p, &context->planned, &context->runs, &context->planning, obtain, &s};
+    const fk_build_request request = request_of(p, &s);
     char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";
     fk_status status = FK_NO_JIT;
     if (!sealed) status = fk_build_best(&request, out, err);
