@@ -245,8 +245,7 @@ static fk_status recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
     fk_status status;
     if (c->from_store == 2) {
         search s = {.context = context, .may_compile = true};
-        const fk_build_request request = {
-            &kernel->problem, &context->planned, &context->runs, &context->planning, obtain, &s};
+        const fk_build_request request = request_of(&kernel->problem, &s);
         status = fk_build_best(&request, &fresh, err);
         if (status) return status;
         fk_built_free(c);
