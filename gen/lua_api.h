@@ -5,16 +5,13 @@
 #ifndef FK_GEN_LUA_API_H
 #define FK_GEN_LUA_API_H
 
-#include "error.h"
+#include "lua_host.h"
 
 #include <stdbool.h>
 
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
-
-/** Opens Lua once; any thread. @return FK_NO_COMPILER: there is no Lua 5.4 here; the message says how to name it */
-fk_status fk_lua_library(fk_error *err);
 
 #ifdef FK_LUA_SONAME
 

@@ -18,6 +18,11 @@ typedef struct fk_lua_limits {
     int64_t fail_at;      /* tests: allocations from this one on fail; 0 = never */
 } fk_lua_limits;
 
+/** Opens Lua's library once; any thread. @return FK_NO_COMPILER: there is no Lua 5.4 here; the message says how to name
+ * it
+ */
+fk_status fk_lua_library(fk_error *err);
+
 /** What a null template_dir means: $FLASHKILN_TEMPLATE_DIR, or null. */
 const char *fk_template_dir(void);
 /** Whether "templates/mask/causal.lua" exists, in template_dir (may be null: none) or embedded. */

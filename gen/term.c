@@ -1,7 +1,6 @@
 #include "term.h"
 
 #include "embedded.h"
-#include "lua_api.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,6 @@
  * templates/mask and templates/score. */
 #include "term.h"
 
-#include "lua_api.h"
-
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

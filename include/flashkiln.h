@@ -404,7 +404,8 @@ FK_API void fk_context_destroy(fk_context *context);
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
-/** Adds one more pack, behind those of the options. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
+/** Adds one more pack, behind those of the options. Without a context it is checked, and where there is no Lua its
+ *  spellings can be read from then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
  *  another build; FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
 FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
 
@@ -675,6 +676,15 @@ FK_API fk_status fk_cache_verify(const char *dir, fk_cache_entry **entries, size
 /** Removes invalid entries and stale temporaries, then the least recently used until `max_bytes` hold; -1 = no cap,
  *  0 = everything. Outputs may be null. @return as fk_cache_list */
 FK_API fk_status fk_cache_prune(const char *dir, int64_t max_bytes, size_t *removed, int64_t *removed_bytes);
+
+typedef struct fk_finding {
+    char name[16];    /**< what was looked at: "directory", "entries", "packs", "lua", ... */
+    int32_t state;    /**< 0: as it should be; 1: it works, but see `detail`; 2: it does not */
+    char detail[480]; /**< what was found, and what to do */
+} fk_finding;
+/** Looks at all that decides where kernels come from here: the store, packs, the libraries that are opened on need, and
+ *  the environment. Changes nothing. `*findings` is the caller's: fk_free. */
+FK_API fk_status fk_cache_doctor(const char *dir, fk_finding **findings, size_t *count);
 
 #ifdef __cplusplus
 }

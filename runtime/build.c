@@ -185,7 +185,12 @@ fk_status fk_build_offline(const fk_problem *canonical, const fk_device_info *de
                            const fk_generate_options *options, const fk_emu_options *emulator, fk_built *out,
                            fk_error *err) {
     offline o = {device, options, emulator};
-    const fk_build_request request = {canonical, device, device, &options->planning, obtain, &o};
+    const fk_build_request request = {.problem = canonical,
+                                      .planned = device,
+                                      .runs = device,
+                                      .planning = &options->planning,
+                                      .obtain = obtain,
+                                      .user = &o};
     return fk_build_best(&request, out, err);
 }
 

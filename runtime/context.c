@@ -53,10 +53,10 @@ static bool env_flag(const char *name) {
 }
 
 /* What the options leave open, the environment may say. */
-static fk_status choose_mode(const fk_context_options *options, int *mode, fk_error *err) {
+fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err) {
     static const char *const names[] = {"normal", "read-only", "no-jit", "off", "sealed"};
-    const char *said = options->cache_mode ? NULL : getenv("FLASHKILN_CACHE_MODE");
-    *mode = options->cache_mode;
+    const char *said = given ? NULL : getenv("FLASHKILN_CACHE_MODE");
+    *mode = given;
     if (!said || !*said) return FK_OK;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         if (strcmp(said, names[i]) != 0) continue;
@@ -139,7 +139,7 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
 static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
     const char *packs = options->packs ? options->packs : fk_packs_from_environment();
     const char *keys = options->pack_keys ? options->pack_keys : fk_pack_keys_from_environment();
-    fk_status status = choose_mode(options, &context->cache_mode, err);
+    fk_status status = fk_cache_mode_choose(options->cache_mode, &context->cache_mode, err);
     if (status) return status;
     context->planning = options->planning;
     if (options->planning.template_dir) {
@@ -208,8 +208,13 @@ int fk_context_is_emulator(const fk_context *context) {
 
 fk_status fk_context_load_pack(fk_context *context, const char *path) {
     fk_error err;
-    if (!context || !path) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", context ? "path" : "context");
-    return fk_packs_add(&context->packs, path, context->pack_keys, &err) ? fk_report(&err) : FK_OK;
+    if (!path) return fk_refuse(FK_BAD_ARGUMENT, "path is null");
+    fk_packs none;
+    if (!context) fk_packs_init(&none);
+    const char *keys = context ? context->pack_keys : fk_pack_keys_from_environment();
+    const fk_status status = fk_packs_add(context ? &context->packs : &none, path, keys, &err);
+    if (!context) fk_packs_free(&none);
+    return status ? fk_report(&err) : FK_OK;
 }
 
 fk_status fk_context_count(const fk_context *context, fk_context_counts *out) {

@@ -10,6 +10,9 @@
 
 #define MAGIC "flashkiln launch 1\n"
 
+/* How many a source has room for. */
+#define ROOM(member) ((int32_t)(sizeof((fk_source *)0)->member / sizeof *((fk_source *)0)->member))
+
 /* In the order of the lines, each an int32 between two limits. */
 #define FIELD(name, member, low, high)                                                                                 \
     { name, offsetof(fk_source, member), low, high }
@@ -37,10 +40,10 @@ static const struct field {
     FIELD("main_kernel", main_kernel, 0, FK_MAX_KERNELS - 1),
     FIELD("grad", grad, 0, (1 << FK_MAX_ARRAYS) - 1),
     FIELD("once", once, 0, (1 << FK_MAX_ARRAYS) - 1),
-    FIELD("mask_values", num_params, 0, FK_MAX_MASKS *FK_MAX_MASK_VALUES),
-    FIELD("score_values", num_score_params, 0, FK_MAX_SCORES *FK_MAX_SCORE_VALUES),
-    FIELD("kernels", num_kernels, 1, FK_MAX_KERNELS),
-    FIELD("arrays", arrays.count, 0, FK_MAX_ARRAYS),
+    FIELD("mask_values", num_params, 0, ROOM(param)),
+    FIELD("score_values", num_score_params, 0, ROOM(score_param)),
+    FIELD("kernels", num_kernels, 1, ROOM(kernel)),
+    FIELD("arrays", arrays.count, 0, ROOM(arrays.decl)),
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
@@ -62,7 +65,7 @@ static void put(text *t, const char *format, ...) {
     t->left -= used;
 }
 
-/* The longest is below FK_FACTS_BYTES: lines of below 60 bytes, 23 fields, 16 values, 8 kernels and 8 arrays. */
+/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 23 fields, 32 values, 8 kernels and 8 arrays. */
 void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BYTES]) {
     text t = {out, FK_FACTS_BYTES};
     put(&t, MAGIC "key: %s\nfamily: %s\n", key, s->plan.family);
@@ -71,8 +74,10 @@ void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BY
         memcpy(&value, (const char *)s + fields[i].offset, sizeof value);
         put(&t, "%s: %" PRId32 "\n", fields[i].name, value);
     }
+    for (int i = 0; i < s->num_params; ++i)
+        put(&t, "mask_value: %s\n", s->param[i].name);
     for (int i = 0; i < s->num_score_params; ++i)
-        put(&t, "score_value: %s\n", s->score_param[i].is_float ? "float" : "int");
+        put(&t, "score_value: %s %s\n", s->score_param[i].name, s->score_param[i].is_float ? "float" : "int");
     for (int i = 0; i < s->num_kernels; ++i) {
         const fk_kernel_launch *k = &s->kernel[i];
         put(&t, "kernel: %s %" PRId32 " %" PRId32 " %d\n", k->entry, k->threads, k->smem_bytes, (int)k->grid);
@@ -156,10 +161,16 @@ static bool read_fields(const char **at, fk_source *out) {
 }
 
 static bool read_lists(const char **at, fk_source *out) {
-    char line[160];
+    char line[160], *word[2];
+    for (int i = 0; i < out->num_params; ++i)
+        if (!take_line(at, "mask_value", out->param[i].name, sizeof out->param[i].name)) return false;
     for (int i = 0; i < out->num_score_params; ++i) {
-        if (!take_line(at, "score_value", line, sizeof line)) return false;
-        out->score_param[i].is_float = strcmp(line, "float") == 0;
+        fk_score_param *param = &out->score_param[i];
+        if (!take_line(at, "score_value", line, sizeof line) || !cut(line, word, 2) ||
+            strlen(word[0]) >= sizeof param->name)
+            return false;
+        strcpy(param->name, word[0]);
+        param->is_float = strcmp(word[1], "float") == 0;
     }
     for (int i = 0; i < out->num_kernels; ++i)
         if (!take_line(at, "kernel", line, sizeof line) || !read_kernel(line, &out->kernel[i])) return false;
@@ -168,15 +179,24 @@ static bool read_lists(const char **at, fk_source *out) {
     return out->main_kernel < out->num_kernels;
 }
 
-/* Values come in the order of the terms, as the generator numbers them. */
+/* Whether a run-time value, such as window0_left, is of the term at that place. */
+static bool is_of(const char *param, const char *term, int place) {
+    char prefix[48];
+    const int length = snprintf(prefix, sizeof prefix, "%s%d_", term, place);
+    return strncmp(param, prefix, (size_t)length) == 0;
+}
+
+/* Values come in the order of the terms. Those that the text holds are of no param. */
 static bool take_values(const fk_problem *p, fk_source *out) {
     int masks = 0, scores = 0;
     for (int i = 0; i < p->num_masks; ++i)
         for (int j = 0; j < p->mask[i].num_values; ++j)
-            out->param[masks++].value = p->mask[i].value[j];
+            if (masks < out->num_params && is_of(out->param[masks].name, p->mask[i].name, i))
+                out->param[masks++].value = p->mask[i].value[j];
     for (int i = 0; i < p->num_scores; ++i)
         for (int j = 0; j < p->score[i].num_values; ++j)
-            out->score_param[scores++].value = p->score[i].value[j];
+            if (scores < out->num_score_params && is_of(out->score_param[scores].name, p->score[i].name, i))
+                out->score_param[scores++].value = p->score[i].value[j];
     return masks == out->num_params && scores == out->num_score_params;
 }
 

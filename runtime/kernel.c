@@ -3,6 +3,8 @@
 #include "clock.h"
 #include "object.h"
 
+#include "gen/lua_host.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +83,12 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     return status;
 }
 
+/* A pack's kernels were written by the templates of the library, in the plans of its model: whoever brings templates or
+ * a rule of his own does not mean them. */
+static bool wants_other_text(const fk_context *context) {
+    return context->planning.template_dir || fk_template_dir() || context->planning.rule != FK_RULE_MODEL;
+}
+
 static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
     const fk_pack_query query = {p, &context->planned, &context->runs, context->target, context->driver_version};
     fk_built built;
@@ -96,14 +104,25 @@ static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out,
     return true;
 }
 
+static fk_build_request request_of(const fk_problem *p, search *s) {
+    const fk_context *context = s->context;
+    return (fk_build_request){.problem = p,
+                              .planned = &context->planned,
+                              .runs = &context->runs,
+                              .planning = &context->planning,
+                              .obtain = obtain,
+                              .user = s};
+}
+
 /* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
  * is the store's key. */
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
     const bool sealed = context->cache_mode == FK_CACHE_SEALED,
                no_jit = sealed || context->cache_mode == FK_CACHE_NO_JIT;
-    const bool packs = sealed || fk_packs_any(&context->packs);
+    const bool lua = fk_lua_library(NULL) == FK_OK;
+    const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
     search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
-    const fk_build_request request = {p, &context->planned, &context->runs, &context->planning, obtain, &s};
+    const fk_build_request request = request_of(p, &s);
     char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";
     fk_status status = FK_NO_JIT;
     if (!sealed) status = fk_build_best(&request, out, err);
@@ -116,7 +135,8 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
         return fk_fail(err, FK_NO_JIT,
                        "the cache mode forbids compiling, and there is no kernel for \"%s\" on %s, planned for %s; "
                        "store: %s; packs: %s",
-                       spelling, context->target, context->planned.key, s.note, note);
+                       spelling, context->target, *context->planned.key ? context->planned.key : context->planned.name,
+                       s.note, note);
     }
     s.may_compile = true;
     status = fk_build_best(&request, out, err);
@@ -225,8 +245,7 @@ static fk_status recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
     fk_status status;
     if (c->from_store == 2) {
         search s = {.context = context, .may_compile = true};
-        const fk_build_request request = {
-            &kernel->problem, &context->planned, &context->runs, &context->planning, obtain, &s};
+        const fk_build_request request = request_of(&kernel->problem, &s);
         status = fk_build_best(&request, &fresh, err);
         if (status) return status;
         fk_built_free(c);

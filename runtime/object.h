@@ -67,6 +67,9 @@ struct fk_context {
     fk_table table;
 };
 
+/** The cache mode of a context's options: 0 is what $FLASHKILN_CACHE_MODE says. */
+fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err);
+
 void fk_context_retain(fk_context *context);
 void fk_context_release(fk_context *context);
 

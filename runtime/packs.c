@@ -144,6 +144,12 @@ fk_status fk_packs_add_list(fk_packs *packs, const char *paths, const char *keys
     return status;
 }
 
+void fk_packs_each(fk_packs *packs, void (*tell)(void *user, const char *path, const fk_pack *pack, const char *reason),
+                   void *user) {
+    for (const loaded_pack *p = first_of(packs); p; p = after(packs, p))
+        tell(user, p->path, p->pack, p->pack ? NULL : p->reason);
+}
+
 /* Where there is no Lua, spellings are read before a context is opened: the terms in them are then those of the packs
  * that the environment names. */
 static void teach(char *missing, size_t size) {

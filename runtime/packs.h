@@ -9,7 +9,7 @@
 
 /* ---- launch facts (facts.c) --------------------------------------------------------------------------- */
 
-#define FK_FACTS_BYTES 4096
+#define FK_FACTS_BYTES 8192
 /** What a launch needs of a source, as lines of text; and the key of its text, fk_build_key's. */
 void fk_facts_write(const fk_source *source, const char key[65], char out[FK_FACTS_BYTES]);
 /** Reads them, accepting only what fk_facts_write writes. `p`: canonical, of the source's class, whose run-time values
@@ -47,6 +47,10 @@ typedef struct fk_pack_query {
  * `size`) is the pack's. */
 bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *source, fk_entry *entry, char *path,
                    size_t size, char *note, size_t note_size);
+
+/** Gives `tell` each pack, with why it cannot be used, or null. */
+void fk_packs_each(fk_packs *packs, void (*tell)(void *user, const char *path, const fk_pack *pack, const char *reason),
+                   void *user);
 
 /** $FLASHKILN_PACK and $FLASHKILN_PACK_KEYS; or null. */
 const char *fk_packs_from_environment(void);

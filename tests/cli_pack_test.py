@@ -70,6 +70,15 @@ class Pack(Case):
         self.bad(UNAVAILABLE, ["FK_NO_JIT", "store: absent", "a.fkpack: absent"],
                  "run", "fwd fp16 d32", *SMALL, "--pack", "a.fkpack", "--cache", "no-jit")
 
+    def test_templates_of_ones_own_are_not_those_of_a_pack(self):
+        self.build()
+        folder = self.templates("kernel/forward_mma.cu", lambda text: text + "// changed\n")
+        run = ("run", "fwd fp16 d64 causal", *SMALL, "--json", "--pack", "a.fkpack")
+        self.assertFalse(json.loads(self.good(*run, "--template-dir", folder))["from_store"])
+        self.assertIn("a.fkpack", json.loads(self.good(*run))["store_path"])
+        self.env["FLASHKILN_CACHE_MODE"] = "sealed"  # nothing else is to be had
+        self.assertIn("a.fkpack", json.loads(self.good(*run, "--template-dir", folder))["store_path"])
+
     def test_without_lua_every_mode_takes_what_packs_have(self):
         self.build()
         self.env["FLASHKILN_LUA"] = "/nonexistent"
@@ -164,6 +173,26 @@ class Pack(Case):
         self.sealed()
         self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
         self.bad(UNAVAILABLE, ["0664"], "run", "fwd fp16 d64 causal", *SMALL)
+
+    def test_the_doctor_finds_what_is_wrong(self):
+        self.build()
+        states = lambda: {row["name"]: row["state"] for row in json.loads(self.program("cache", "doctor", "--json").stdout)}
+        self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
+        self.good("run", "fwd fp16 d64", *SMALL)
+        found = states()
+        self.assertEqual([found[name] for name in ("directory", "entries", "pack", "lua")], ["ok"] * 4)
+        self.good("cache", "doctor")
+        for root, _, names in os.walk(self.cache):
+            for name in names:
+                if name.endswith(".emu"):
+                    with open(os.path.join(root, name), "ab") as file:
+                        file.write(b"x")
+        self.env.update(FLASHKILN_LUA="/nonexistent", FLASHKILN_NVRTC="/nonexistent", FLASHKILN_CACHE_MODE="shut")
+        os.chmod(self.path("a.fkpack"), 0o666)
+        found = states()
+        self.assertEqual([found[name] for name in ("entries", "pack", "mode")], ["WRONG"] * 3)
+        self.assertEqual([found[name] for name in ("lua", "nvrtc")], ["note"] * 2)
+        self.assertEqual(self.program("cache", "doctor").returncode, CHECK_FAILED)
 
     def test_the_log_tells_each_decision(self):
         self.build()

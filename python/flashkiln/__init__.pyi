@@ -1,6 +1,7 @@
 from typing import Any, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 from ._explain import (Device as Device, Explanation as Explanation, devices as devices, explain as explain, spell as spell)
+from ._runtime import load_pack as load_pack
 from ._sdpa import (disable_sdpa as disable_sdpa, enable_sdpa as enable_sdpa, sdpa as sdpa, sdpa_report as sdpa_report)
 from ._symbols import (array as array, bit as bit, exp as exp, log as log, maximum as maximum, minimum as minimum,
                        popcount as popcount, tanh as tanh, where as where)

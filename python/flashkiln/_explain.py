@@ -234,7 +234,8 @@ class Explanation:
             told += ", wgmma serialised" if k["serialized_wgmma"] else ""
         came = f"compiled in {k['compile_ms']:.0f} ms by {k['compiler']}"
         if "from_store" in k:
-            came = f"read from the store: {k['store_path']}" if k["from_store"] else f"{came}; store: {k['store_note']}"
+            where = {1: "the store", 2: "a pack"}.get(k["from_store"])
+            came = f"read from {where}: {k['store_path']}" if where else f"{came}; store: {k['store_note']}"
         return [f"Kernel   {told}; {came}"]
 
     def _told_tiles(self):

@@ -21,9 +21,14 @@ class Device:
     def __init__(self, name, plan_for=None):
         self.name, self.lock, self.kernels = name, threading.Lock(), {}
         self.context = library().context(name, plan_for)
+        for path in _packs:
+            self.load_pack(path)
         if name == "emu":
             warnings.warn("flashkiln: these arrays are in the CPU's memory, so that an emulator of the GPU computes: exact, "
                           "and slow", RuntimeWarning, stacklevel=outside())
+
+    def load_pack(self, path):
+        library()("fk_context_load_pack", self.context, path)
 
     def kernel(self, spelling):
         """The kernel of a problem, kept for good: (handle, fk_problem, fk_kernel_info)."""
@@ -48,6 +53,18 @@ def outside():
 
 _devices_lock = threading.Lock()
 _devices = {}
+_packs = []  # paths, in bytes; those of $FLASHKILN_PACK are the library's
+
+
+def load_pack(path):
+    """Takes kernels from a pack (docs/packs.md), on every device, before any is compiled. FLASHKILN_PACK does the same without
+    a line of code. Raises IoError or CheckFailed: no pack, damaged, not trusted, or made by another build of the library."""
+    path = os.path.abspath(os.fsencode(path))
+    library()("fk_context_load_pack", None, path)
+    with _devices_lock:
+        for one in _devices.values():
+            one.load_pack(path)
+        _packs.append(path)
 
 
 def device(name, plan_for=None):

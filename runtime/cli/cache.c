@@ -1,4 +1,4 @@
-/* cache ls|verify|prune|path: the store of compiled kernels. */
+/* cache ls|verify|prune|path|doctor: the store of compiled kernels. */
 #include "cli.h"
 
 #include <math.h>
@@ -82,6 +82,28 @@ static cli_exit prune(const char *dir, int64_t max_bytes) {
     return CLI_OK;
 }
 
+static cli_exit doctor(const char *dir, bool json) {
+    static const table_column finding_columns[] = {
+        {"", "state", false}, {"what", "name", false}, {"found", "detail", false}};
+    static const char *const states[] = {"ok", "note", "WRONG"};
+    fk_finding *findings;
+    size_t count, wrong = 0;
+    const fk_status status = fk_cache_doctor(dir, &findings, &count);
+    if (status != FK_OK) return cli_fail_status(status);
+    table *t = table_create(finding_columns, sizeof finding_columns / sizeof finding_columns[0]);
+    for (size_t i = 0; i < count; i++) {
+        table_text(t, states[findings[i].state]);
+        table_text(t, findings[i].name);
+        table_text(t, findings[i].detail);
+        wrong += findings[i].state == 2;
+    }
+    fk_free(findings);
+    const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
+    table_destroy(t);
+    if (!good) return cli_fail(CLI_FAILED, "cache: the table cannot be printed");
+    return wrong ? cli_fail(CLI_CHECK_FAILED, "%zu of %zu findings are wrong", wrong, count) : CLI_OK;
+}
+
 static cli_exit print_path(const char *dir) {
     char path[4096];
     const fk_status status = fk_cache_path(dir, path, sizeof path);
@@ -103,17 +125,19 @@ static cli_exit cache_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    if (argc != 1) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path must be given");
+    if (argc != 1) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
     if (strcmp(argv[0], "ls") == 0) return list(dir, false, json);
     if (strcmp(argv[0], "verify") == 0) return list(dir, true, json);
     if (strcmp(argv[0], "prune") == 0) return prune(dir, max_size);
     if (strcmp(argv[0], "path") == 0) return print_path(dir);
-    return cli_fail(CLI_USAGE, "cache: \"%s\" is none of ls, verify, prune, path", argv[0]);
+    if (strcmp(argv[0], "doctor") == 0) return doctor(dir, json);
+    return cli_fail(CLI_USAGE, "cache: \"%s\" is none of ls, verify, prune, path, doctor", argv[0]);
 }
 
-const cli_verb verb_cache = {"cache", "ls|verify|prune|path [--json]", "the store of compiled kernels",
+const cli_verb verb_cache = {"cache", "ls|verify|prune|path|doctor [--json]", "the store of compiled kernels",
                              "  ls      lists entries, newest first\n"
                              "  verify  reads every entry whole: checksum and architecture\n"
                              "  prune   removes invalid entries and what killed processes left\n"
-                             "  path    prints the directory\n",
+                             "  path    prints the directory\n"
+                             "  doctor  looks at store, packs, libraries and environment, and says what is wrong\n",
                              cache_main};

@@ -98,12 +98,16 @@ static void what_cannot_be_written(void **state) {
     assert_int_equal(fixture_count(dir, "b.fk"), 0); /* nor a temporary */
 }
 
-/* Every bit of every byte. The signature's bytes are looked at when somebody asks who signed. */
+/* Every bit of header, index and info, and one of every other byte. The signature's bytes are looked at when somebody
+ * asks who signed. */
 static void every_flipped_byte(void **state) {
     (void)state;
+    const size_t checked = FK_PACK_HEADER + SEEDS * FK_PACK_INDEX + strlen(pack_info);
     size_t tried = 0, refused = 0, missed = 0;
     for (size_t at = 0; at < size; ++at) {
-        for (int bit = 0; bit < 8; ++bit, ++tried) {
+        for (int bit = 0; bit < 8; ++bit) {
+            if (at >= checked && bit != (int)(at % 8)) continue;
+            ++tried;
             bytes[at] ^= (uint8_t)(1 << bit);
             const int served = serve(size);
             if (at >= FK_PACK_KEY && at < FK_PACK_HEADER)

@@ -12,6 +12,27 @@ import flashkiln
 from flashkiln import BadArgument, BadProblem, FlashKilnError, attention, attention_backward
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+BUILD_PACK = """
+import sys
+from ctypes import byref, c_char_p, c_size_t
+from flashkiln._capi import library
+lib, path, *spellings = library(), *map(str.encode, sys.argv[1:])
+options = lib.make("fk_pack_options", emulate=1)
+lib("fk_pack_build", path, (c_char_p * len(spellings))(*spellings), c_size_t(len(spellings)), (c_char_p * 1)(b"a100"), c_size_t(1),
+    byref(options), None, None, None)
+"""
+USE_PACK = """
+import sys
+import numpy as np
+import flashkiln
+flashkiln.load_pack(sys.argv[1])
+q = np.ones((1, 20, 2, 16), np.float16)
+assert np.abs(flashkiln.attention(q, q, q, causal=True) - 1).max() < 1e-2
+try:
+    flashkiln.attention(q, q, q)
+except flashkiln.NoJit as e:
+    print(e)
+"""
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -310,3 +331,17 @@ def test_pytorch_is_not_imported():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": folder})
     assert done.stdout == "False\n"
+
+
+def test_a_pack_without_lua_store_and_compiler(tmp_path):
+    """Sealed: what the pack has is computed, what it lacks is named."""
+    path, bad = str(tmp_path / "a.fkpack"), str(tmp_path / "bad.fkpack")
+    sealed = dict(os.environ, FLASHKILN_CACHE_MODE="sealed", FLASHKILN_LUA="/nonexistent", FLASHKILN_CXX="/nonexistent")
+    subprocess.run([sys.executable, "-c", BUILD_PACK, path, "fwd fp16 d16 causal"], check=True)
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", USE_PACK, path], env=sealed, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert '"fwd fp16 d16"' in result.stdout and "absent" in result.stdout
+    with open(path, "rb") as good, open(bad, "wb") as file:
+        file.write(good.read()[:-1])
+    with pytest.raises(flashkiln.IoError, match="truncated"):
+        flashkiln.load_pack(bad)

@@ -1,7 +1,7 @@
 /* An NVRTC of our own, version 12.9. Its image is the options behind a cubin's ELF header, or behind PTX's .target
- * line. FAKE_NVRTC=refuse|empty|slow|old makes it fail with a log, give no bytes, take a while, or put "old" into the
- * image; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is set;
- * FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
+ * line. FAKE_NVRTC=refuse|empty|slow|old|die makes it fail with a log, give no bytes, take a while, put "old" into the
+ * image, or abort; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is
+ * set; FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +48,7 @@ int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
     const int number = __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
     if (spills && number > atoi(spills)) spill = NULL;
     if (mode("slow")) usleep(50000);
+    if (mode("die")) abort();
     if (mode("refuse")) {
         snprintf(self->log, sizeof self->log,
                  "templates/kernel/forward_mma.cu(12): error: identifier \"x\" is undefined\n");
