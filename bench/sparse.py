@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Block-sparse attention: time against density, beside this library's own dense kernels and FlexAttention.
 
-  sparse.py [--parts density,paper,long] [--dims 64,128] [--sizes 8192,65536] [--ops fwd,bwd] [--densities 5,10,25,50,100]
+  sparse.py [--parts density,blocks,paper,long] [--dims 64,128] [--sizes 8192,65536] [--ops fwd,bwd] [--densities 5,10,25,50,100]
             [--flex] [--plot]
 
   density  blocks of 128 x 128 at random (and the diagonal's), as a predicate and as a table at run time, which must give the
            same bits; the same blocks by FlexAttention with --flex. 16,384 tokens and 2,048 hidden; from 32,768 tokens on
            one sequence and 512 hidden
+  blocks   butterflies of blocks of 32 to 256 at the first of --sizes, also with each of --templates
   paper    FlashAttention's own setting (Dao et al. 2022, figure 3): batch 16, 8 heads, head_dim 64, fp16, butterfly(128),
            128 to 65,536 tokens; dense kernels up to --dense-most tokens
   long     1,048,576 tokens, one head, head_dim 64, butterfly(128), and the memory in use
@@ -80,8 +81,8 @@ MASKS["butterfly"] = Mask(f" butterfly({BLOCK})", sees_butterfly)
 class Sparse(Kernel):
     """This library with some mask, whatever the shape says."""
 
-    def __init__(self, session, name, mask, arrays=None):
-        super().__init__(session.torch, session.library, session.context, name, arrays=arrays)
+    def __init__(self, session, name, mask, arrays=None, context=None):
+        super().__init__(session.torch, session.library, context or session.context, name, arrays=arrays)
         self.mask = mask
 
     def spelling(self, shape, op):
@@ -197,8 +198,28 @@ def density(session):
     return True
 
 
-def butterfly_share(seqlen):
-    count = -(-seqlen // BLOCK)
+def blocks(session):
+    args = session.args
+    folders = {os.path.basename(os.path.normpath(folder)): folder for folder in args.templates}
+    contexts = {name: session.library.context("cuda:0", args.plan_for, args.cache_dir, folder)
+                for name, folder in folders.items()}
+    for dim in args.dims:
+        for op in args.ops:
+            shape = session.shape(args.sizes[0], dim, op)
+            t = Tensors(session.torch, shape)
+            for size in (32, 64, 128, 256):
+                mask = f" butterfly({size})"
+                ours = [Sparse(session, "pattern", mask)]
+                ours += [Sparse(session, name, mask, context=context) for name, context in contexts.items()]
+                times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
+                session.write("blocks", shape, butterfly_share(shape.seqlen, size), mask, times, median(times["dense"]))
+                for kernel in ours:
+                    print("  " + kernel.describe())
+    return True
+
+
+def butterfly_share(seqlen, block=BLOCK):
+    count = -(-seqlen // block)
     shown = sum(1 for i in range(count) for b in range(count.bit_length() + 1)
                 if (j := i if b == 0 else i ^ 1 << (b - 1)) < count)
     return shown / count ** 2
@@ -206,7 +227,7 @@ def butterfly_share(seqlen):
 
 def paper(session):
     torch, args = session.torch, session.args
-    args.dtype = "fp16"
+    kept, args.dtype = args.dtype, "fp16"
     for seqlen in [128 << n for n in range(10)]:
         if not args.least <= seqlen <= args.most:
             continue
@@ -218,6 +239,7 @@ def paper(session):
             times = session.time(shape, t, contenders)
             session.write("paper", shape, butterfly_share(seqlen), ours.mask, times,
                           median(times["dense"]) if "dense" in times else None)
+    args.dtype = kept
     return True
 
 
@@ -251,7 +273,7 @@ def check(session):
 
 def body(torch, library, context, args):
     session = Session(torch, library, context, args)
-    parts = {"density": density, "paper": paper, "long": long}
+    parts = {"density": density, "blocks": blocks, "paper": paper, "long": long}
     if not args.unchecked and not check(session):
         return 1
     return 0 if all(parts[name](session) for name in args.parts) else 1
@@ -288,7 +310,7 @@ def plot(folder):
 
 def main():
     parser = arguments(__doc__, sizes="8192,65536")
-    parser.add_argument("--parts", default="density,paper,long", type=words)
+    parser.add_argument("--parts", default="density,blocks,paper,long", type=words)
     parser.add_argument("--ops", default="fwd,bwd", type=words)
     parser.add_argument("--densities", default="5,10,25,50,100", type=numbers, help="percent")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too (compiles for minutes)")

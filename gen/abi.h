@@ -65,8 +65,8 @@
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)              /* packed: rows of q; lse is [num_heads_q, total_q] */                       \
-    X(int32_t, int, num_tiles)            /* persistent: of all heads */                                               \
+    X(int32_t, int, total_q)   /* packed: rows of q; lse is [num_heads_q, total_q] */                                  \
+    X(int32_t, int, num_tiles) /* persistent: of all heads */                                                          \
     X(int32_t, int, num_heads_kv)                                                                                      \
     X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values */                             \
     X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \
@@ -179,6 +179,14 @@ typedef struct fk_array_grad_param {
 } fk_array_grad_param;
 
 #define FK_EXACT_WORDS 10
+
+/* struct BlockTable of templates/piece/pack_blocks.cu. */
+typedef struct fk_block_params {
+    const void *data;
+    const int32_t *indices;
+    uint32_t *bits;
+    int32_t format, columns, width;
+} fk_block_params;
 
 /* What terms need, at the end of each block. The text has as much of it as its problem needs: the kernel's block is a
  * prefix of the host's. */

@@ -263,7 +263,10 @@ fk_interval fk_expr_bounds(const fk_expr *e, const fk_interval_env *env) {
     if (fk_expr_is_constant(e)) return (fk_interval){(double)e->i, (double)e->i};
     if (e->op == OP_READ || floats) return e->type == FK_EXPR_BOOL ? MAYBE : ALL;
     fk_interval arg[3] = {ALL, ALL, ALL}; /* only reads have a fourth */
-    for (int i = 0; i < 3 && e->arg[i]; ++i)
+    for (int i = 0; i < 3 && e->arg[i]; ++i) {
         arg[i] = fk_expr_bounds(e->arg[i], env);
+        if ((e->op == OP_LAND && arg[i].hi <= 0) || (e->op == OP_LOR && arg[i].lo >= 1))
+            return arg[i]; /* decides alone */
+    }
     return bounds_operator(e->op, arg[0], arg[1], arg[2]);
 }

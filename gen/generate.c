@@ -56,6 +56,11 @@ static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     lua_pop(L, 1);
 }
 
+/* Whether some mask reads templates/pattern/block_bits.lua's array. */
+static bool packs_blocks(const fk_planner *planner) {
+    return fk_array_list_find(&planner->terms.arrays, "block_bits") >= 0;
+}
+
 static void render_body(lua_State *L, void *arg) {
     render_call *call = arg;
     const fk_planner *planner = call->planner;
@@ -94,6 +99,8 @@ static void render_body(lua_State *L, void *arg) {
     lua_setfield(L, -2, "exact_words");
     fk_bind_push_params(L, planner->p->op, tile.wgmma, &planner->terms);
     lua_setfield(L, -2, "params");
+    lua_pushboolean(L, packs_blocks(planner));
+    lua_setfield(L, -2, "packs_blocks");
     lua_pushboolean(L, call->standalone);
     lua_setfield(L, -2, "standalone");
     fk_lua_extend_globals(L);
@@ -193,6 +200,10 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
         const int warps = tile.wgmma ? 4 * fk_tile_consumers(&tile) : plan->warps; /* those that own rows */
         const fk_kernel_launch keep_mask = {"fk_keep_mask", warps * 32, 0, FK_GRID_KEEP_MASK};
         out->kernel[out->num_kernels++] = keep_mask;
+    }
+    if (packs_blocks(planner)) {
+        const fk_kernel_launch pack_blocks = {"fk_pack_blocks", 32, 0, FK_GRID_BLOCKS};
+        out->kernel[out->num_kernels++] = pack_blocks;
     }
     memcpy(out->param, planner->terms.mask.param, sizeof out->param);
     out->num_params = planner->terms.mask.num_params;

@@ -133,9 +133,9 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
     memset(out, 0, sizeof *out);
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
-    const int64_t rows = min64(out->num_ctas, max64(2, max_ctas));
     const bool by_head = mask->keep && fk_expr_uses(mask->keep, "h");
     const int64_t heads = by_head ? min64(shape->num_heads_q, MOST_HEADS) : 1;
+    const int64_t rows = min64(out->num_ctas, max64(2, max_ctas / heads));
     for (int64_t i = 0; i < rows * heads; ++i) {
         const int64_t row = i % rows, head = i / rows;
         if (by_head) c.value[H] = point(heads == 1 ? 0 : head * (shape->num_heads_q - 1) / (heads - 1));

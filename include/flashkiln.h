@@ -545,6 +545,29 @@ FK_API fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *
  *  @return as fk_execute */
 FK_API fk_status fk_keep_mask(const fk_kernel *kernel, const fk_args *args, uint8_t *out, void *stream);
 
+/** In what form blocks are given. */
+typedef enum fk_block_format {
+    FK_BLOCK_BOOLS = 0, /**< data: bytes [tables, rows, columns], 0: hidden */
+    FK_BLOCK_BSR =
+        1, /**< data: int32 [rows + 1], row r lists the columns indices[data[r]] .. indices[data[r + 1] - 1] */
+    FK_BLOCK_LISTS = 2 /**< data: int32 [tables, rows], entries of indices [tables, rows, width], which are columns:
+                          kv_num_blocks and kv_indices of FlexAttention's BlockMask */
+} fk_block_format;
+/** Which blocks are shown; all pointers are the device's (of the emulator: the host's). */
+typedef struct fk_blocks {
+    size_t struct_size;
+    int32_t format; /**< fk_block_format */
+    int64_t tables; /**< one for each batch entry and head, or 1 */
+    int64_t rows, columns, width;
+    const void *data;
+    const int32_t *indices;
+} fk_blocks;
+#define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
+/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md): int32 [tables, rows, ceil(columns / 32)].
+ * `kernel` is one of a problem with that mask. Enqueues on `stream` as fk_execute does, without a look from the host:
+ * capture-safe. */
+FK_API fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32_t *bits, void *stream);
+
 /* ---- memory of the context's device, for programs that have none of their own ------------------------- */
 
 /** 256-byte aligned on a GPU; on the emulator 16-byte aligned host memory of NaNs. Free it before the context goes.

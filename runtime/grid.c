@@ -143,7 +143,8 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     }
     case FK_GRID_COMBINE:
         return make_combine_grid(kernel, a, heads, out, err);
-    case FK_GRID_KEEP_MASK: /* fk_execute leaves it out */
+    case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */
+    case FK_GRID_BLOCKS:
         *out = (fk_grid){0, 0, 0};
         return FK_OK;
     case FK_GRID_ROW_CHUNKS:

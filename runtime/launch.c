@@ -79,6 +79,25 @@ static fk_status launch_emulator(const fk_kernel *kernel, const fk_args *args, f
     return status;
 }
 
+fk_status fk_launch_alone(const fk_kernel *kernel, int entry, void *params, size_t bytes, fk_grid grid, void *stream,
+                          fk_error *err) {
+    const fk_kernel_launch *k = &kernel->launch[entry];
+    if (kernel->image) {
+        const fk_emu_grid emu_grid = {grid.x, grid.y, grid.z};
+        return fk_emu_launch_grid(kernel->image, k->entry, params, bytes, emu_grid, (uint32_t)k->threads,
+                                  (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
+    }
+    const fk_driver *d = kernel->context->driver;
+    void *arguments[] = {params};
+    int pushed, result = fk_driver_enter(d, kernel->context->primary, &pushed);
+    if (!result) {
+        result = d->launch(kernel->function[entry], grid.x, grid.y, grid.z, (unsigned)k->threads, 1, 1,
+                           (unsigned)k->smem_bytes, stream, arguments, NULL);
+        fk_driver_leave(d, pushed);
+    }
+    return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
+}
+
 fk_status fk_execute(const fk_kernel *kernel, const fk_args *args, void *workspace, size_t workspace_bytes,
                      void *stream) {
     if (!kernel || !args) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", kernel ? "args" : "kernel");

@@ -263,6 +263,9 @@ struct fk_dropout fk_dropout_of_head(const fk_args *args, int64_t b, int64_t h);
 fk_status fk_keep_mask_prepare(const fk_kernel *kernel, const fk_args *args, uint8_t *out, fk_launch_block *block,
                                fk_error *err);
 fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *args); /* grid.c */
+/** Launches one of the kernels, with a parameter block of its own. launch.c */
+fk_status fk_launch_alone(const fk_kernel *kernel, int entry, void *params, size_t bytes, fk_grid grid, void *stream,
+                          fk_error *err);
 
 /* ---- sequences (sequences.c) -------------------------------------------------------------------------- */
 

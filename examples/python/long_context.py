@@ -30,8 +30,9 @@ def patterns(tokens):
         f"every 4th of {window} keys": {"mask": f"q - k < {window} && (q - k) % 4 == 0"},
         # Block i of queries sees the blocks of keys whose number differs from i in no bit, or in one: log2(blocks) + 1 of them,
         # and any block reaches any other within log2(blocks) layers.
-        f"butterfly of {BLOCK}-token blocks": {"mask": f"popcount((q / {BLOCK}) ^ (k / {BLOCK})) <= 1"},
+        f"butterfly of {BLOCK}-token blocks": {"sparsity": f"butterfly({BLOCK})"},
         "butterfly, and a window": {"mask": f"popcount((q / {BLOCK}) ^ (k / {BLOCK})) <= 1 || q - k < {window // 8}"},
+        f"BigBird of {BLOCK}-token blocks": {"sparsity": f"bigbird({BLOCK})"},
     }
 
 

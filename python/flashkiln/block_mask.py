@@ -54,7 +54,7 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
 
     blocks: bools [batch|1, heads|1, rows, columns], or without the leading dimensions: pair (q, k) is shown where
     blocks[b, h, q // BLOCK_SIZE, k // BLOCK_SIZE] is set. A block size that is a multiple of 128 lets every kernel skip
-    what is not set; others are as exact. In place of blocks, bsr=(indptr, indices) lists the columns of each row of blocks,
+    what is not set; others are as exact. Or a function of (b, h, block row, block column). In place of blocks, bsr=(indptr, indices) lists the columns of each row of blocks,
     as SciPy and FlashInfer do; it needs KV_LEN.
 
     Q_LEN and KV_LEN, if given, are the largest lengths that the mask will be used with. They, B and H are needed only for
@@ -84,12 +84,13 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
             if lengths is None or "torch" not in sys.modules:
                 raise
             shown = densely(mask, (B or 1, H or 1, *lengths), device, reason)
-    if blocks is not None:
+    if blocks is not None and not callable(blocks):
         reach = block_reach(blocks, BLOCK_SIZE)
         lengths = lengths or reach
         if lengths[0] > reach[0] or lengths[1] > reach[1]:
             raise ValueError(f"blocks of shape {tuple(blocks.shape)} and BLOCK_SIZE {BLOCK_SIZE} reach {reach[0]} queries and "
                              f"{reach[1]} keys: must reach {lengths[0]} and {lengths[1]}")
+    if blocks is not None:
         shown = in_blocks(blocks, BLOCK_SIZE, shown)
     return BlockMask(*trace_mask(shown), lengths)
 
@@ -159,8 +160,13 @@ def bit_reader(blocks, size):
     return shown
 
 
+def predicate(blocks, size):
+    rows, columns = block_sizes(size)
+    return lambda b, h, q, k: blocks(b, h, quotient(q, rows), quotient(k, columns))
+
+
 def in_blocks(blocks, size, mask):
-    shown = bit_reader(blocks, size)
+    shown = predicate(blocks, size) if callable(blocks) else bit_reader(blocks, size)
     return shown if mask is None else lambda b, h, q, k: shown(b, h, q, k) & mask(b, h, q, k)
 
 

@@ -230,6 +230,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @   include("piece/keep_mask.cu")
 
 @ end
+@ if packs_blocks then
+@   include("piece/pack_blocks.cu")
+
+@ end
 @ include("piece/backward_around.cu")
 @ if plan.dq_kernel then
 

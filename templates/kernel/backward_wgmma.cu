@@ -369,6 +369,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @   include("piece/keep_mask.cu")
 
 @ end
+@ if packs_blocks then
+@   include("piece/pack_blocks.cu")
+
+@ end
 @ include("piece/backward_around.cu")
 @ if score.grads then
 

@@ -271,6 +271,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 
 @   include("piece/keep_mask.cu")
 @ end
+@ if packs_blocks then
+
+@   include("piece/pack_blocks.cu")
+@ end
 @ if problem.split then
 
 @   include("piece/combine.cu")

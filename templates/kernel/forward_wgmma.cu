@@ -508,3 +508,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 
 @   include("piece/keep_mask.cu")
 @ end
+@ if packs_blocks then
+
+@   include("piece/pack_blocks.cu")
+@ end

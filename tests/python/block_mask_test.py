@@ -162,6 +162,15 @@ def test_tables_are_packed(columns):
         assert (bm.packed(given).numpy() == words).all()
 
 
+def test_blocks_as_a_function():
+    reach = torch.tensor([0, 1, 2])
+    mask = bm.create_block_mask(MODS["causal"], blocks=lambda b, h, i, j: (i - j).abs() <= reach[h], BLOCK_SIZE=(8, 5))
+    assert mask.mask == "abs((q >> 3) - k / 5) <= m0[h] && q >= k" and mask.seq_lengths is None
+    q, k = np.ix_(range(Q), range(K))
+    expected = (np.abs(q // 8 - k // 5)[None] <= reach.numpy()[:, None, None]) & (q >= k)
+    assert (values(mask) == expected).all()
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_lists_of_columns(library):
     blocks = np.random.default_rng(3).random((5, 7)) < 0.4

@@ -36,6 +36,7 @@ INTS = {
     "neg": lambda x, y: -x - -y, "invert": lambda x, y: ~x ^ -(~y), "pow": lambda x, y: x**3 - y**2 + x**0,
     "shift": lambda x, y: (x << 2) - (y >> 1), "nested": lambda x, y: (x - (y - (x - 3))) * (2 - y) - -(x + y),
     "bits": lambda x, y: (x & 5 | y ^ 3) + (x & (y | 1)), "bools": lambda x, y: (x < y) + (x == y) * 2 - (x >= -y),
+    "bit": lambda x, y: fk.bit(x, y) + 0 if symbolic(x, y) else x >> (y & 31) & 1,
     "popcount": lambda x, y: fk.popcount(x) if symbolic(x) else bin(x & 0xffffffff).count("1"),
 }
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]

@@ -1,0 +1,103 @@
+/* Tables of blocks in each form, packed to bits on any device. */
+#ifndef FK_TESTS_BLOCKS_SAMPLE_H
+#define FK_TESTS_BLOCKS_SAMPLE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "flashkiln.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct blocks_size {
+    int64_t tables, rows, columns;
+    int percent; /* that are shown */
+} blocks_size;
+
+static inline void *blocks_upload(fk_context *context, const void *host, size_t bytes) {
+    void *device;
+    if (fk_device_malloc(context, bytes, &device) || fk_copy_to_device(context, device, host, bytes))
+        fail_msg("%s", fk_last_error());
+    return device;
+}
+
+/* Packs `in`, whose pointers are the host's, and compares with `expected`. */
+static inline void blocks_check(fk_context *context, const fk_kernel *kernel, const fk_blocks *in, size_t data_bytes,
+                                size_t index_bytes, const int32_t *expected, size_t words) {
+    fk_blocks on_device = *in;
+    int32_t *bits = malloc(words * 4 + 8);
+    assert_non_null(bits);
+    memset(bits, 0x5a, words * 4 + 8); /* whatever was there; and nothing is written behind */
+    void *out = blocks_upload(context, bits, words * 4 + 8), *data = blocks_upload(context, in->data, data_bytes);
+    void *indices = in->indices ? blocks_upload(context, in->indices, index_bytes) : NULL;
+    on_device.data = data, on_device.indices = indices;
+    if (fk_pack_blocks(kernel, &on_device, out, NULL) || fk_synchronize(context, NULL) ||
+        fk_copy_from_device(context, bits, out, words * 4 + 8))
+        fail_msg("%s", fk_last_error());
+    assert_memory_equal(bits, expected, words * 4);
+    assert_int_equal(bits[words], 0x5a5a5a5a);
+    fk_device_free(context, out);
+    fk_device_free(context, data);
+    fk_device_free(context, indices);
+    free(bits);
+}
+
+/* All forms of one random table. */
+static inline void blocks_run(fk_context *context, const fk_kernel *kernel, const blocks_size *s) {
+    const int64_t all = s->tables * s->rows, words = (s->columns + 31) / 32, width = s->columns + 3;
+    uint8_t *bools = calloc((size_t)(all * s->columns), 1);
+    int32_t *expected = calloc((size_t)(all * words), 4), *counts = calloc((size_t)all, 4);
+    int32_t *lists = malloc((size_t)(all * width) * 4), *indptr = calloc((size_t)all + 1, 4);
+    int32_t *indices = malloc((size_t)(all * s->columns + 1) * 4);
+    uint32_t random = (uint32_t)(s->columns * 77 + s->percent);
+    assert_true(bools && expected && counts && lists && indptr && indices);
+    memset(lists, 0x7f, (size_t)(all * width) * 4); /* what is no entry is no column */
+    for (int64_t row = 0; row < all; row++) {
+        indptr[row + 1] = indptr[row];
+        for (int64_t j = s->columns - 1; j >= 0; j--) { /* no form needs an order */
+            random = random * 1664525 + 1013904223;
+            if ((int)(random >> 16) % 100 >= s->percent) continue;
+            bools[row * s->columns + j] = (uint8_t)(1 + j % 255);
+            expected[row * words + j / 32] |= (int32_t)(1u << j % 32);
+            lists[row * width + counts[row]++] = (int32_t)j;
+            indices[indptr[row + 1]++] = (int32_t)j;
+        }
+    }
+    fk_blocks in = FK_BLOCKS_INIT;
+    in.tables = s->tables, in.rows = s->rows, in.columns = s->columns;
+    in.format = FK_BLOCK_BOOLS, in.data = bools;
+    blocks_check(context, kernel, &in, (size_t)(all * s->columns), 0, expected, (size_t)(all * words));
+    in.format = FK_BLOCK_LISTS, in.data = counts, in.indices = lists, in.width = width;
+    blocks_check(context, kernel, &in, (size_t)all * 4, (size_t)(all * width) * 4, expected, (size_t)(all * words));
+    in.format = FK_BLOCK_BSR, in.data = indptr, in.indices = indices, in.tables = 1, in.rows = all;
+    blocks_check(context, kernel, &in, (size_t)(all + 1) * 4, (size_t)(all * s->columns + 1) * 4, expected,
+                 (size_t)(all * words));
+    free(bools), free(expected), free(counts), free(lists), free(indptr), free(indices);
+}
+
+static inline void blocks_run_all(const char *device, const char *plan_for) {
+    static const blocks_size sizes[] = {{1, 1, 1, 100}, {1, 5, 31, 40},  {6, 3, 32, 50}, {2, 4, 33, 20},
+                                        {1, 2, 70, 0},  {3, 1, 100, 90}, {1, 3, 1030, 7}};
+    static const char *const spellings[] = {"fwd fp16 d64 block_bits(64)", "bwd fp16 d64 block_bits(64x128) dropout"};
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    options.device = device, options.plan_for = plan_for, options.cache_mode = FK_CACHE_OFF;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    for (int i = 0; i < 2; i++) {
+        fk_problem p;
+        fk_kernel *kernel;
+        if (fk_problem_parse(spellings[i], &p) || fk_kernel_create(context, &p, &kernel))
+            fail_msg("%s", fk_last_error());
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+            blocks_run(context, kernel, &sizes[n]);
+        fk_kernel_destroy(kernel);
+    }
+    fk_context_destroy(context);
+}
+
+#endif
