@@ -146,7 +146,7 @@ struct Consumer {
 
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
-        at = claimed(p, word);
+        at = claimed(p, smem, q);
         lead = begin_walk(walk, at, word);
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -163,7 +163,7 @@ struct Consumer {
 @ -- The rows of the tile before, in o, leave.
 @ local function store_step()
         {
-            const Where there = claimed(p, claim(smem, done));
+            const Where there = claimed(p, smem, done);
 @   if plan.q_stages == 1 then
             const u32 spoiled = store_rows(o, inverse, p, there);
 @   else
@@ -185,7 +185,7 @@ struct Consumer {
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
-            finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
+            finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
         optimistic = $(steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
