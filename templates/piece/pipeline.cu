@@ -75,7 +75,8 @@ __device__ __forceinline__ void set_scale(const Params &p, Where &at) {
     const int kv_head = $(kv_head);
     const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
     const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
-    at.scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
+    const float scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
+    at.scale = __uint_as_float(__shfl_sync(full_warp, __float_as_uint(scale), 0)); // so that it goes to a uniform register
 }
 @ end
 __device__ __forceinline__ Where claimed(const Params &p, int word) {
