@@ -2,12 +2,13 @@
 
 A contender has a name, prepare(shape, tensors), launch() and results(): {name of a tensor: value}. prepare may raise
 RuntimeError: it is then left out. `writes_lse`: it fills tensors.lse. `limit`: how many times eager's error it may err;
-peers may err more than this library, but not as if they computed something else.
+peers may err more than this library, but not as if they computed something else. `checked`: it computes what the shape
+says; else it is there for its time alone.
 """
 import ctypes
 import os
 
-from problems import MASKS
+from problems import MASKS, SCORES
 
 SEED, OFFSET = 20260101, 7
 
@@ -55,7 +56,7 @@ class Launch:
 class Kernel:
     """This library's kernel of a shape. `words` go behind the shape's spelling, as in " deterministic"; a backward
     kernel is prepared by a forward one without them, which leaves o and lse."""
-    limit = 2.0
+    limit, checked = 2.0, True
 
     def __init__(self, torch, library, context, name="flashkiln", words="", arrays=None, grads=None):
         self.torch, self.library, self.context, self.name, self.words = torch, library, context, name, words
@@ -109,6 +110,30 @@ class Kernel:
                 f"bound by {plan.bound.decode()}")
 
 
+class Beside(Kernel):
+    """Another kernel of this library at the same sizes, so that one sees what it costs to ask for more: `spell` makes its
+    spelling of the shape's. It has no dropout, no arrays, and all heads of k and v."""
+    checked = False
+
+    def __init__(self, torch, library, context, name, spell):
+        super().__init__(torch, library, context, name)
+        self.spell = spell
+
+    def spelling(self, shape, op):
+        return self.spell(shape.spelling(op))
+
+    def fields(self, shape):
+        return {}
+
+    def named(self, names):
+        out = super().named(names)
+        for name in ("q", "k", "v"):
+            x = out[name] if out[name].element_size() > 1 else out[name].to(self.t.o.dtype)
+            heads = self.t.q.shape[2] // x.shape[2]
+            out[name] = x if heads == 1 else x.repeat_interleave(heads, 2)
+        return out
+
+
 def variants(torch, library, args):
     """A contender for each folder of templates: another text, or another choice of tilings (docs/templates.md)."""
     return [Kernel(torch, library, library.context("cuda:0", args.plan_for, args.cache_dir, folder),
@@ -119,7 +144,7 @@ class Sdpa:
     """scaled_dot_product_attention with one backend, on views of the same memory. `masked`: masks that are not causal go
     in as a tensor. `bias`: [batch, heads, seqlen, seqlen], added to the scores; with a gradient in the backward pass."""
 
-    writes_lse, limit = False, 20.0
+    writes_lse, limit, checked = False, 20.0, True
 
     def __init__(self, torch, backend, masked=False, bias=None):
         self.torch, self.name, self.masked, self.bias = torch, "sdpa-" + backend.lower(), masked, bias
@@ -172,8 +197,8 @@ class Sdpa:
 
 
 class Flex:
-    """PyTorch's FlexAttention, compiled for each mask and shape; forward only."""
-    name, writes_lse, limit = "flex", False, 20.0
+    """PyTorch's FlexAttention, compiled for each mask, score and shape; forward only."""
+    name, writes_lse, limit, checked = "flex", False, 20.0, True
 
     def __init__(self, torch):
         from torch.nn.attention import flex_attention
@@ -184,12 +209,16 @@ class Flex:
         if shape.op != "fwd" or shape.dropout:
             raise RuntimeError("timed forward and without dropout only")
         self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
-        sees = MASKS[shape.mask].sees
-        self.mask = sees and self.flex.create_block_mask(lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen,
-                                                         shape.seqlen, device="cuda")
+        sees, score = MASKS[shape.mask].sees, SCORES[shape.score].value
+        self.options = {"enable_gqa": t.q.shape[2] != t.k.shape[2]}
+        if sees:
+            self.options["block_mask"] = self.flex.create_block_mask(
+                lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen, shape.seqlen, device="cuda")
+        if score:
+            self.options["score_mod"] = lambda s, b, h, q, k: score(self.torch, t, s, b, h, q, k)
 
     def launch(self):
-        self.o = self.compiled(*self.views, block_mask=self.mask)
+        self.o = self.compiled(*self.views, **self.options)
 
     def results(self):
         return {"o": self.o.transpose(1, 2)}

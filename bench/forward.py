@@ -5,21 +5,33 @@
 
 Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77. Sizes share 16,384 tokens and a hidden size
 of 2048. Masks: full, causal, and those that no SDPA backend has: window (1024 keys back), dilated, blocks, document,
-padding. Results: forward.csv.
+padding. With --dropout this library's kernel without it is timed too, and with --dtype e4m3, which no SDPA backend takes,
+its kernel of bf16: the last column of the tables is what that one took. Results: forward.csv.
 """
 import os
 import sys
 
-from contenders import Flex, Kernel, Sdpa, variants
+from contenders import Beside, Flex, Kernel, Sdpa, variants
 from problems import Shape
 from tables import print_tables
 from timing import arguments, check_small, record, run, time_shape
 
 
+def beside(torch, library, context, args):
+    """This library's kernels that tell what dropout and 8 bits cost or save."""
+    out = []
+    if args.dropout:
+        out.append(Beside(torch, library, context, "without-dropout", lambda words: words.replace(" dropout", "")))
+    if args.dtype == "e4m3":
+        out.append(Beside(torch, library, context, "bf16", lambda words: words.replace(" e4m3", " bf16", 1)))
+    return out
+
+
 def body(torch, library, context, args):
-    ours = Kernel(torch, library, context)
-    contenders = [Sdpa(torch, b) for b in args.peers] + ([Flex(torch)] if args.flex else [])
-    contenders += variants(torch, library, args) + [ours]
+    ours, plain = Kernel(torch, library, context), beside(torch, library, context, args)
+    peers = [] if args.dtype == "e4m3" else args.peers
+    contenders = [Sdpa(torch, b) for b in peers] + ([Flex(torch)] if args.flex else [])
+    contenders += variants(torch, library, args) + [ours] + plain
     all_rows = []
     if not check_small(torch, args, "fwd", contenders):
         return 1
@@ -34,7 +46,7 @@ def body(torch, library, context, args):
                     print(f"FAIL {shape.label()} {seqlen}: flashkiln has no result")
                     return 1
             print(f"  {shape.label()}: {ours.describe()}")
-    print_tables(all_rows)
+    print_tables(all_rows, tuple("sdpa-" + b.lower() for b in peers) + tuple(c.name for c in plain))
     return 0
 
 

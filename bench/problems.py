@@ -49,12 +49,43 @@ MASKS = {
 }
 
 
-class Shape:
-    """One problem, contiguous [batch, seqlen, heads, dim]. `op` is "fwd" or "bwd"; `words` go on with the spelling.
-    FLOPs are those of the products over the pairs that the mask lets see."""
+class Score:
+    """`words` of the spelling; value(torch, t, s, b, h, q, k): the score s of a pair, or of many; arrays(torch, shape)."""
 
-    def __init__(self, torch, args, seqlen, head_dim, mask, op="fwd", words="", batch=None, heads=None):
-        self.seqlen, self.head_dim, self.mask, self.op, self.words = seqlen, head_dim, mask, op, words
+    def __init__(self, words="", value=None, arrays=None):
+        self.words, self.value = words, value
+        self.arrays = arrays or (lambda torch, shape: {})
+
+
+def slopes(torch, shape):
+    """ALiBi's: a geometric sequence from 2^(-8 / heads) to 2^-8."""
+    return {"slope": torch.exp2(torch.arange(1, shape.heads + 1, device="cuda") * (-8.0 / shape.heads))}
+
+
+def biases(torch, shape):
+    """One for all entries of a batch."""
+    generator = torch.Generator("cuda").manual_seed(5)
+    size = (1, shape.heads, shape.seqlen, shape.seqlen)
+    return {"bias": torch.randn(size, generator=generator, device="cuda").expand(shape.batch, -1, -1, -1)}
+
+
+SCORES = {
+    "none": Score(),
+    "alibi": Score(" alibi", lambda torch, t, s, b, h, q, k: s - t.arrays["slope"][h] * (q - k).abs(), slopes),
+    "softcap": Score(" softcap(30)", lambda torch, t, s, b, h, q, k: 30 * torch.tanh(s / 30)),
+    "bias": Score(" bias", lambda torch, t, s, b, h, q, k: s + t.arrays["bias"][b, h, q, k], biases),
+}
+
+
+class Shape:
+    """One problem, contiguous [batch, seqlen, heads, dim]. `op` is "fwd" or "bwd"; `words` go on with the spelling; `score`
+    is of SCORES; `group` query heads share a kv head. FLOPs are those of the products over the pairs that the mask lets see."""
+
+    def __init__(self, torch, args, seqlen, head_dim, mask, op="fwd", words="", batch=None, heads=None, score="none",
+                 group=1):
+        self.seqlen, self.head_dim, self.mask, self.op = seqlen, head_dim, mask, op
+        self.score, self.group = score, group
+        self.words = (" gqa" if group > 1 else "") + SCORES[score].words + words
         self.dtype, self.dropout, self.scale = args.dtype, getattr(args, "dropout", 0.0), 1 / math.sqrt(head_dim)
         self.batch = batch or max(1, args.tokens // seqlen)
         self.heads = heads or max(1, args.hidden // head_dim)
@@ -100,23 +131,29 @@ class Arrays:
         self.arrays = MASKS[shape.mask].arrays(torch, shape.batch, shape.seqlen)
 
 
+def torch_dtype(torch, name):
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn}[name]
+
+
 class Tensors(Arrays):
     """Inputs, and outputs that every contender shares. Gradients and dout are there for the backward pass only."""
 
     def __init__(self, torch, shape, seed=1, spread=1.0):
         super().__init__(torch, shape)
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[shape.dtype]
+        self.arrays.update(SCORES[shape.score].arrays(torch, shape))
+        dtype = torch_dtype(torch, shape.dtype)
         generator = torch.Generator("cuda").manual_seed(seed)
-        size = (shape.batch, shape.seqlen, shape.heads, shape.head_dim)
 
-        def draw(spread=1.0):
+        def draw(heads, spread=1.0):
+            size = (shape.batch, shape.seqlen, heads, shape.head_dim)
             return (torch.randn(size, generator=generator, device="cuda", dtype=torch.float32) * spread).to(dtype)
-        self.q, self.k, self.v = draw(spread), draw(), draw()
-        self.o = torch.empty_like(self.q)
+        kv_heads = shape.heads // shape.group
+        self.q, self.k, self.v = draw(shape.heads, spread), draw(kv_heads), draw(kv_heads)
+        self.o = torch.empty_like(self.q, dtype=torch.bfloat16 if shape.dtype == "e4m3" else dtype)
         self.lse = torch.empty((shape.batch, shape.heads, shape.seqlen), device="cuda", dtype=torch.float32)
         if shape.op == "bwd":
-            self.dout = draw()
-            self.dq, self.dk, self.dv = (torch.empty_like(self.q) for _ in range(3))
+            self.dout = draw(shape.heads)
+            self.dq, self.dk, self.dv = (torch.empty_like(x) for x in (self.q, self.k, self.v))
 
     def outputs(self, op):
         return ("o",) if op == "fwd" else ("dq", "dk", "dv")
@@ -134,18 +171,21 @@ def kept_scale(p):
 
 class Exact:
     """One head in float64 or as eager does it: o, lse and, for "bwd", dq, dk, dv. `bias`: [batch, heads, seqlen, seqlen],
-    added to the scores. `keep`: 1 or 0, of the same shape: what dropout keeps."""
+    added to the scores. `keep`: 1 or 0, of the same shape: what dropout keeps. Of e4m3 eager has weights of 8 bits, and
+    everything else in float32 but for o (docs/e4m3.md)."""
 
     def __init__(self, torch, shape, t, b, h, exact, bias=None, keep=None):
-        self.torch, self.shape, self.t, self.b, self.exact = torch, shape, t, b, exact
-        self.kind = torch.float64 if exact else t.q.dtype
+        self.torch, self.shape, self.t, self.b, self.h, self.exact = torch, shape, t, b, h, exact
+        self.bytes = shape.dtype == "e4m3" and not exact
+        self.kind = torch.float64 if exact else torch.float32 if self.bytes else t.q.dtype
         self.wide = torch.float64 if exact else torch.float32
         self.bias, self.keep = (None if x is None else x[b, h] for x in (bias, keep))
-        self.q, self.k, self.v = (x[b, :, h].to(self.kind) for x in (t.q, t.k, t.v))
+        self.q, self.k, self.v = (x[b, :, h * x.shape[2] // shape.heads].float().to(self.kind) for x in (t.q, t.k, t.v))
         o, lse = [], []
         for r in range(0, shape.seqlen, STEP):
             s = self.scores(r)
-            o.append((self.dropped(self.softmax(s), r).to(self.kind) @ self.v).double())
+            part = self.dropped(self.softmax(s), r).to(self.kind) @ self.v
+            o.append((part.to(t.o.dtype) if self.bytes else part).double())
             lse.append(torch.logsumexp(s.double(), -1))
         self.o, self.lse = torch.cat(o), torch.cat(lse)
         if shape.op == "bwd":
@@ -153,16 +193,21 @@ class Exact:
 
     def scores(self, r):
         s = (self.q[r:r + STEP] @ self.k.T) * self.shape.scale
+        rows = self.torch.arange(r, r + s.shape[0], device="cuda")[:, None]
+        keys = self.torch.arange(self.shape.seqlen, device="cuda")[None, :]
         if self.bias is not None:
             s = s + self.bias[r:r + STEP].to(self.kind)
+        if SCORES[self.shape.score].value:
+            s = SCORES[self.shape.score].value(self.torch, self.t, s, self.b, self.h, rows, keys).to(self.kind)
         sees = MASKS[self.shape.mask].sees
         if sees:
-            rows = self.torch.arange(r, r + s.shape[0], device="cuda")[:, None]
-            keys = self.torch.arange(self.shape.seqlen, device="cuda")[None, :]
             s = s.masked_fill(~sees(self.t, rows, keys, self.b), -math.inf)
         return s
 
     def softmax(self, s):
+        if self.bytes:
+            weights = 32 * self.torch.exp(s - s.amax(-1, keepdim=True)).nan_to_num(0.0)
+            return (weights.to(self.t.q.dtype).float() / weights.sum(-1, keepdim=True)).nan_to_num(0.0)
         return self.torch.softmax(s, -1, dtype=self.wide).nan_to_num(0.0)
 
     def dropped(self, x, r):
@@ -194,6 +239,9 @@ class Oracle:
         self.heads = sorted({(0, 0), (shape.batch - 1, shape.heads - 1)})
         self.exact = {bh: Exact(torch, shape, t, *bh, True, bias, keep) for bh in self.heads}
         eager = {bh: Exact(torch, shape, t, *bh, False, bias, keep) for bh in self.heads}
+        few_bits = shape.dtype == "e4m3"
+        self.slack = max(x.o.abs().max().item() for x in self.exact.values()) / 16 if few_bits else 1e-7
+        self.lse_limit = 2e-2 if few_bits else 1e-3  # tensor cores add products of 8 bits with some 13 bits
         self.eager = {n: max((getattr(eager[bh], n) - getattr(x, n)).abs().max().item()
                              for bh, x in self.exact.items()) for n in t.outputs(shape.op)}
 
@@ -209,10 +257,10 @@ class Oracle:
                 return math.nan, math.nan, f"{int(value.isnan().sum())} NaN in {name}"
             error = self.error(name, value)
             worst, ratio = max(worst, error), max(ratio, error / max(self.eager[name], 1e-30))
-            if error > limit * self.eager[name] + 1e-7:
+            if error > limit * self.eager[name] + self.slack:
                 return worst, ratio, f"{name}: error {error:.2e} against {self.eager[name]:.2e} of eager"
         if lse is not None:
             off = max((lse[b, h].double() - x.lse).abs().max().item() for (b, h), x in self.exact.items())
-            if not off < 1e-3:
+            if not off < self.lse_limit:
                 return worst, ratio, f"lse off by {off:.2e}"
         return worst, ratio, None

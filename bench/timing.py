@@ -45,7 +45,7 @@ def admit(torch, shape, t, oracle, contender):
         print(f"  {contender.name}: not available: {str(e).splitlines()[0]}")
         return None
     wait(torch, 20)
-    if oracle is None:
+    if oracle is None or not contender.checked:
         return math.nan, math.nan
     error, ratio, complaint = oracle.check(contender.results(), t.lse if contender.writes_lse else None,
                                             contender.limit)
@@ -64,6 +64,8 @@ def check_small(torch, args, op, contenders):
             t = Tensors(torch, shape)
             oracle = None if shape.dropout else Oracle(torch, shape, t)
             for c in contenders:
+                if not c.checked:
+                    continue
                 ours = hasattr(c, "keep_mask")
                 if shape.dropout:
                     if not ours:
@@ -194,7 +196,7 @@ def arguments(description, dims="64,128", sizes="512,1024,2048,4096,8192,16384",
     parser.add_argument("--dims", default=dims, type=numbers)
     parser.add_argument("--masks", default=masks, type=words)
     parser.add_argument("--sizes", default=sizes, type=numbers)
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16"])
+    parser.add_argument("--dtype", default="bf16", choices=["bf16", "fp16", "e4m3"])
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=8)

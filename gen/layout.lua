@@ -20,9 +20,9 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | places | barriers, slots |
 --
--- with each Q buffer passing its tile of the output on. Rows are what a mask that is no bound reads along a tile's queries or keys
+-- with each Q buffer passing its tile of the output on. Places are where two tiles of packed sequences lie. Rows are what a mask that is no bound reads along a tile's queries or keys
 -- alone.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
@@ -98,11 +98,12 @@ local function wgmma(problem, plan, scan)
   local rows = v + plan.stages * v_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
-  local bars = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
+  local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
+  local bars = tile_places + (problem.packed and 2 * 32 or 0)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys,
+    q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
       (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
   }

@@ -245,6 +245,9 @@ inline void st_global_v4(void *p, uint4 v) {
 inline unsigned int ld_global_at(const void *base, int i, int stride) {
     return *(const unsigned int *)((const char *)base + (long long)i * stride);
 }
+inline uint2 ld_global_pair_at(const void *base, int i) {
+    return *(const uint2 *)((const unsigned int *)base + i);
+}
 
 /* Adds to global memory, atomic and in no order. */
 inline void red_add_f32(float *p, float v) {

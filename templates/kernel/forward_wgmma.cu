@@ -58,26 +58,9 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ include("piece/pipeline.cu")
 
 // ---- the consumers ----
-@ local e4m3 = problem.dtype == "e4m3"
-@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
-@ -- A full tile is taken with the maximum before others do without: where masked tiles may follow full ones, which raise a maximum
-@ -- that must then be one of all tiles before; and where weights have little range.
-@ local settles = mask.residual or #mask.lower > 0 or e4m3
-@ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
+@ local e4m3, steps = problem.dtype == "e4m3", {}
+@ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
-
-@ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
-@ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
-@ local function take_turn()
-@   if plan.turns then
-        named_barrier_sync(1 + group, 256);
-@   end
-@ end
-@ local function pass_turn()
-@   if plan.turns then
-        named_barrier_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 256);
-@   end
-@ end
 struct Consumer {
     const Params &p;
     const u32 smem;
@@ -127,8 +110,8 @@ struct Consumer {
         if (num_tiles > 0) release_held();
 @ end
         for (; num_tiles > 0; --num_tiles) {
-@ take_turn()
-@ pass_turn()
+@ steps.take_turn()
+@ steps.pass_turn()
             wait_k();
             release_k();
             wait_v();
@@ -136,128 +119,7 @@ struct Consumer {
         }
     }
 
-@ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
-@ local mask_at = mask.residual and not problem.packed and "claimed(p, claim(smem, q))" or "at"
-@ local stages_keys = layout.k_row_bytes > 0
-@ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
-@   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
-@ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
-@ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
-@ local function mask_step()
-@   if mask_rows == "" then
-        if (!$(whole)) mask_tile(s, walk.n, p, $(mask_at));
-@   else
-        if (!$(whole)) {
-            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows));
-            __syncwarp(); // all lanes have read them
-        }
-@   end
-@   if stages_keys then
-        release_k();
-@   end
-@ end
-@ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
-@ local function score_step(first)
-@   if #score.terms > 0 then
-        score_tile(s, walk.n, p, at);
-@   end
-@   if first then
-@     mask_step()
-        begin_maximum(s, m_i);
-        scale_maximum(m_scaled, m_i, $(scale));
-@   elseif settles then
-@     mask_step()
-        if (!settled) {
-            wgmma_wait<0>(registers(o));
-            raise_maximum(s, m_i, l_i, o, $(scale));
-            scale_maximum(m_scaled, m_i, $(scale));
-        }
-@   else
-        if (!walk.whole()) {
-@     mask_step()
-            wgmma_wait<0>(registers(o));
-            raise_maximum(s, m_i, l_i, o, $(scale));
-            scale_maximum(m_scaled, m_i, $(scale));
-        }
-@   end
-@   if settles then
-        settled = settled || $(whole);
-@   end
-        $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
-@ end
-@ -- The scores become array `into` of packed weights.
-@ local function pack_step(into)
-#pragma unroll
-        for (int j = 0; j < s_atoms / 2; ++j) {
-@   if e4m3 then
-            u32 rows[2]; // g and g + 8, of 16 keys
-#pragma unroll
-            for (int r = 0; r < 2; ++r)
-                rows[r] = pack_e4m3(s[0][2 * j][2 * r], s[0][2 * j][2 * r + 1], s[0][2 * j + 1][2 * r], s[0][2 * j + 1][2 * r + 1]);
-@     if problem.dropout then
-            drop_bytes(dropout, rows, 0, j);
-@     end
-            weights[$(into)][j / 2][j % 2 * 2] = rows[0];
-            weights[$(into)][j / 2][j % 2 * 2 + 1] = rows[1];
-@   else
-            pack_block(weights[$(into)][j], s[0], j);
-@     if problem.dropout then
-            dropout(weights[$(into)][j], 0, j);
-@     end
-@   end
-        }
-@ end
-@ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
-@ local function next_tile_step()
-@   if problem.dropout then
-        const int n = walk.n;
-@   end
-        $(next_tile);
-@   if problem.dropout then
-        dropout.move(0, (walk.n - n) * block_n);
-@   end
-@ end
 @ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
-@ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
-@ local function kv_step(from, into)
-        const u32 tile_k = wait_k();
-@   take_turn()
-        gemm_qk(s, $(q_operand), tile_k);
-        const u32 tile_v = wait_v();
-        gemm_pv(o, weights[$(from)], tile_v, started);
-@   pass_turn()
-        started = true;
-@   if mask.residual then -- which tile it is, is read under the products
-@     next_tile_step()
-@   end
-        wgmma_wait<1>(registers(s));
-        $(done_with_k)
-@   score_step(false)
-@   if from ~= into then
-@     pack_step(into)
-@   end
-@   if e4m3 then -- the first tile's weights are at most those of the reference
-        const bool lowered = __any_sync(full_warp, most > most_weight);
-        float alpha[2];
-        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
-            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
-@     if from ~= into then
-@       pack_step(into)
-@     end
-        }
-        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
-        if (lowered) scale_rows(o, alpha);
-@   else
-        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
-@   end
-        release_v();
-@   if from == into then
-@     pack_step(into)
-@   end
-@   if not mask.residual then
-@     next_tile_step()
-@   end
-@ end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
     // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
     __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, int word) {
@@ -284,7 +146,7 @@ struct Consumer {
 
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
-        at = claimed(p, word);
+        at = claimed(p, smem, q);
         lead = begin_walk(walk, at, word);
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -301,7 +163,7 @@ struct Consumer {
 @ -- The rows of the tile before, in o, leave.
 @ local function store_step()
         {
-            const Where there = claimed(p, claim(smem, done));
+            const Where there = claimed(p, smem, done);
 @   if plan.q_stages == 1 then
             const u32 spoiled = store_rows(o, inverse, p, there);
 @   else
@@ -316,21 +178,6 @@ struct Consumer {
             __syncwarp(); // before any lane gives back the buffer
         }
 @ end
-@ -- The first scores of the tile in buffer q. What stands between their products and the wait for them: `beside`.
-@ local function first_scores(beside)
-            const u32 tile_k = wait_k();
-@   if not plan.q_in_regs then
-            const u32 tile_q = smem + smem_q + q.index() * q_bytes;
-@   end
-@   take_turn()
-            gemm_qk(s, $(q_operand), tile_k);
-@   pass_turn()
-@   if beside then
-@     beside()
-@   end
-            wgmma_wait<0>(registers(s));
-            $(done_with_k)
-@ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
 @   if plan.q_stages == 1 then
@@ -338,9 +185,9 @@ struct Consumer {
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
-            finish_rows(inverse, lse, m_i, l_i, p, claimed(p, claim(smem, q)));
+            finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
-        optimistic = $(settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -365,7 +212,7 @@ struct Consumer {
     __device__ __forceinline__ void run() {
 @ if plan.turns then
         if (group == consumers - 1) {
-@   pass_turn()
+@   steps.pass_turn()
         }
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
@@ -403,7 +250,7 @@ struct Consumer {
                 skip(lead);
 @ end
                 if (walk.n >= 0) {
-@ first_scores()
+@ steps.first_scores()
                 }
             }
 @ if plan.q_stages == 2 then
@@ -412,7 +259,7 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
-@ if settles then
+@ if steps.settles then
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
 @ if problem.dropout then
@@ -425,10 +272,10 @@ struct Consumer {
                 release_held();
 @ end
                 {
-@ score_step(true)
-@ pack_step(0)
+@ steps.score_step(true)
+@ steps.pack_step(0)
 @ if not mask.residual then
-@   next_tile_step()
+@   steps.next_tile_step()
 @ end
                 }
                 for (;;) {
@@ -437,7 +284,7 @@ struct Consumer {
                         break;
                     }
                     {
-@ kv_step(0, arrays_of_p - 1)
+@ steps.kv_step(0, arrays_of_p - 1)
                     }
 @ if arrays_of_p == 2 then
                     if ($(at_end)) {
@@ -445,7 +292,7 @@ struct Consumer {
                         break;
                     }
                     {
-@   kv_step(1, 0)
+@   steps.kv_step(1, 0)
                     }
 @ end
                 }
@@ -473,7 +320,7 @@ struct Consumer {
 @   if bounds then
                 skip(lead);
 @   end
-@   first_scores(store_step)
+@   steps.first_scores(store_step)
                 continue;
             }
 @ end

@@ -23,6 +23,19 @@ __device__ __forceinline__ $(array.type) $(array.name)_at(const Params &p, $(ind
 @   for d = 1, array.rank - 1 do row = row .. " + " .. names[d] .. " * " .. a .. ".stride[" .. (d - 1) .. "]" end
     return $(array.type == "float" and "__uint_as_float" or "int")(ld_global_at($(row), $(names[array.rank]), int($(a).stride[$(array.rank - 1)]) * 4));
 }
+@   if array.key_pairs and plan.family == "wgmma" and walk == "k" then
+// The elements at the last index and behind it, as bits: where name_pairs.
+__device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indices("int", names))) {
+    return ld_global_pair_at($(row), $(names[array.rank]));
+}
+// Whether neighbours at an even last index may be read together.
+__device__ __forceinline__ bool $(array.name)_pairs(const Params &p) {
+@     local odd = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) >> 2 & 1)" }
+@     for d = 1, array.rank - 1 do odd[#odd + 1] = a .. ".stride[" .. (d - 1) .. "] & 1" end
+@     local any = "(" .. table.concat(odd, ") | (") .. ")"
+    return ($(any)) == 0;
+}
+@   end
 @   if array.type == "int" and (#mask.upper + #mask.lower > 0 or mask.residual) then
 __device__ __forceinline__ Interval $(array.name)_iv_at(const Params &p, $(indices("Interval", names))) {
 @     local same, low, high = {}, {}, {}

@@ -7,6 +7,9 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
+@ if problem.packed then
+constexpr u32 tile_places = $(layout.tile_places); // of the tile at hand and the one before
+@ end
 @ if problem.dropout then
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
 @ end
@@ -63,17 +66,56 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) { return warp_word(smem + q_tile + 4 * q.slot()); }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
-@ if problem.dtype == "e4m3" then
-__device__ __forceinline__ Where claimed(const Params &p, int word) {
-    Where at = tile_at(p, is_redo(word) ? flush - 1 - word : word);
+@ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
+@ if e4m3 then
+__device__ __forceinline__ void set_scale(const Params &p, Where &at) {
     const int kv_head = $(kv_head);
     const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
     const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
-    at.scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
+    const float scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
+    at.scale = __uint_as_float(__shfl_sync(full_warp, __float_as_uint(scale), 0)); // so that it goes to a uniform register
+}
+@ end
+__device__ __forceinline__ Where claimed(const Params &p, int word) {
+@ if e4m3 then
+    Where at = tile_at(p, is_redo(word) ? flush - 1 - word : word);
+    set_scale(p, at);
+    return at;
+@ else
+    return tile_at(p, is_redo(word) ? flush - 1 - word : word);
+@ end
+}
+
+@ if problem.packed then
+// Among packed sequences a tile is looked up once, by the producer of Q, who writes beside it what was found.
+@   local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
+__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 32 * q.slot(); }
+
+__device__ __forceinline__ void write_place(u32 to, const Where &at) {
+    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, at.seqlen_q));
+    st_shared_v4(to + 16, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
+}
+
+// Of the tile in buffer q.
+__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
+    const uint4 query = ld_shared_v4(tile_place(smem, q)), rest = ld_shared_v4(tile_place(smem, q) + 16);
+    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
+    Where at;
+    at.b = same(query.x), at.h = same(query.y), at.q_first = same(query.z), at.seqlen_q = same(query.w);
+    at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
+@   if problem.seqused_k then
+    at.num_keys = same(rest.w);
+@   end
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
+@   if e4m3 then
+    set_scale(p, at);
+@   end
     return at;
 }
 @ else
-__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
+// Of the tile in buffer q.
+__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) { return claimed(p, claim(smem, q)); }
 @ end
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
@@ -87,7 +129,6 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local tails = (problem.packed or problem.seqused_k) and not e4m3
 struct ValueProducer {
     const Params &p;
@@ -167,9 +208,12 @@ struct ValueProducer {
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
             const int word = claim(smem, q);
+            Where at;
+            at.b = -1;
+            if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
             if (word == no_more) return;
-            if (word != flush) send(claimed(p, word));
+            if (at.b >= 0) send(at);
         }
     }
 };
@@ -232,6 +276,9 @@ struct Producer {
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
+@ if problem.packed then
+            if (at.b >= 0) write_place(tile_place(smem, q), at);
+@ end
             if (at.b >= 0) {
                 mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,

@@ -21,6 +21,17 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
     const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
 @   end
 @ end
+@ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
+@ local pairs = {}
+@ for _, array in ipairs(arrays) do
+@   if array.key_pairs and plan.family == "wgmma" and walk == "k" then pairs[#pairs + 1] = array end
+@ end
+@ local function indices(array)
+@   local list = {}
+@   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
+@   return table.concat(list, ", ")
+@ end
+@ local function score_pairs(in_pairs)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -32,10 +43,21 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @ elseif score.uses[own] then
             const int $(own) = $(index(own, row));
 @ end
+@ for _, array in ipairs(in_pairs) do
+            uint2 $(array.name)_pair;
+@ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+@ end
+@ if #in_pairs > 0 then
+                const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
+@ end
+@ for _, array in ipairs(in_pairs) do
+@   local pair = array.name .. "_pair"
+                if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
                 float s = acc[m][i / 2][2 * r + i % 2] * $(problem.dtype == "e4m3" and "at.scale" or "p.scale");
 @ for _, term in ipairs(score.terms) do
@@ -44,4 +66,14 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
                 acc[m][i / 2][2 * r + i % 2] = s;
             }
         }
+@ end
+@ if #pairs > 0 then
+@   local together = {}
+@   for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
+    if (at.seqlen_k % 2 == 0 && $(table.concat(together, " && "))) {
+@   score_pairs(pairs)
+        return;
+    }
+@ end
+@ score_pairs({})
 }

@@ -16,6 +16,17 @@ __device__ __forceinline__ u32 ld_global_at(const void *base, int i, int stride)
     asm("{ .reg .b64 a; mad.wide.s32 a, %1, %2, %3; ld.global.nc.u32 %0, [a]; }" : "=r"(v) : "r"(i), "r"(stride), "l"(base));
     return v;
 }
+@   local key_pairs = false
+@   for _, array in ipairs(arrays) do key_pairs = key_pairs or array.key_pairs end
+@   if key_pairs and plan.family == "wgmma" and walk == "k" then
+
+// Elements i and i + 1 of 4 bytes, aligned to 8 bytes.
+__device__ __forceinline__ uint2 ld_global_pair_at(const void *base, int i) {
+    uint2 v;
+    asm("{ .reg .b64 a; mad.wide.s32 a, %2, 4, %3; ld.global.nc.v2.u32 {%0, %1}, [a]; }" : "=r"(v.x), "=r"(v.y) : "r"(i), "l"(base));
+    return v;
+}
+@   end
 @ end
 @ if problem.op == "bwd" then
 

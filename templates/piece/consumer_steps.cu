@@ -1,0 +1,156 @@
+@ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
+@ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
+@ local e4m3 = problem.dtype == "e4m3"
+@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
+@ -- A full tile is taken with the maximum before others do without: where masked tiles may follow full ones, which raise a maximum
+@ -- that must then be one of all tiles before; and where weights have little range.
+@ steps.settles = mask.residual or #mask.lower > 0 or e4m3
+@ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
+@ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
+@ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
+@ function steps.take_turn()
+@   if plan.turns then
+        named_barrier_sync(1 + group, 256);
+@   end
+@ end
+@ function steps.pass_turn()
+@   if plan.turns then
+        named_barrier_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 256);
+@   end
+@ end
+@ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
+@ local mask_at = mask.residual and not problem.packed and "claimed(p, smem, q)" or "at"
+@ local stages_keys = layout.k_row_bytes > 0
+@ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
+@   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
+@ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
+@ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
+@ function steps.mask_step()
+@   if mask_rows == "" then
+        if (!$(whole)) mask_tile(s, walk.n, p, $(mask_at));
+@   else
+        if (!$(whole)) {
+            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows));
+            __syncwarp(); // all lanes have read them
+        }
+@   end
+@   if stages_keys then
+        release_k();
+@   end
+@ end
+@ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
+@ function steps.score_step(first)
+@   if #score.terms > 0 then
+        score_tile(s, walk.n, p, at);
+@   end
+@   if first then
+@     steps.mask_step()
+        begin_maximum(s, m_i);
+        scale_maximum(m_scaled, m_i, $(scale));
+@   elseif steps.settles then
+@     steps.mask_step()
+        if (!settled) {
+            wgmma_wait<0>(registers(o));
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
+        }
+@   else
+        if (!walk.whole()) {
+@     steps.mask_step()
+            wgmma_wait<0>(registers(o));
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
+        }
+@   end
+@   if steps.settles then
+        settled = settled || $(whole);
+@   end
+        $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
+@ end
+@ -- The scores become array `into` of packed weights.
+@ function steps.pack_step(into)
+#pragma unroll
+        for (int j = 0; j < s_atoms / 2; ++j) {
+@   if e4m3 then
+            u32 rows[2]; // g and g + 8, of 16 keys
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                rows[r] = pack_e4m3(s[0][2 * j][2 * r], s[0][2 * j][2 * r + 1], s[0][2 * j + 1][2 * r], s[0][2 * j + 1][2 * r + 1]);
+@     if problem.dropout then
+            drop_bytes(dropout, rows, 0, j);
+@     end
+            weights[$(into)][j / 2][j % 2 * 2] = rows[0];
+            weights[$(into)][j / 2][j % 2 * 2 + 1] = rows[1];
+@   else
+            pack_block(weights[$(into)][j], s[0], j);
+@     if problem.dropout then
+            dropout(weights[$(into)][j], 0, j);
+@     end
+@   end
+        }
+@ end
+@ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
+@ function steps.next_tile_step()
+@   if problem.dropout then
+        const int n = walk.n;
+@   end
+        $(next_tile);
+@   if problem.dropout then
+        dropout.move(0, (walk.n - n) * block_n);
+@   end
+@ end
+@ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
+@ function steps.kv_step(from, into)
+        const u32 tile_k = wait_k();
+@   steps.take_turn()
+        gemm_qk(s, $(q_operand), tile_k);
+        const u32 tile_v = wait_v();
+        gemm_pv(o, weights[$(from)], tile_v, started);
+@   steps.pass_turn()
+        started = true;
+@   if mask.residual then -- which tile it is, is read under the products
+@     steps.next_tile_step()
+@   end
+        wgmma_wait<1>(registers(s));
+        $(done_with_k)
+@   steps.score_step(false)
+@   if from ~= into then
+@     steps.pack_step(into)
+@   end
+@   if e4m3 then -- the first tile's weights are at most those of the reference
+        const bool lowered = __any_sync(full_warp, most > most_weight);
+        float alpha[2];
+        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
+            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
+@     if from ~= into then
+@       steps.pack_step(into)
+@     end
+        }
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
+        if (lowered) scale_rows(o, alpha);
+@   else
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
+@   end
+        release_v();
+@   if from == into then
+@     steps.pack_step(into)
+@   end
+@   if not mask.residual then
+@     steps.next_tile_step()
+@   end
+@ end
+@ -- The first scores of the tile in buffer q. What stands between their products and the wait for them: `beside`.
+@ function steps.first_scores(beside)
+            const u32 tile_k = wait_k();
+@   if not plan.q_in_regs then
+            const u32 tile_q = smem + smem_q + q.index() * q_bytes;
+@   end
+@   steps.take_turn()
+            gemm_qk(s, $(q_operand), tile_k);
+@   steps.pass_turn()
+@   if beside then
+@     beside()
+@   end
+            wgmma_wait<0>(registers(s));
+            $(done_with_k)
+@ end
