@@ -1,5 +1,5 @@
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past
-// the one that added last. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
+// the one that added last, 0 where none has. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
 
 @ local direct, before = plan.q_stages == 0, mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
 // Whether the keys of `at` visit tile n of queries: what TileWalk finds.
@@ -37,7 +37,7 @@ __device__ __forceinline__ int tile_before(const Params &p, const Where &at, int
 @ if direct then
 // Two warps: one gives the consumers leave to add, and one tells other CTAs once they have.
 @ else
-// One warp, which adds the tiles that the consumers leave in shared memory.
+// One warp, which adds the tiles that the consumers leave in shared memory. The first one is the sum, which nobody clears.
 @ end
 struct Adder {
     const Params &p;
@@ -84,7 +84,12 @@ struct Adder {
             wait_turn(added, before);
             fence_proxy_async_global();
             mbarrier_wait(smem + dq_full + bar, parity);
-            bulk_add_f32(p.dq_acc + tile * (block_m * d_pad), smem + smem_dq + dq_ring.index() * dq_bytes, block_m * d_pad * 4);
+            float *sum = p.dq_acc + tile * (block_m * d_pad);
+            const u32 dq = smem + smem_dq + dq_ring.index() * dq_bytes;
+            if (before < 0)
+                bulk_store(sum, dq, block_m * d_pad * 4);
+            else
+                bulk_add_f32(sum, dq, block_m * d_pad * 4);
             tma_store_commit();
             tma_store_wait<0>();
             st_release_u32(added, own);

@@ -44,6 +44,7 @@ static void fixed_order(void **state) {
         {"bwd fp16 d128 window(300,40) deterministic", "h200", 1, 1, 1, 600, 800, FK_BHSD, 0},
         {"bwd bf16 d72 dv64 gqa keep=\"k < 100 || k > 400\" deterministic", "h200", 1, 2, 1, 140, 700, FK_BSHD, 0},
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 260, 260, FK_BSHD, 0},
+        {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0}, /* tiles that no key sees */
         {"bwd bf16 d64 keep=\"k >= q\" deterministic", "h200", 1, 1, 1, 600, 600, FK_BSHD,
          0}, /* from the last tile on */
         {"bwd bf16 d64 keep=\"(q / 150 + k / 150) % 3 != 1\" deterministic", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},
@@ -190,9 +191,12 @@ static void check_tails(const char *spelling, const emulated *e) {
 
 static void nan_tails(void **state) {
     (void)state;
-    static const char *const spellings[] = {"bwd bf16 d64 packed", "bwd fp16 d128 packed causal",
-                                            "bwd bf16 d128 packed seqused_k", "bwd bf16 d256 packed seqused_k causal",
-                                            "bwd fp16 d72 packed seqused_k dropout"};
+    static const char *const spellings[] = {"bwd bf16 d64 packed",
+                                            "bwd fp16 d128 packed causal",
+                                            "bwd bf16 d128 packed seqused_k",
+                                            "bwd bf16 d256 packed seqused_k causal",
+                                            "bwd fp16 d72 packed seqused_k dropout",
+                                            "bwd bf16 d64 packed seqused_k causal deterministic"};
     setenv("FLASHKILN_EMU_THREADS", "1", 1); /* dQ is added in the same order */
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
         check_tails(spellings[i], &(emulated){"2", "0", "1"});
