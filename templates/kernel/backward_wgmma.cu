@@ -422,10 +422,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<24>();
         if (warp == 4 * consumers) Producer(p, smem).run();
-@ if ordered and plan.q_stages == 0 then
-        else if (warp <= 4 * consumers + 2) Adder(p, smem, warp == 4 * consumers + 2).run();
-@ elseif ordered then
-        else if (warp == 4 * consumers + 1) Adder(p, smem).run();
+@ if ordered then
+        else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
         setmaxnreg_inc<240>();

@@ -2,7 +2,7 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 @ local ordered, direct, late = problem.deterministic, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and (direct and 2 or 1) or 0);
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and 2 or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
