@@ -158,7 +158,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
     } else {
-        *next++ = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+        *next++ = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     }
     if (score->grad && p->deterministic) *next++ = (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS};
     out->num_kernels = (int32_t)(next - out->kernel);

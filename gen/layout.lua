@@ -39,7 +39,7 @@
 -- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
--- buffers has two barriers, or three where there is but the turn to add. When the walk is over, dK and dV pass through dS,
+-- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, dK and dV pass through dS,
 -- so that the next keys have room.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
@@ -134,7 +134,8 @@ local function wgmma_backward(problem, plan)
     k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes, dq_bytes = dq_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (problem.deterministic and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0),
+    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (problem.deterministic and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
+      (plan.k_stages == 3 and 8 * 2 * 3 or 0),
   }
 end
 

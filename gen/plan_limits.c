@@ -83,15 +83,19 @@ static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_pl
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
     } else if (tile->block_n != 64 && widest > 128) {
         fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
-    } else if (tile->k_stages != 2 || tile->stages < 2 || tile->stages > 8) {
-        fk_plan_reject(plan, "k_stages %d, stages %d: must be 2, and from 2 to 8", tile->k_stages, tile->stages);
+    } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || p->deterministic)) {
+        fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,
+                       64 * consumers);
+    } else if (tile->stages < 2 || tile->stages > 8) {
+        fk_plan_reject(plan, "stages %d: must be from 2 to 8", tile->stages);
     } else if (tile->q_stages != 0 && tile->q_stages != most_dq) {
         fk_plan_reject(plan, "q_stages %d: must be 0, or %d buffer%s of dQ%s", tile->q_stages, most_dq,
                        most_dq > 1 ? "s" : "", p->deterministic ? ", which waits for its turn" : "");
     } else if (tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
-    } else if (tile->q_in_regs || tile->turns) {
-        fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass", tile->q_in_regs, tile->turns);
+    } else if (tile->q_in_regs || (tile->turns && tile->k_stages != 3)) {
+        fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass, turns but with k_stages 3",
+                       tile->q_in_regs, tile->turns);
     }
 }
 

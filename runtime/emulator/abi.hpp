@@ -87,6 +87,7 @@ typedef struct fk_emu_table {
     void (*tma_load)(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
     void (*tma_store)(const void *map, unsigned int src, const int *at, unsigned int rank);
     void (*bulk_load)(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
+    void (*bulk_store)(void *dst, unsigned int src, unsigned int bytes);
     void (*bulk_add_f32)(float *dst, unsigned int src, unsigned int bytes);
     void (*tma_store_commit)(void);
     void (*tma_store_wait)(int groups_left);

@@ -62,9 +62,9 @@ void fk_st_release_u64(unsigned long long *p, unsigned long long value) {
     __atomic_store_n(p, value, __ATOMIC_RELEASE);
 }
 
-/* Read in a loop while another block works: other threads of this one go on meanwhile. */
+/* Read in a loop, while others work: all of them, and copies, go first. */
 unsigned int fk_ld_acquire_u32(const unsigned int *p) {
-    fk_block_yield(check_word(p, 4, "ld_acquire_u32"));
+    fk_block_poll(check_word(p, 4, "ld_acquire_u32"));
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 

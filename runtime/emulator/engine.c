@@ -114,6 +114,7 @@ const fk_emu_table fk_emu_engine_table = {
     .tma_load = fk_emu_tma_load,
     .tma_store = fk_emu_tma_store,
     .bulk_load = fk_emu_bulk_load,
+    .bulk_store = fk_emu_bulk_store,
     .bulk_add_f32 = fk_emu_bulk_add_f32,
     .tma_store_commit = fk_emu_tma_store_commit,
     .tma_store_wait = fk_emu_tma_store_wait,

@@ -27,6 +27,7 @@ typedef enum fk_lane_state {
     FK_LANE_AT_BARRIER,
     FK_LANE_AT_MBARRIER,
     FK_LANE_AT_NAMED_BARRIER,
+    FK_LANE_POLLING, /* reads a word of global memory until another thread has changed it */
     FK_LANE_EXITED
 } fk_lane_state;
 
@@ -83,7 +84,7 @@ typedef struct fk_lane {
 struct fk_warp {
     fk_lane *lanes; /* 32 */
     uint32_t index;
-    uint32_t alive, waiting, at_barrier, asleep; /* masks of lanes; asleep: at mbarriers and named barriers */
+    uint32_t alive, waiting, at_barrier, asleep; /* masks of lanes; asleep: at mbarriers, named barriers, polling */
     uint32_t synced;                             /* tick of its last operation */
     uint32_t seen[FK_MAX_WARPS];                 /* what other warps did before this tick is ordered before it now */
 };
@@ -137,6 +138,8 @@ void fk_block_free(fk_block *block);
 fk_status fk_block_run(fk_block *block, uint32_t index, fk_error *err);
 /** Suspends the running lane until it is READY again. */
 void fk_block_yield(fk_block *block);
+/** Suspends the running lane until no other can run. */
+void fk_block_poll(fk_block *block);
 /** Ends the block from inside a lane; the message gets "block 3 thread 5: " in front. */
 _Noreturn void fk_block_fault(fk_block *block, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Ends the block with block->fault as it stands. */

@@ -37,6 +37,7 @@ typedef struct fk_box_copy {
     uint32_t addr, bar;
     fk_lane *lane; /* that issued it */
     uint32_t group;
+    bool adds; /* floats */
 } fk_box_copy;
 
 /* A list that grows. */
@@ -72,6 +73,7 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait);
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
 void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank);
 void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
+void fk_emu_bulk_store(void *dst, unsigned int src, unsigned int bytes);
 void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes);
 void fk_emu_tma_store_commit(void);
 void fk_emu_tma_store_wait(int groups_left);

@@ -37,6 +37,9 @@ inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int 
 inline void bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
     fk_emu_engine->bulk_load(dst, src, bytes, bar);
 }
+inline void bulk_store(void *dst, unsigned int src, unsigned int bytes) {
+    fk_emu_engine->bulk_store(dst, src, bytes);
+}
 inline void bulk_add_f32(float *dst, unsigned int src, unsigned int bytes) {
     fk_emu_engine->bulk_add_f32(dst, src, bytes);
 }

@@ -197,17 +197,26 @@ void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, uns
 
 /* ---- stores --------------------------------------------------------------------------------------------- */
 
-static void add_line(const fk_box_copy *copy) {
+static const char *line_name(const fk_box_copy *copy) {
+    return copy->adds ? "bulk_add_f32" : "bulk_store";
+}
+
+static void store_line(fk_block *block, const fk_box_copy *copy) {
     for (uint32_t i = 0; i < copy->bytes; i += 16) {
+        const unsigned char *from = fk_smem_read(copy->lane, copy->addr + i, 16, line_name(copy));
         float value[4];
-        memcpy(value, fk_smem_read(copy->lane, copy->addr + i, 16, "bulk_add_f32"), 16);
-        fk_red_add_f32x4((float *)(void *)(copy->line + i), value);
+        memcpy(value, from, 16);
+        if (copy->adds)
+            fk_red_add_f32x4((float *)(void *)(copy->line + i), value);
+        else
+            memcpy(copy->line + i, value, 16);
     }
+    if (!copy->adds) block->stats.global_store_bytes += copy->bytes;
 }
 
 static void store(fk_block *block, const fk_box_copy *copy) {
     if (copy->bytes) {
-        add_line(copy);
+        store_line(block, copy);
         return;
     }
     const fk_emu_tensor *t = &copy->map.tensor;
@@ -236,10 +245,18 @@ void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned
     start_store(block, &copy, name);
 }
 
+void fk_emu_bulk_store(void *dst, unsigned int src, unsigned int bytes) {
+    static const char name[] = "bulk_store";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare_line(block, src, dst, bytes, name);
+    start_store(block, &copy, name);
+}
+
 void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes) {
     static const char name[] = "bulk_add_f32";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare_line(block, src, dst, bytes, name);
+    copy.adds = true;
     start_store(block, &copy, name);
 }
 
@@ -270,6 +287,6 @@ void fk_hopper_lane_exits(fk_lane *lane) {
             fk_block_fault(lane->block,
                            "exits while its %s from smem_base() + %d is in flight: no "
                            "tma_store_wait_read has completed it",
-                           stores->items[i].bytes ? "bulk_add_f32" : "tma_store",
+                           stores->items[i].bytes ? line_name(&stores->items[i]) : "tma_store",
                            (int)(stores->items[i].addr - FK_SMEM_BASE));
 }

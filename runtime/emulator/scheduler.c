@@ -97,10 +97,25 @@ static uint32_t pick(fk_block *block, uint32_t mask) {
     return ((uint32_t)__builtin_ctz(rotated) + shift) & 31u;
 }
 
+/* Those who poll read again, as nobody else can run. False: there are none. */
+static bool wake_pollers(fk_block *block) {
+    for (uint32_t w = 0; w < block->num_warps; ++w) {
+        fk_warp *warp = &block->warps[w];
+        for (uint32_t m = warp->asleep; m; m &= m - 1) {
+            fk_lane *lane = &warp->lanes[__builtin_ctz(m)];
+            if (lane->state != FK_LANE_POLLING) continue;
+            lane->state = FK_LANE_READY;
+            warp->asleep &= ~(1u << lane->lane);
+        }
+        fk_warp_update(block, warp);
+    }
+    return block->ready != 0;
+}
+
 /* The lane to run next, preferably of `warp`: a warp that has begun an operation ends it soonest. */
 static fk_lane *next_lane(fk_block *block, fk_warp *warp) {
     while (!block->ready)
-        if (!fk_hopper_progress(block)) return NULL;
+        if (!fk_hopper_progress(block) && !wake_pollers(block)) return NULL;
     if (!warp || !(block->ready >> warp->index & 1u)) warp = &block->warps[pick(block, block->ready)];
     return &warp->lanes[pick(block, fk_warp_ready(warp))];
 }
@@ -115,6 +130,14 @@ void fk_block_yield(fk_block *block) {
     if (to == from) return;
     block->current = to;
     fk_fiber_switch(&from->fiber, &to->fiber);
+}
+
+void fk_block_poll(fk_block *block) {
+    fk_lane *lane = block->current;
+    lane->state = FK_LANE_POLLING;
+    lane->warp->asleep |= 1u << lane->lane;
+    fk_warp_update(block, lane->warp);
+    fk_block_yield(block);
 }
 
 void fk_block_abort(fk_block *block) {

@@ -63,6 +63,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 // ---- the consumers ----
 @ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
 @ local early = plan.overlap == 2 and not fused and not problem.dropout
+@ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
+@ local late = plan.k_stages == 3
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -71,6 +73,9 @@ struct Consumer {
     Ring<stages> ring;     // the tile at hand
 @ if ordered then
     Ring<dq_buffers> dq_ring;
+@ end
+@ if late then
+    Ring<ds_buffers> write, read; // of dS
 @ end
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
@@ -111,7 +116,7 @@ struct Consumer {
     }
 
     // Adds to dQ's sum.
-    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int n)$(ordered and "" or " const") {
+    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -121,7 +126,7 @@ struct Consumer {
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
 @ if not ordered or plan.q_stages == 0 then
-        float *to = p.dq_acc + padded_start(p, at, at.h) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
+        float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
 @ end
 @ if plan.q_stages == 0 then
 @   if ordered then
@@ -165,6 +170,22 @@ struct Consumer {
 @ end
     }
 
+@ if late then
+    // This warp has read a buffer of dS, or its dQ has.
+    __device__ __forceinline__ void free_ds() {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + ds_empty + 8 * read.index());
+        read.next();
+    }
+
+    // dQ of a tile for which no further one follows in time.
+    __device__ __forceinline__ void last_dq(float (&dq)[1][dq_atoms][4]) {
+        mbarrier_wait(smem + ds_full + 8 * read.index(), read.parity());
+        multiply_dq(dq, smem + smem_ds + read.index() * share_bytes);
+        wgmma_wait<0>(registers(dq));
+        free_ds();
+    }
+
+@ end
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
@@ -172,9 +193,13 @@ struct Consumer {
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
+@ if late then
+        int n = -1, n_before = -1, head_before = 0; // the last tile and the one before it, whose dS is multiplied next
+@ else
         u32 buffer = 0;   // of dS
         int n = -1;       // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
-        u32 used = empty; // its stage's barrier
+@ end
+        u32 used = empty; // the last tile's stage's barrier
 @ if sums ~= "" then
         ArraySums sums;
 @ end
@@ -183,16 +208,32 @@ struct Consumer {
         int dropped = 0; // the tile that it stands at
 @ end
         int word = wait_tile(ring);
+@ if plan.turns then
+        if (group > 0 && word != no_more) named_barrier_sync(2, 128 * consumers);
+@ end
         while (word != no_more) {
             const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
             float s[parts][q_atoms][4], dp[parts][q_atoms][4], dq[1][dq_atoms][4];
             u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
+@ if late then
+            const u32 buffer = write.index() * share_bytes;
+            if (n_before >= 0) mbarrier_wait(smem + ds_full + 8 * read.index(), read.parity());
+            multiply_dq(dq, n_before >= 0 ? tile_ds + read.index() * share_bytes : tile); // of what is there the first times, and is not added
+@ else
             multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+@ end
             wgmma_wait<1>(registers(dk));                      // and dV
             if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
             gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
             wgmma_wait<1>(registers(dq));
-            if (n >= 0) add_dq(dq, at, n);
+@ if late then
+            if (n_before >= 0) {
+                free_ds();
+                add_dq(dq, at, head_before, n_before);
+            }
+@ else
+            if (n >= 0) add_dq(dq, at, at.h, n);
+@ end
             if (n < 0) mbarrier_wait(smem + v_full, parity);
 @ for part = 0, layout.parts - 1 do
             gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
@@ -205,9 +246,16 @@ struct Consumer {
 @ if problem.dropout then
             if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
 @ end
+@ if late then
+            n_before = n;
+            head_before = at.h;
+@ end
             n = word >> 1;
             at.h = head;
             wgmma_wait<parts>(registers(s));
+@ if plan.turns then
+            if (group == 0 && n_before < 0) named_barrier_arrive(2, 128 * consumers);
+@ end
 @ for part = 0, layout.parts - 1 do
 @   local name = "part_" .. part
             { // queries $(64 * part) to $(64 * part + 63) of the tile
@@ -275,6 +323,9 @@ struct Consumer {
 @     end
                 gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
 @   end
+@   if late and part == 0 then
+                mbarrier_wait(smem + ds_empty + 8 * write.index(), write.parity() ^ 1);
+@   end
                 share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
 @   if shared > 1 and not early then
                 share(weights[$(part)], smem + smem_p + buffer);
@@ -284,6 +335,14 @@ struct Consumer {
             fence_proxy_async();
             used = empty + 8 * ring.index();
             ring.next();
+@ if late then
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + ds_full + 8 * write.index());
+            write.next();
+            word = wait_tile(ring);
+            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+        }
+@ else
             word = wait_tile(ring);                 // while others come to the barrier
             if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
@@ -293,13 +352,22 @@ struct Consumer {
 @ end
             buffer ^= share_bytes;
         }
+@ end
         if (n >= 0) {
             float dq[1][dq_atoms][4];
+@ if late then
+            if (n_before >= 0) {
+                last_dq(dq);
+                add_dq(dq, at, head_before, n_before);
+            }
+            last_dq(dq);
+@ else
             multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
             wgmma_wait<0>(registers(dq));
+@ end
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
-            add_dq(dq, at, n);
+            add_dq(dq, at, at.h, n);
         } else {
             mbarrier_wait(smem + v_full, parity);
             if (threadIdx.x % 32 == 0) {
@@ -354,10 +422,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<24>();
         if (warp == 4 * consumers) Producer(p, smem).run();
-@ if ordered and plan.q_stages == 0 then
-        else if (warp <= 4 * consumers + 2) Adder(p, smem, warp == 4 * consumers + 2).run();
-@ elseif ordered then
-        else if (warp == 4 * consumers + 1) Adder(p, smem).run();
+@ if ordered then
+        else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
         setmaxnreg_inc<240>();

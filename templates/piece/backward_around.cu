@@ -1,5 +1,8 @@
 // ---- before$(plan.dq_kernel and ": row statistics" or " and after: row statistics, and dQ from its fp32 sum") ----
 
+@ local ordered = plan.family == "wgmma" and problem.deterministic
+@ local stored = ordered and plan.q_stages > 0 -- the first to add to a sum of dQ stores it
+@ local clears = not plan.dq_kernel and not stored
 // The sequence and the query head that a row kernel works on; b = -1: none.
 @ if problem.packed then
 // Of the tiles of all sequences; becomes the tile of its sequence.
@@ -29,7 +32,7 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 }
 
 // delta = rowsum(dO * O) - dlse and lse in base 2 of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
-// lines$(plan.dq_kernel and "" or ". Clears the rows' sums of dQ").
+// lines$(clears and ". Clears the rows' sums of dQ" or "").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
 @ if plan.family == "wgmma" then
     if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
@@ -47,10 +50,10 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 @ end
     if (at.b < 0) return;
     const i64 row = padded_start(p, at, h) + first;
-@ if plan.family == "wgmma" and problem.deterministic then
+@ if ordered then
     if (threadIdx.x == 0 && first % block_m == 0) p.added[row / block_m] = 0;
 @ end
-@ if not plan.dq_kernel then
+@ if clears then
     for (int i = threadIdx.x; i < 16 * d_pad / 4; i += 128) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));
 @ end
     const Element *o_row = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + chunk * 8;
@@ -85,30 +88,42 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 }
 @ if not plan.dq_kernel then
 
-// dQ = scale * sum, of 8 elements: part i of the head's atoms of 16 rows x 8 columns, which have 16 parts each.
+// dQ = scale * sum, of 8 elements in each of two rows: part i of the head's atoms of 16 rows x 8 columns, which have 8 parts each.
 __device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, int h, int i) {
     constexpr int chunks = head_dim / 8;
-    const int rows_16 = i / (16 * chunks), chunk = i % (16 * chunks) / 16, g = i / 2 % 8, half = i % 2;
-    const int q = 16 * rows_16 + g + 8 * half;
-    if (q >= at.seqlen_q) return;
-    const float *sum = p.dq_acc + padded_start(p, at, h) * d_pad + dq_atom(rows_16, chunk) + half * $(arch.vector_add and 2 or 64);
-    float dq[8];
+    const int rows_16 = i / (8 * chunks), chunk = i % (8 * chunks) / 8, g = i % 8, first = 16 * rows_16 + g;
+    if (first >= at.seqlen_q) return;
+    const i64 start = padded_start(p, at, h);
+    const float *sum = p.dq_acc + start * d_pad + dq_atom(rows_16, chunk);
+    float dq[2][8];
+@ if stored then
+    const float scale = p.added[start / block_m + rows_16 / (block_m / 16)] ? p.scale : 0.0f; // 0: no sum is there
+@ end
 #pragma unroll
-    for (int e = 0; e < 8; ++e) dq[e] = sum[dq_lane(4 * g + e / 2) + e % 2 * $(arch.vector_add and 1 or 32)] * p.scale;
-    store_elements(p.dq + q_start(at, p.dq_batch_stride, p.dq_row_stride) + h * p.dq_head_stride + q * p.dq_row_stride + chunk * 8, dq);
+    for (int t = 0; t < 4; ++t) {
+@ if arch.vector_add then
+        const uint4 x = $(stored and "scale == 0.0f ? make_uint4(0, 0, 0, 0) : " or "")ld_global_v4(sum + dq_lane(4 * g + t));
+        const u32 of_lane[4] = {x.x, x.y, x.z, x.w};
+@ end
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dq[e / 2][2 * t + e % 2] = $(arch.vector_add and "__uint_as_float(of_lane[e])" or "sum[dq_lane(4 * g + t) + 32 * e]") * $(stored and "scale" or "p.scale");
+    }
+    Element *to = p.dq + q_start(at, p.dq_batch_stride, p.dq_row_stride) + h * p.dq_head_stride + first * p.dq_row_stride + chunk * 8;
+    store_elements(to, dq[0]);
+    if (first + 8 < at.seqlen_q) store_elements(to + 8 * p.dq_row_stride, dq[1]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) fk_backward_dq(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(128) fk_backward_dq(const __grid_constant__ Params p) {
     int h;
 @ if problem.packed then
-    constexpr int parts = block_m * (head_dim / 8);
+    constexpr int parts = block_m * (head_dim / 8) / 2;
     int tile = blockIdx.x; // this block's
     const Sequence at = this_head(p, tile, h);
     if (at.b < 0) return;
-    for (int i = threadIdx.x; i < parts; i += 256) store_dq(p, at, h, tile * parts + i);
+    for (int i = threadIdx.x; i < parts; i += 128) store_dq(p, at, h, tile * parts + i);
 @ else
     const Sequence at = this_head(p, h);
-    if (at.b >= 0) store_dq(p, at, h, blockIdx.x * 256 + threadIdx.x);
+    if (at.b >= 0) store_dq(p, at, h, blockIdx.x * 128 + threadIdx.x);
 @ end
 }
 @ end

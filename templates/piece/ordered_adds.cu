@@ -1,5 +1,5 @@
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past
-// the one that added last. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
+// the one that added last, 0 where none has. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
 
 @ local direct, before = plan.q_stages == 0, mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
 // Whether the keys of `at` visit tile n of queries: what TileWalk finds.
@@ -37,22 +37,17 @@ __device__ __forceinline__ int tile_before(const Params &p, const Where &at, int
 @ if direct then
 // Two warps: one gives the consumers leave to add, and one tells other CTAs once they have.
 @ else
-// One warp, which adds the tiles that the consumers leave in shared memory.
+// Two warps, each of which adds the tiles that the consumers leave in one of two buffers: until an add is done, written down and seen by
+// others about as much time passes as a tile takes. The first to come is the sum, which nobody clears.
 @ end
 struct Adder {
     const Params &p;
     const u32 smem;
-@ if direct then
-    const bool tells;
-@ end
+    const int which; // of the two warps
     Ring<stages> ring;
     Ring<dq_buffers> dq_ring;
 
-@ if direct then
-    __device__ __forceinline__ Adder(const Params &p_, u32 smem_, bool tells_) : p(p_), smem(smem_), tells(tells_) {}
-@ else
-    __device__ __forceinline__ Adder(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
-@ end
+    __device__ __forceinline__ Adder(const Params &p_, u32 smem_, int which_) : p(p_), smem(smem_), which(which_) {}
 
     __device__ __forceinline__ void wait_turn(const u32 *added, int before) {
         if (before < 0) return;
@@ -64,7 +59,7 @@ struct Adder {
         u32 *added = p.added + tile;
         const u32 own = at.k_first / block_n + 1, bar = 8 * dq_ring.index(), parity = dq_ring.parity();
 @ if direct then
-        if (tells) {
+        if (which == 1) {
             if (elect_lane()) {
                 mbarrier_wait(smem + dq_full + bar, parity);
                 st_release_u32(added, own);
@@ -84,7 +79,12 @@ struct Adder {
             wait_turn(added, before);
             fence_proxy_async_global();
             mbarrier_wait(smem + dq_full + bar, parity);
-            bulk_add_f32(p.dq_acc + tile * (block_m * d_pad), smem + smem_dq + dq_ring.index() * dq_bytes, block_m * d_pad * 4);
+            float *sum = p.dq_acc + tile * (block_m * d_pad);
+            const u32 dq = smem + smem_dq + dq_ring.index() * dq_bytes;
+            if (before < 0)
+                bulk_store(sum, dq, block_m * d_pad * 4);
+            else
+                bulk_add_f32(sum, dq, block_m * d_pad * 4);
             tma_store_commit();
             tma_store_wait<0>();
             st_release_u32(added, own);
@@ -92,7 +92,6 @@ struct Adder {
         }
 @ end
         __syncwarp();
-        dq_ring.next();
     }
 
     // What the producer wrote, which may then write again.
@@ -114,7 +113,9 @@ struct Adder {
                 word = read_slot(stage_tile + 8 * ring.index());
                 at.h = read_slot(stage_tile + 8 * ring.index() + 4);
                 free_slot(empty + 8 * ring.index());
-                if (word != no_more) visit(at, word >> 1);
+                if (word == no_more) continue;
+                $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, word >> 1);
+                dq_ring.next();
             }
         }
     }

@@ -31,6 +31,12 @@ __device__ __forceinline__ void bulk_load(u32 dst, const void *src, u32 bytes, u
                  ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
 }
 
+@   if problem.deterministic then
+__device__ __forceinline__ void bulk_store(void *dst, u32 src, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+}
+
+@   end
 // Adds floats to global memory, in no order; committed and waited for as stores are.
 __device__ __forceinline__ void bulk_add_f32(float *dst, u32 src, u32 bytes) {
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"

@@ -26,7 +26,7 @@ static fk_kernel a_kernel(int deterministic) {
     kernel.info.plan.block_m = 64, kernel.info.plan.block_n = 128;
     kernel.launch[0] = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
     kernel.launch[1] = (fk_kernel_launch){"fk_backward", 256, 1000, FK_GRID_TILES};
-    kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+    kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     kernel.dq_block_m = deterministic ? 32 : 0;
     if (deterministic) kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq_tiles", 64, 1000, FK_GRID_DQ_TILES};
     kernel.num_launches = 3;
@@ -197,7 +197,7 @@ static void accepted_in_order(void **state) {
     kernel.context = &context;
     kernel.dq_block_m = 0;
     kernel.launch[1].grid = FK_GRID_PERSISTENT;
-    kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+    kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
     kernel.l2_bytes = 1; /* no head fits */
     fk_args a = good_args(&kernel);

@@ -32,7 +32,7 @@ static fk_kernel a_kernel(int op) {
     if (op == FK_BACKWARD) {
         kernel.launch[0] = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
         kernel.launch[1] = (fk_kernel_launch){"fk_backward", 256, 1000, FK_GRID_TILES};
-        kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 256, 0, FK_GRID_ROW_CHUNKS};
+        kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
         kernel.num_launches = 3;
     }
     kernel.d_pad = 64;

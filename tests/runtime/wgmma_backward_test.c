@@ -5,6 +5,8 @@
 #include "emulated.h"
 #include "scratch.h"
 
+#include <errno.h>
+
 static char store_dir[256];
 
 static void samples(void **state) {
@@ -36,6 +38,49 @@ static void samples(void **state) {
         }
 }
 
+/* An arch file with other tiles than sm_90's own, which stands before it. */
+static void write_tiles(const char *rest) {
+    char path[320];
+    snprintf(path, sizeof path, "%s/arch", store_dir);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/arch/sm90.lua", store_dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "local function tile(m) return { block_m = m, block_n = 128, warps = 12, stages = 2, q_in_regs = false, "
+            "ctas = 1, q_stages = 1, overlap = 1, %s } end\n"
+            "return { inherits = 'sm80', name = 'sm_90', vector_add = true, wgmma_flops = 4096,\n"
+            "wgmma_backward_tiles = { tile(128), tile(64) } }\n",
+            rest);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* dQ is multiplied two tiles later, and its warpgroups start together or one after the other. */
+static void late_products(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"bwd bf16 d64 causal", "h200", 1, 2, 2, 700, 400, FK_BSHD, 0},
+        {"bwd fp16 d128 gqa", "h200", 1, 2, 1, 140, 200, FK_BHSD, 0},
+        {"bwd bf16 d96 dv72 causal dropout", "h200", 1, 1, 1, 330, 290, FK_BSHD, 0},
+        {"bwd bf16 d64 causal top-left softcap(20)", "h200", 1, 1, 1, 260, 100, FK_BSHD, 0},
+    };
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}};
+    setenv("FLASHKILN_TEMPLATE_DIR", store_dir, 1);
+    for (size_t n = 0; n < 4; n++) {
+        write_tiles(n % 2 ? "k_stages = 3, turns = true" : "k_stages = 3, turns = false");
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            fk_kernel_info info;
+            const char *const *s = schedules[n / 2];
+            fk_context *context = emulated_context("h200", store_dir, &(emulated){s[0], s[1], s[2]});
+            assert_true(backward_run(context, &cases[i], &info, NULL));
+            assert_int_equal(info.plan.k_stages, 3);
+            assert_int_equal(info.plan.turns, n % 2);
+            fk_context_destroy(context);
+        }
+    }
+    unsetenv("FLASHKILN_TEMPLATE_DIR");
+}
+
 /* Several CTAs at a time add to a tile of dq: whatever the schedule, the bits are the same. */
 static void fixed_order(void **state) {
     (void)state;
@@ -44,6 +89,7 @@ static void fixed_order(void **state) {
         {"bwd fp16 d128 window(300,40) deterministic", "h200", 1, 1, 1, 600, 800, FK_BHSD, 0},
         {"bwd bf16 d72 dv64 gqa keep=\"k < 100 || k > 400\" deterministic", "h200", 1, 2, 1, 140, 700, FK_BSHD, 0},
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 260, 260, FK_BSHD, 0},
+        {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0}, /* tiles that no key sees */
         {"bwd bf16 d64 keep=\"k >= q\" deterministic", "h200", 1, 1, 1, 600, 600, FK_BSHD,
          0}, /* from the last tile on */
         {"bwd bf16 d64 keep=\"(q / 150 + k / 150) % 3 != 1\" deterministic", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},
@@ -53,7 +99,7 @@ static void fixed_order(void **state) {
         uint64_t first = 0;
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
             fk_kernel_info info;
-            uint64_t hash;
+            uint64_t hash = 0;
             setenv("FLASHKILN_EMU_THREADS", schedules[n][3], 1);
             fk_context *context =
                 emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
@@ -190,9 +236,12 @@ static void check_tails(const char *spelling, const emulated *e) {
 
 static void nan_tails(void **state) {
     (void)state;
-    static const char *const spellings[] = {"bwd bf16 d64 packed", "bwd fp16 d128 packed causal",
-                                            "bwd bf16 d128 packed seqused_k", "bwd bf16 d256 packed seqused_k causal",
-                                            "bwd fp16 d72 packed seqused_k dropout"};
+    static const char *const spellings[] = {"bwd bf16 d64 packed",
+                                            "bwd fp16 d128 packed causal",
+                                            "bwd bf16 d128 packed seqused_k",
+                                            "bwd bf16 d256 packed seqused_k causal",
+                                            "bwd fp16 d72 packed seqused_k dropout",
+                                            "bwd bf16 d64 packed seqused_k causal deterministic"};
     setenv("FLASHKILN_EMU_THREADS", "1", 1); /* dQ is added in the same order */
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
         check_tails(spellings[i], &(emulated){"2", "0", "1"});
@@ -212,7 +261,7 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(fixed_order),
-                                       cmocka_unit_test(nan_tails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(late_products),
+                                       cmocka_unit_test(fixed_order), cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -64,15 +64,18 @@ static void test_claims(void **state) {
     fk_emu_unload(image);
 }
 
-/* Blocks in turns, in the order in which they have claimed them; the rest of a block works while one thread waits. */
+/* Blocks in turns, in the order in which they have claimed them. The last thread of a block makes its first wait for
+ * it. */
 static void test_turns(void **state) {
     (void)state;
     static const char body[] =
         "const u32 smem = smem_base(); u32 *turn = p.out, *count = p.out + 1, *list = p.out + 8;"
         "if (threadIdx.x == 0) { mbarrier_init(smem, 1); mbarrier_init(smem + 8, 32); } __syncthreads();"
-        "if (threadIdx.x / 32 == 1) { mbarrier_wait(smem, 0); mbarrier_arrive(smem + 8); return; }"
+        "if (threadIdx.x / 32 == 1) { mbarrier_wait(smem, 0); mbarrier_arrive(smem + 8);"
+        "    if (threadIdx.x == 63) st_release_u32(p.out + 100 + blockIdx.x, 7); return; }"
         "if (threadIdx.x) return;"
         "const u32 own = atom_inc_u32(count, 1000); mbarrier_arrive(smem);"
+        "while (ld_acquire_u32(p.out + 100 + blockIdx.x) != 7) {}"
         "while (ld_acquire_u32(turn) != own) {}"
         "mbarrier_wait(smem + 8, 0); list[own] = list[own - 1] * 3 + own; st_release_u32(turn, own + 1);";
     fk_emu_image *image = load_body(body);

@@ -184,6 +184,7 @@ static const char line_kernel[] =
              "        fence_proxy_async();\n"
              "        bulk_add_f32(p.to + 8, s + 256, 48);\n"
              "        bulk_add_f32(p.to + 8, s + 256, 16);\n"
+             "        bulk_store(p.to + 24 + 12 * blockIdx.x, s + 256, 48);\n"
              "        tma_store_commit();\n"
              "        STORE_WAIT;\n"
              "    }\n"
@@ -208,13 +209,13 @@ static fk_status run_lines(const char *load_wait, const char *store_wait, const 
 /* Every block adds; the words around are left alone. */
 static void test_lines(void **state) {
     (void)state;
-    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(8 + LINE_WORDS + 4);
+    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(24 + 3 * LINE_WORDS);
     for (int i = 0; i < 4 + LINE_WORDS; ++i)
         from[i] = (float)(i * i);
     for (uint64_t seed = 0; seed < 4; ++seed) {
         const fk_emu_options options = {.seed = seed, .poison = true, .check_races = true, .late_copies = seed & 1};
         fk_error err = {FK_OK, ""};
-        for (int i = 0; i < 8 + LINE_WORDS + 4; ++i)
+        for (int i = 0; i < 24 + 3 * LINE_WORDS; ++i)
             to[i] = 1.0f;
         const line_params p = {from, to, 0};
         if (run_lines("mbarrier_wait(bar, 0)", "tma_store_wait_read<0>()", &p, 3, &options, &err) != FK_OK)
@@ -223,6 +224,8 @@ static void test_lines(void **state) {
             const int word = i - 8, times = word < 0 || word >= LINE_WORDS ? 0 : word < 4 ? 4 : 2;
             assert_true(to[i] == 1.0f + 3.0f * (float)(times * (times ? (4 + word) * (4 + word) : 0)));
         }
+        for (int i = 0; i < 3 * LINE_WORDS; ++i) /* and stores, in a place of its own */
+            assert_true(to[24 + i] == (float)(2 * (4 + i % LINE_WORDS) * (4 + i % LINE_WORDS)));
     }
     fk_emu_free(from);
     fk_emu_free(to);
@@ -230,7 +233,7 @@ static void test_lines(void **state) {
 
 static void test_lines_refused(void **state) {
     (void)state;
-    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(8 + LINE_WORDS);
+    float *from = (float *)device_words(4 + LINE_WORDS), *to = (float *)device_words(24 + LINE_WORDS);
     const char *const wait = "mbarrier_wait(bar, 0)", *const store_wait = "tma_store_wait_read<0>()";
     const struct {
         const char *load_wait, *store_wait;
