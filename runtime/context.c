@@ -119,13 +119,19 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
     return FK_OK;
 }
 
+static bool copy_text(const char *from, char **to) {
+    *to = from ? strdup(from) : NULL;
+    return *to || !from;
+}
+
 static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
     context->cache_mode = options->cache_mode;
     context->planning = options->planning;
-    if (options->planning.template_dir) {
-        context->planning.template_dir = context->template_dir = strdup(options->planning.template_dir);
-        if (!context->template_dir) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
-    }
+    if (!copy_text(options->planning.template_dir, &context->template_dir) ||
+        !copy_text(options->planning.plan, &context->plan))
+        return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
+    context->planning.template_dir = context->template_dir;
+    context->planning.plan = context->plan;
     fk_status status = fk_store_open(options->cache_dir, options->cache_mode, &context->store, err);
     if (!status) status = open_device(context, options->device, err);
     if (!status) status = choose_target(context, options->plan_for, err);
@@ -163,6 +169,7 @@ void fk_context_release(fk_context *context) {
     if (context->driver) context->driver->primary_release(context->device);
     fk_store_close(context->store);
     free(context->template_dir);
+    free(context->plan);
     free(context);
 }
 

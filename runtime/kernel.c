@@ -45,8 +45,8 @@ static fk_status obtain_image(fk_context *context, fk_built *c, fk_error *err) {
     return status;
 }
 
-static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
-    fk_context *context = user;
+fk_status fk_kernel_obtain(fk_context *context, const fk_problem *p, const fk_plan_info *plan, fk_built *out,
+                           fk_error *err) {
     fk_built built;
     memset(&built, 0, sizeof built);
     fk_status status =
@@ -57,6 +57,10 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     else
         *out = built;
     return status;
+}
+
+static fk_status obtain(void *context, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
+    return fk_kernel_obtain(context, p, plan, out, err);
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
@@ -192,7 +196,22 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->once = source->once;
 }
 
-fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+static fk_status build_image(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
+                             fk_error *err) {
+    const char *dir = fk_store_dir(context->store);
+    if (plan) return obtain(context, canonical, plan, out, err);
+    const fk_build_request request = {.problem = canonical,
+                                      .planned = &context->planned,
+                                      .runs = &context->runs,
+                                      .planning = &context->planning,
+                                      .advice = {dir, *dir == 0, context->driver == NULL},
+                                      .obtain = obtain,
+                                      .user = context};
+    return fk_build_best(&request, out, err);
+}
+
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
+                          fk_error *err) {
     fk_built c;
     const double begin = fk_now_ms();
     fk_kernel *kernel = calloc(1, sizeof *kernel);
@@ -200,9 +219,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
     kernel->context = context;
     kernel->problem = *canonical;
     kernel->l2_bytes = context->runs.l2_bytes;
-    const fk_build_request request = {canonical, &context->planned, &context->runs, &context->planning, obtain,
-                                      context};
-    fk_status status = fk_build_best(&request, &c, err);
+    fk_status status = build_image(context, canonical, plan, &c, err);
     if (!status) {
         kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
         memcpy(kernel->launch, c.source.kernel, sizeof kernel->launch);
@@ -228,7 +245,7 @@ void fk_kernel_free(fk_kernel *kernel) {
 /* ---- public ------------------------------------------------------------------------------------------- */
 
 static fk_status build(void *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    return fk_kernel_build(context, canonical, out, err);
+    return fk_kernel_build(context, canonical, NULL, out, err);
 }
 
 fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out) {

@@ -6,6 +6,7 @@
 #ifndef FK_RUNTIME_OBJECT_H
 #define FK_RUNTIME_OBJECT_H
 
+#include "advice.h"
 #include "cache/store.h"
 #include "driver.h"
 #include "emulator/emulator.h"
@@ -55,7 +56,7 @@ struct fk_context {
     int device;              /* CUdevice */
     fk_emu_options emulator;
     fk_plan_options planning;
-    char *template_dir; /* what planning.template_dir points to */
+    char *template_dir, *plan; /* what planning points to */
     int cache_mode;
     fk_store *store;
     fk_table table;
@@ -83,6 +84,7 @@ typedef struct fk_build_request {
     const fk_problem *problem; /* canonical */
     const fk_device_info *planned, *runs;
     const fk_plan_options *planning;
+    fk_advice advice;
     /* Makes text and image of one plan: compiles, or asks the store first. */
     fk_status (*obtain)(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err);
     void *user;
@@ -90,6 +92,10 @@ typedef struct fk_build_request {
 /** The image to use: the best plan's, or if that one spills registers or has its wgmma serialised, the one among it and
  * the next three that does so least. */
 fk_status fk_build_best(const fk_build_request *request, fk_built *out, fk_error *err);
+
+/** Of an image, in bytes of spills; more than FK_MINOR_SPILL are worth another plan. */
+int64_t fk_build_flaws(int32_t spill_bytes, int32_t serialized_wgmma);
+#define FK_BUILD_PLANS 4 /* the best plan, and three more if its image has flaws */
 
 /** "sm_80" of "sm_" and 80. sm_90's has what only GPUs of that number run: "sm_90a". */
 void fk_target_name(const char *prefix, int sm, char out[16]);
@@ -117,8 +123,13 @@ struct fk_kernel {
     uint32_t grad, once; /* fk_problem_score's: bits of arrays */
 };
 
-fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
+/** `plan`: the one to take; null: the best. */
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
+                          fk_error *err);
 void fk_kernel_free(fk_kernel *kernel);
+/** Text and image of one plan: from the context's store, else compiled and put there. Nothing is loaded. */
+fk_status fk_kernel_obtain(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
+                           fk_error *err);
 
 /** Fails a public function: `return fk_refuse(FK_BAD_ARGUMENT, "out is null");` */
 fk_status fk_refuse(fk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

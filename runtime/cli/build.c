@@ -109,20 +109,6 @@ static void run_all(work *w, int64_t threads) {
 
 /* ---- what is asked for ------------------------------------------------------------------------------------ */
 
-/* The words as one spelling, or the file that they name. `*list` is freed with fk_free. */
-static cli_exit read_spellings(char *const *words, int num_words, char ***list, size_t *count, char *spelling) {
-    struct stat st;
-    fk_problem problem = FK_PROBLEM_INIT;
-    const char *suffix = num_words == 1 ? strrchr(words[0], '.') : NULL;
-    const bool named = suffix && (strcmp(suffix, ".lua") == 0 || strcmp(suffix, ".txt") == 0);
-    if (named || (num_words == 1 && stat(words[0], &st) == 0 && S_ISREG(st.st_mode))) {
-        const fk_status status = fk_problem_list(words[0], list, count);
-        return status == FK_OK ? CLI_OK : cli_fail_status(status);
-    }
-    *count = 1;
-    return cli_problem(words, num_words, &problem, spelling);
-}
-
 /* Cuts "t4,a100" in place. Every name is looked up before anything is compiled. */
 static cli_exit split_gpus(char *text, const char **gpus, size_t room, size_t *count) {
     *count = 0;
@@ -241,6 +227,8 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
         option_flag("--skip-unsupported", &skip_unsupported, "a problem that a GPU cannot run is no failure"),
         cli_shape_option(&planning),
         cli_rule_option(&planning),
+        cli_plan_option(&planning),
+        cli_reproducible_option(&planning),
         cli_template_option(&planning),
         cli_json_option(&json),
     };
@@ -248,7 +236,7 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&planning);
     how.planning = cli_plan_options(&planning);
-    code = read_spellings(argv, argc, &owned, &count, spelling);
+    code = cli_problems(argv, argc, &owned, &count, spelling);
     if (owned) list = owned;
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");

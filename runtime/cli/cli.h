@@ -24,7 +24,7 @@ typedef struct cli_verb {
     cli_exit (*main)(const struct cli_verb *verb, int argc, char **argv);
 } cli_verb;
 
-extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_cache;
+extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_cache, verb_tune;
 
 /** Parses a verb's options; argv is overwritten with the other words. With --help it prints that instead.
  *  @return false: leave with *exit_code */
@@ -44,14 +44,17 @@ void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 typedef struct cli_planning {
     option_ints shape;
     int rule;
-    const char *template_dir;
+    const char *template_dir, *plan;
+    bool reproducible;
 } cli_planning;
 #define CLI_PLANNING_INIT                                                                                              \
-    { {5, 5, 0, {0}}, 0, NULL }
+    { {5, 5, 0, {0}}, 0, NULL, NULL, false }
 option cli_gpu_option(const char **gpu);
 option cli_json_option(bool *json);
 option cli_shape_option(cli_planning *planning);
 option cli_rule_option(cli_planning *planning);
+option cli_plan_option(cli_planning *planning);
+option cli_reproducible_option(cli_planning *planning);
 option cli_template_option(cli_planning *planning);
 fk_plan_options cli_plan_options(const cli_planning *planning);
 /** Before the first spelling is read: its masks may be files of --template-dir. */
@@ -59,6 +62,9 @@ void cli_use_templates(const cli_planning *planning);
 
 /** Parses the words as one spelling; `spelling` receives its canonical form. */
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]);
+
+/** The words as one spelling, or those of the file that they name: `*list`, freed with fk_free; else it stays null. */
+cli_exit cli_problems(char *const *words, int num_words, char ***list, size_t *count, char one[FK_MAX_SPELLING]);
 
 /* Quantities for people. Each fills `out` and returns it. */
 #define CLI_QUANTITY 32
