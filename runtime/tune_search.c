@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SAMPLES = 256, PRELIMINARY = 3 };
+enum { MAX_SAMPLES = 256, PRELIMINARY = 3, MEANWHILE = 16 };
 static const double FAR_OFF = 1.5;       /* times the best: pruned while others compile */
 static const double SAME = 0.005;        /* share within which two plans are not told apart */
 static const double COMPILE_SHARE = 0.6; /* of the budget, after which nothing more is begun */
@@ -196,19 +196,27 @@ static size_t find_waiting(const search *s) {
     return i;
 }
 
+static int least_samples(const search *s) {
+    int least = MAX_SAMPLES;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->contenders[i].phase == ALIVE && s->contenders[i].num_samples < least)
+            least = s->contenders[i].num_samples;
+    return least;
+}
+
 static fk_status compile_all(search *s, fk_error *err) {
     fk_status status = FK_OK;
     while (status == FK_OK && !s->stopped) {
         const bool late = elapsed(s) > COMPILE_SHARE * s->settings->budget_ms && best_of(s);
         if (late) break;
         start_some(s);
-        const bool busy = num_in(s, STARTED) > 0;
-        const size_t built = busy ? find_built(s, num_in(s, ALIVE) ? 0 : 20) : find_waiting(s);
+        const bool helped = num_in(s, STARTED) > 0, idle = least_samples(s) >= MEANWHILE;
+        const size_t built = helped ? find_built(s, idle ? 20 : 0) : find_waiting(s);
         if (built < s->count)
             status = admit(s, built, err);
-        else if (!busy)
+        else if (!helped)
             break;
-        else if (num_in(s, ALIVE))
+        else if (!idle)
             status = take_turns(s, 1, err);
         tell(s, false);
     }
@@ -236,14 +244,6 @@ static void halve(search *s) {
     const double limit = fmax(times[(alive - 1) / 2], times[0] * (1 + SAME));
     for (size_t i = 1; i < s->count; i++)
         if (s->contenders[i].phase == ALIVE && s->trials[i].us > limit) drop(s, i);
-}
-
-static int least_samples(const search *s) {
-    int least = MAX_SAMPLES;
-    for (size_t i = 0; i < s->count; i++)
-        if (s->contenders[i].phase == ALIVE && s->contenders[i].num_samples < least)
-            least = s->contenders[i].num_samples;
-    return least;
 }
 
 static fk_status run_rounds(search *s, fk_error *err) {
