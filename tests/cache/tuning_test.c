@@ -32,7 +32,7 @@ static void round_trip(void **state) {
     fk_tuning_record r = sample_record(), back;
     size_t size = line_of(&r, line);
     assert_true(fk_tuning_read(line, size - 1, &back) && same_record(&r, &back));
-    assert_true(strstr(line, "\"bucket\":\"q4096 k4096 h64\"") && strstr(line, "keep=\\\"k <= q"));
+    assert_true(strstr(line, "\"bucket\":\"q4096 k4096 h96\"") && strstr(line, "keep=\\\"k <= q"));
     r.registers = r.spill_bytes = -1;
     r.rigor = FK_RIGOR_MODEL;
     r.compiler[0] = 0;
@@ -170,7 +170,7 @@ static void buckets_hold_what_is_near(void **state) {
     char text[FK_BUCKET_TEXT];
     assert_true(fk_bucket_equal(&x, &y) && !fk_bucket_equal(&x, &z));
     fk_bucket_spell(&buckets, &x, text);
-    assert_string_equal(text, "q4096 k4096 h64");
+    assert_string_equal(text, "q4096 k4096 h96");
     const fk_bucket low = fk_bucket_of(&buckets, &tiny), high = fk_bucket_of(&buckets, &huge);
     for (int i = 0; i < FK_BUCKET_AXES; i++)
         assert_true(low.index[i] == 0 && high.index[i] == buckets.count[i] - 1);
