@@ -406,6 +406,10 @@ FK_API int fk_context_is_emulator(const fk_context *context);
  *  The kernel is shared and counted: one destroy for each create. A failure is not remembered.
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
+/** The kernel whose plan a tuning record names for sizes like these (all five at least 1; docs/tuning.md), compiled if
+ *  need be; where there is no such record, that of fk_kernel_create, which serves all sizes. */
+FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
+                                      fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
 FK_API void fk_kernel_destroy(fk_kernel *kernel);
 

@@ -47,7 +47,7 @@ const char *fk_advice_generator(void) {
 
 /* ---- the record that counts ---- */
 
-static bool is_off(const fk_plan_options *options) {
+bool fk_advice_is_off(const fk_plan_options *options) {
     const char *value = getenv("FLASHKILN_TUNING");
     return options->reproducible || options->plan || options->rule != FK_RULE_MODEL ||
            (value && (strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0));
@@ -109,7 +109,7 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
     fk_problem problem;
     if (!options) options = &defaults;
     fk_status status = fk_plan_enumerate(p, device, options, plans, count, err);
-    if (status != FK_OK || is_off(options)) return status;
+    if (status != FK_OK || fk_advice_is_off(options)) return status;
     candidates c = {*plans, *count};
     fk_tuning_query query = {.problem = spelling,
                              .device = device,

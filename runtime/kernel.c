@@ -196,15 +196,19 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->once = source->once;
 }
 
+static fk_advice advice_of(const fk_context *context) {
+    const char *dir = fk_store_dir(context->store);
+    return (fk_advice){.dir = dir, .no_dir = *dir == 0, .emulated = context->driver == NULL};
+}
+
 static fk_status build_image(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
                              fk_error *err) {
-    const char *dir = fk_store_dir(context->store);
     if (plan) return obtain(context, canonical, plan, out, err);
     const fk_build_request request = {.problem = canonical,
                                       .planned = &context->planned,
                                       .runs = &context->runs,
                                       .planning = &context->planning,
-                                      .advice = {dir, *dir == 0, context->driver == NULL},
+                                      .advice = advice_of(context),
                                       .obtain = obtain,
                                       .user = context};
     return fk_build_best(&request, out, err);
@@ -253,7 +257,59 @@ fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_ke
     if (!context || !problem || !out)
         return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !context ? "context" : !problem ? "problem" : "out");
     fk_kernel *kernel;
-    if (fk_table_find(&context->table, problem, build, context, &kernel, &err)) return fk_report(&err);
+    if (fk_table_find(&context->table, problem, 0, build, context, &kernel, &err)) return fk_report(&err);
+    fk_context_retain(context);
+    *out = kernel;
+    return FK_OK;
+}
+
+/* A kernel that is asked for with sizes. */
+typedef struct sized {
+    fk_context *context;
+    const fk_shape *shape;
+    int32_t variant;
+} sized;
+
+/* The record's plan, or the kernel that there is for all sizes. */
+static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const sized *s = user;
+    fk_context *context = s->context;
+    const fk_advice advice = advice_of(context);
+    fk_plan_options planning = context->planning;
+    fk_plan_info *plans;
+    size_t count;
+    planning.shape = *s->shape;
+    fk_status status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
+    if (status) return status;
+    const bool advised = plans[0].chosen == FK_CHOSEN_BY_RECORD && plans[0].smem_bytes <= context->runs.smem_per_block;
+    if (advised) {
+        status = fk_kernel_build(context, canonical, &plans[0], out, err);
+        if (!status) (*out)->variant = s->variant;
+    }
+    free(plans);
+    return advised ? status : fk_table_find(&context->table, canonical, 0, build, context, out, err);
+}
+
+fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
+    fk_error err;
+    if (!context || !problem || !shape || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
+                         !context   ? "context"
+                         : !problem ? "problem"
+                         : !shape   ? "shape"
+                                    : "out");
+    if (shape->batch < 1 || shape->num_heads_q < 1 || shape->num_heads_kv < 1 || shape->seqlen_q < 1 ||
+        shape->seqlen_k < 1)
+        return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
+                         (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
+                         (long long)shape->seqlen_q, (long long)shape->seqlen_k);
+    if (fk_advice_is_off(&context->planning)) return fk_kernel_create(context, problem, out);
+    const fk_bucket bucket = fk_bucket_of(fk_advice_buckets(), shape);
+    sized s = {context, shape, 1};
+    for (int i = 0; i < FK_BUCKET_AXES; i++)
+        s.variant = s.variant * FK_BUCKET_EDGES + bucket.index[i];
+    fk_kernel *kernel;
+    if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);
     fk_context_retain(context);
     *out = kernel;
     return FK_OK;

@@ -18,9 +18,10 @@
 
 /* ---- table of kernels (table.c) ----------------------------------------------------------------------- */
 
-/* One canonical problem of a context: being built, or built. */
+/* One canonical problem of a context, or of it for one bucket of shapes: being built, or built. */
 typedef struct fk_slot {
     fk_kernel *kernel; /* null while it is being built */
+    bool shared;       /* the kernel is another slot's, which frees it */
     bool failed;       /* then `error` says how; the slot is no longer in the table */
     int waiting;       /* threads that wait for the build, the builder excepted */
     fk_error error;
@@ -36,12 +37,13 @@ typedef struct fk_table {
 } fk_table;
 
 void fk_table_init(fk_table *table);
-/** Frees the nodes; the kernels are the caller's, one call of `release` each. */
+/** Frees the nodes; the kernels are the caller's, one call of `release` each: by the variant that they were made for.
+ */
 void fk_table_clear(fk_table *table, void (*release)(fk_kernel *));
 
-/** Finds the kernel of `problem`, or builds it by `build(user, canonical problem)`; other threads that ask for the same
- *  one meanwhile wait for that build. A failed build is forgotten once its waiters have its error. */
-fk_status fk_table_find(fk_table *table, const fk_problem *problem,
+/** Finds the kernel of `problem` and `variant`, or builds it by `build(user, canonical problem)`; other threads that
+ * ask for the same one meanwhile wait for that build. A failed build is forgotten once its waiters have its error. */
+fk_status fk_table_find(fk_table *table, const fk_problem *problem, int32_t variant,
                         fk_status (*build)(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err),
                         void *user, fk_kernel **out, fk_error *err);
 
@@ -111,6 +113,7 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out);
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
+    int32_t variant;    /* 0: serves all sizes; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];  /* in order */
     int num_launches, d_pad, dq_block_m;      /* of fk_source */

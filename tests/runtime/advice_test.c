@@ -165,6 +165,42 @@ static void kernels_take_the_advice(void **state) {
     fk_context_destroy(context);
 }
 
+/* Sizes for which there is a record get its plan, and all others one kernel. */
+static void kernels_of_a_size(void **state) {
+    (void)state;
+    static const emulated plain = {"4", "0", "0"};
+    const fk_shape tuned = {4, 32, 32, 5000, 4000}, other = {4, 32, 32, 512, 512}, third = {1, 1, 1, 64, 64},
+                   bad = {1, 1, 0, 64, 64};
+    fk_kernel *all, *one, *again, *none, *last;
+    fk_kernel_info info;
+    fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    r.shape = (fk_shape){4, 32, 32, 4096, 4096};
+    fk_context *context = emulated_context("t4", dir, &plain);
+    assert_int_equal(fk_kernel_create(context, &problem, &all), FK_OK);
+    add(&r);
+    assert_int_equal(fk_kernel_create_for(context, &problem, &other, &none), FK_OK);
+    assert_ptr_equal(none, all);
+    assert_int_equal(fk_kernel_create_for(context, &problem, &tuned, &one), FK_OK);
+    assert_ptr_not_equal(one, all);
+    assert_int_equal(fk_kernel_create_for(context, &problem, &tuned, &again), FK_OK);
+    assert_ptr_equal(one, again);
+    assert_int_equal(fk_kernel_create_for(context, &problem, &third, &last), FK_OK);
+    assert_ptr_equal(last, all);
+    assert_int_equal(fk_kernel_describe(one, &info), FK_OK);
+    assert_true(is_taken(&info.plan));
+    assert_int_equal(fk_kernel_create_for(context, &problem, &bad, &last), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(fk_last_error(), "1, 1, 0, 64, 64"));
+    setenv("FLASHKILN_TUNING", "off", 1);
+    fk_kernel *off;
+    assert_int_equal(fk_kernel_create_for(context, &problem, &tuned, &off), FK_OK);
+    assert_ptr_equal(off, all);
+    unsetenv("FLASHKILN_TUNING");
+    fk_kernel *const held[] = {all, one, again, none, last, off};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        fk_kernel_destroy(held[i]);
+    fk_context_destroy(context);
+}
+
 static void moves_between_directories(void **state) {
     (void)state;
     char path[300], other[256];
@@ -216,12 +252,10 @@ static void shipped_records_are_sound(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {WITH_FOLDER(a_record_decides),
-                                       WITH_FOLDER(records_can_be_left_aside),
-                                       WITH_FOLDER(bad_advice_is_passed_over),
-                                       WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
-                                       WITH_FOLDER(kernels_take_the_advice),
-                                       WITH_FOLDER(moves_between_directories),
-                                       cmocka_unit_test(shipped_records_are_sound)};
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(a_record_decides),          WITH_FOLDER(records_can_be_left_aside),
+        WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
+        WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
+        WITH_FOLDER(moves_between_directories), cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
