@@ -90,7 +90,8 @@ typedef struct fk_tuning_answer {
 
 /** Folds the lines of `text` into `answer`, which starts as zeros. Of two records that fit the query, the nearer GPU's
  *  counts, then a timed one before a modelled one, one of this generator, one of the lower `source`, the one of higher
- *  rigor, and else the earlier, unless the later is faster by more than the noise of both. */
+ *  rigor, and else the earlier, unless the later is faster by more than the noise of both. What another generator
+ *  modelled does not count. */
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer);
 /** Whether `b` replaces `a`, both of one problem, bucket, GPU and source. */
 bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, const char *generator);

@@ -187,11 +187,15 @@ static fk_status tune(fk_context *context, const fk_problem *problem, const fk_t
     if (status) return status;
     planning.shape = shape;
     planning.plan = NULL;
+    fk_trial *found;
     status = list_trials(&p, &context->planned, &context->runs, &planning, patient ? PATIENT_REACH : MEASURED_REACH,
-                         patient ? PATIENT_PLANS : MEASURED_PLANS, trials, count, err);
+                         patient ? PATIENT_PLANS : MEASURED_PLANS, &found, count, err);
     if (status) return status;
-    status = search(context, &p, &shape, options, watch, user, *trials, *count, err);
-    if (status) free(*trials);
+    status = search(context, &p, &shape, options, watch, user, found, *count, err);
+    if (status)
+        free(found);
+    else
+        *trials = found;
     return status;
 }
 
@@ -270,14 +274,18 @@ static fk_status tune_modelled(const fk_problem *problem, const char *gpu, const
     if (!status) status = fk_device_named(gpu, &device, err);
     if (status) return status;
     planning.shape = shape;
-    status = list_trials(&p, &device, &device, &planning, MEASURED_REACH, MEASURED_PLANS, trials, count, err);
+    fk_trial *found;
+    status = list_trials(&p, &device, &device, &planning, MEASURED_REACH, MEASURED_PLANS, &found, count, err);
     if (status) return status;
-    status = compile_trials(&p, gpu, &device, options, *trials, *count, compiler, err);
+    status = compile_trials(&p, gpu, &device, options, found, *count, compiler, err);
     const common c = {&p, &shape, &device, dir, compiler, false, FK_RIGOR_MODEL};
-    mark_choice(*trials, *count);
-    qsort(*trials, *count, sizeof **trials, by_time);
-    if (!status && !options->dry_run) status = append_records(&c, *trials, *count, err);
-    if (status) free(*trials);
+    mark_choice(found, *count);
+    qsort(found, *count, sizeof *found, by_time);
+    if (!status && !options->dry_run) status = append_records(&c, found, *count, err);
+    if (status)
+        free(found);
+    else
+        *trials = found;
     return status;
 }
 

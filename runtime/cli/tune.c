@@ -12,7 +12,7 @@ typedef struct request {
     const char *device, *plan_for, *gpu, *cache_dir, *shapes, *budget, *from, *export_to, *csv, *svg;
     int rigor;
     int64_t jobs;
-    bool modelled, dry_run, json;
+    bool modelled, dry_run, skip_unsupported, json;
     cli_planning planning;
     fk_tune_options how;
     fk_context *context;
@@ -114,6 +114,7 @@ static cli_exit tune_one(request *r, char *spelling, const fk_shape *shape, tune
                          : fk_tune(r->context, &out->problem, &r->how, watch, out->spelling, &out->trials, &out->count);
     cli_progress("%s", "");
     out->seconds = now_seconds() - begin;
+    if (status == FK_UNSUPPORTED && r->skip_unsupported) return CLI_OK;
     if (status != FK_OK)
         return cli_fail(cli_exit_of(status), "%s: %s: %s", out->spelling, fk_status_name(status), fk_last_error());
     if (!r->json) tune_print(out, r->context && fk_context_is_emulator(r->context));
@@ -131,14 +132,13 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
     for (size_t i = 0; i < most && !interrupted; i++) {
         const cli_exit one =
             tune_one(r, list[i / (size_t)r->num_shapes], &r->shape[i % (size_t)r->num_shapes], &all[count]);
-        if (one == CLI_OK)
-            count++;
-        else if (code == CLI_OK)
-            code = one;
+        count += all[count].trials != NULL;
+        if (code == CLI_OK) code = one;
     }
     if (r->json && !tune_print_json(all, count)) code = cli_fail(CLI_FAILED, "tune: the result cannot be printed");
-    if (code == CLI_OK && r->csv) code = tune_write_csv(r->csv, all, count);
-    if (code == CLI_OK && r->svg) code = tune_write_svg(r->svg, all, count);
+    const cli_exit csv = r->csv ? tune_write_csv(r->csv, all, count) : CLI_OK;
+    const cli_exit svg = r->svg ? tune_write_svg(r->svg, all, count) : CLI_OK;
+    if (code == CLI_OK) code = csv ? csv : svg;
     for (size_t i = 0; i < count; i++)
         fk_free(all[i].trials);
     free(all);
@@ -207,6 +207,7 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
         option_text("--gpu", "KEY", &r.gpu, "with --modelled: a key of `flashkiln devices` (default a100)"),
         option_int("--jobs", "N", &r.jobs, -1, 1024,
                    "compile N plans at a time, each in a process (default 0: one per core; -1: in this one)"),
+        option_flag("--skip-unsupported", &r.skip_unsupported, "a problem that the GPU cannot run is no failure"),
         option_flag("--dry-run", &r.dry_run, "write no records"),
         option_text("--from", "FILE", &r.from, "first take over the records of FILE that would count here"),
         option_text("--export", "FILE", &r.export_to, "last write the records that count to FILE"),

@@ -213,6 +213,9 @@ static void nearer_gpus_count_more(void **state) {
     assert_true(a.found && a.level == FK_TUNING_SAME_MAJOR);
     a = ask(&r[4], 1, &query);
     assert_false(a.found);
+    strcpy(r[3].generator, "ffffffffffffffff");
+    assert_false(ask(&r[3], 1, &query).found); /* what an older model said */
+    strcpy(r[3].generator, query.generator);
     device.num_sms = 54; /* a slice of the same GPU is another one */
     a = ask(&r[3], 1, &query);
     assert_true(a.found && a.level == FK_TUNING_SAME_SM);
