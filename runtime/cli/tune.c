@@ -73,6 +73,11 @@ static cli_exit parse_shapes(request *r) {
 }
 
 static cli_exit open_device(request *r) {
+    if (r->modelled) {
+        fk_device_info gpu;
+        const fk_status found = fk_device_find(r->gpu, &gpu);
+        return found == FK_OK ? CLI_OK : cli_fail_status(found);
+    }
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     options.device = r->device;
     options.plan_for = r->plan_for;
@@ -176,7 +181,7 @@ static cli_exit perform(request *r, char **words, int num_words) {
     if (code == CLI_OK && num_words > 0) {
         code = cli_problems(words, num_words, &owned, &count, spelling);
         if (owned) list = owned;
-        if (code == CLI_OK && !r->modelled) code = open_device(r);
+        if (code == CLI_OK) code = open_device(r);
         if (code == CLI_OK) code = tune_all(r, list, count);
     }
     if (r->export_to && code == CLI_OK) {
