@@ -4,6 +4,7 @@
 #include "tune_rig.h"
 #include "clock.h"
 #include "tune_check.h"
+#include "tune_tail.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,6 +35,7 @@ struct fk_tune_device {
     size_t count;
     fk_tune_data timed;
     fk_tune_check *check;
+    fk_tune_tail tail;
     void *workspace, *event[2];
     size_t workspace_bytes;
     char compiler[96];
@@ -164,9 +166,11 @@ static fk_status try_once(fk_tune_device *d, slot *s, fk_trial *trial, fk_error 
     fk_status status = fk_tune_check_run(d->check, s->kernel, &trial->error, trial->reason, err);
     if (status || trial->reason[0]) return status;
     status = grow_workspace(d, s->kernel, err);
+    if (!status) status = fk_tune_tail_poison(&d->timed, err);
     if (!status && d->context->driver) status = launch(d, s->kernel, 1, err);
     if (!status) status = measure(d, s->kernel, 1, &us, err);
-    if (status) return status;
+    if (!status) status = fk_tune_tail_compare(&d->timed, &d->tail, trial->reason, err);
+    if (status || trial->reason[0]) return status;
     s->batch = d->context->driver ? (int)fmin(MAX_BATCH, fmax(1, SAMPLE_US / fmax(us, 1))) : 1;
     if (d->context->driver && us < IMPLAUSIBLE * trial->plan.tensor_us)
         snprintf(trial->reason, sizeof trial->reason, "extreme: %.3g us, and the tensor cores alone need about %.3g",
@@ -263,6 +267,7 @@ void fk_tune_device_close(fk_tune_device *d) {
         close_trial(d, i);
     }
     fk_tune_check_destroy(d->check);
+    fk_tune_tail_free(&d->tail);
     fk_tune_data_free(&d->timed);
     fk_device_free(d->context, d->workspace);
     int pushed;
