@@ -10,7 +10,7 @@ import subprocess
 import cli_case
 from cli_case import BAD_INPUT, CHECK_FAILED, FAILED, IO, OK, UNAVAILABLE, USAGE, Case
 
-VERBS = ("devices", "plan", "gen", "build", "run", "explain", "cache")
+VERBS = ("devices", "plan", "gen", "build", "run", "explain", "cache", "tune")
 
 
 class Help(Case):

@@ -14,19 +14,19 @@ def cache(tmp_path, monkeypatch):
 
 def test_what_is_found_is_used(cache):
     shape = (1, 2, 2, 64, 64)
-    trials = flashkiln.tune("fwd fp16 d64 causal", shape, device="emu", plan_for="t4", budget=3)
+    trials = flashkiln.tune("fwd fp16 d72 causal", shape, device="emu", plan_for="t4", budget=3)
     best = trials[0]
     assert best["state"] == "timed" and best["us"] > 0 and best["samples"] > 0 and 0 < best["error"] <= 1
     assert sum(trial["model_choice"] for trial in trials) == 1
     assert [path.name for path in cache.glob("*.jsonl")] == ["tune-emulator-of-tesla-t4.jsonl"]
     with pytest.warns(RuntimeWarning):
         device = _runtime.Device("emu", "t4")
-    general = device.kernel("fwd fp16 d64 causal")
-    sized = device.kernel("fwd fp16 d64 causal", shape)
+    general = device.kernel("fwd fp16 d72 causal")
+    sized = device.kernel("fwd fp16 d72 causal", shape)
     assert sized[2].plan.block_m == best["plan"]["block_m"] and sized[2].plan.block_n == best["plan"]["block_n"]
     assert b"own record" in sized[2].plan.reason and general[2].plan.chosen == 1
-    assert device.kernel("fwd fp16 d64 causal", shape) is sized
-    assert device.kernel("fwd fp16 d64 causal", (1, 2, 2, 4096, 4096)) is general
+    assert device.kernel("fwd fp16 d72 causal", shape) is sized
+    assert device.kernel("fwd fp16 d72 causal", (1, 2, 2, 4096, 4096)) is general
 
 
 def test_the_watcher_ends_the_search(cache):

@@ -19,7 +19,7 @@ static int setup(void **state) {
     size_t count;
     unsetenv("FLASHKILN_TUNING");
     if (!scratch_make(dir, sizeof dir) || setenv("FLASHKILN_CACHE_DIR", dir, 1)) return -1;
-    if (fk_problem_parse("fwd fp16 d64 causal", &problem) || fk_plan_list(&problem, "t4", NULL, &plans, &count))
+    if (fk_problem_parse("fwd fp16 d72 causal", &problem) || fk_plan_list(&problem, "t4", NULL, &plans, &count))
         return -1;
     fk_plan_spell(&plans[2], taken, sizeof taken);
     fk_free(plans);
@@ -43,7 +43,7 @@ static fk_tuning_record record(const char *device, int32_t sm, int32_t num_sms, 
                           .samples = 32,
                           .us = 1000,
                           .spread = 0.001};
-    strcpy(r.problem, "fwd fp16 d64 causal");
+    strcpy(r.problem, "fwd fp16 d72 causal");
     strcpy(r.device, device);
     strcpy(r.plan, plan);
     strcpy(r.generator, fk_advice_generator());
