@@ -93,8 +93,9 @@ static fk_status read_files(const fk_store *store, int dir, fk_tuning_text *out,
     size_t count = 0;
     DIR *list = store->vfs->list_open(dir);
     if (!list) {
+        const bool no_memory = errno == ENOMEM;
         store->vfs->close(dir);
-        return FK_OK;
+        return no_memory ? fk_fail(err, FK_NO_MEMORY, "no memory to list tuning records") : FK_OK;
     }
     for (const struct dirent *d; count < MOST_FILES && (d = store->vfs->list_next(list));)
         if (is_record_file(d->d_name)) strcpy(names[count++], d->d_name);
