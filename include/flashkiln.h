@@ -261,9 +261,10 @@ typedef struct fk_plan_options {
 
 /** What a plan was chosen by: fk_plan_info.chosen. */
 typedef enum fk_chosen {
-    FK_CHOSEN_BY_RULE = 1,   /**< fk_rule */
-    FK_CHOSEN_BY_CALLER = 2, /**< fk_plan_options.plan */
-    FK_CHOSEN_BY_RECORD = 3  /**< a tuning record, which `reason` names */
+    FK_CHOSEN_BY_RULE = 1,           /**< fk_rule */
+    FK_CHOSEN_BY_CALLER = 2,         /**< fk_plan_options.plan */
+    FK_CHOSEN_BY_RECORD = 3,         /**< a tuning record of what was timed; `reason` names it */
+    FK_CHOSEN_BY_MODELLED_RECORD = 4 /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
 } fk_chosen;
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
@@ -406,8 +407,8 @@ FK_API int fk_context_is_emulator(const fk_context *context);
  *  The kernel is shared and counted: one destroy for each create. A failure is not remembered.
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
-/** The kernel whose plan a tuning record names for sizes like these (all five at least 1; docs/tuning.md), compiled if
- *  need be; where there is no such record, that of fk_kernel_create, which serves all sizes. */
+/** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md), compiled
+ * if need be; where there is no such record, that of fk_kernel_create, which serves all sizes. */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */

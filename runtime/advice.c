@@ -101,34 +101,58 @@ static fk_status ask(const fk_tuning_query *query, const fk_advice *advice, fk_t
     return FK_OK;
 }
 
+/* Of a problem and a shape; `spelling` is the query's. */
+static fk_status make_query(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                            const fk_advice *advice, char spelling[FK_MAX_SPELLING], fk_tuning_query *out,
+                            fk_error *err) {
+    fk_shape shape;
+    fk_problem problem;
+    *out = (fk_tuning_query){.problem = spelling,
+                             .device = device,
+                             .emulated = advice->emulated,
+                             .generator = fk_advice_generator(),
+                             .buckets = fk_advice_buckets()};
+    fk_status status = fk_problem_normalise(p, &problem, err);
+    if (status == FK_OK) status = fk_problem_write(&problem, spelling, FK_MAX_SPELLING, err);
+    if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
+    if (status == FK_OK) out->bucket = fk_bucket_of(out->buckets, &shape);
+    return status;
+}
+
+fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                         const fk_advice *advice, bool *found, fk_error *err) {
+    char spelling[FK_MAX_SPELLING];
+    fk_tuning_query query;
+    fk_tuning_answer *answer = malloc(sizeof *answer);
+    if (!answer) return fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
+    fk_status status = make_query(p, device, options, advice, spelling, &query, err);
+    if (status == FK_OK) status = ask(&query, advice, answer, err);
+    *found = status == FK_OK && answer->found;
+    free(answer);
+    return status;
+}
+
 fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                           const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err) {
     static const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
     char spelling[FK_MAX_SPELLING];
-    fk_shape shape;
-    fk_problem problem;
+    fk_tuning_query query;
     if (!options) options = &defaults;
     fk_status status = fk_plan_enumerate(p, device, options, plans, count, err);
     if (status != FK_OK || fk_advice_is_off(options)) return status;
     candidates c = {*plans, *count};
-    fk_tuning_query query = {.problem = spelling,
-                             .device = device,
-                             .emulated = advice->emulated,
-                             .generator = fk_advice_generator(),
-                             .buckets = fk_advice_buckets(),
-                             .accepts = accepts,
-                             .user = &c};
     fk_tuning_answer *answer = malloc(sizeof *answer);
     if (!answer) status = fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
-    if (status == FK_OK) status = fk_problem_normalise(p, &problem, err);
-    if (status == FK_OK) status = fk_problem_write(&problem, spelling, sizeof spelling, err);
-    if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
+    if (status == FK_OK) status = make_query(p, device, options, advice, spelling, &query, err);
     if (status == FK_OK) {
-        query.bucket = fk_bucket_of(query.buckets, &shape);
+        query.accepts = accepts;
+        query.user = &c;
         status = ask(&query, advice, answer, err);
     }
     if (status == FK_OK && answer->found) {
-        fk_plan_promote(*plans, find(&c, answer->record.plan), FK_CHOSEN_BY_RECORD);
+        const bool timed = answer->record.rigor != FK_RIGOR_MODEL;
+        fk_plan_promote(*plans, find(&c, answer->record.plan),
+                        timed ? FK_CHOSEN_BY_RECORD : FK_CHOSEN_BY_MODELLED_RECORD);
         explain(answer, *plans);
     }
     free(answer);

@@ -16,6 +16,9 @@ typedef struct fk_advice {
 fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                           const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err);
 
+/** Whether there is any record for that problem, GPU and shape: far cheaper than planning. */
+fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                         const fk_advice *advice, bool *found, fk_error *err);
 /** Whether records are left aside: by the options, or by $FLASHKILN_TUNING. */
 bool fk_advice_is_off(const fk_plan_options *options);
 /** The table of buckets that came with the library. */

@@ -270,24 +270,34 @@ typedef struct sized {
     int32_t variant;
 } sized;
 
-/* The record's plan, or the kernel that there is for all sizes. */
-static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    const sized *s = user;
-    fk_context *context = s->context;
+/* The plan that a record names for these sizes; `*found`: there is one that fits. */
+static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
+    const fk_context *context = s->context;
     const fk_advice advice = advice_of(context);
     fk_plan_options planning = context->planning;
     fk_plan_info *plans;
     size_t count;
     planning.shape = *s->shape;
-    fk_status status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
+    fk_status status = fk_advice_find(canonical, &context->planned, &planning, &advice, found, err);
+    if (status || !*found) return status;
+    status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
     if (status) return status;
-    const bool advised = plans[0].chosen == FK_CHOSEN_BY_RECORD && plans[0].smem_bytes <= context->runs.smem_per_block;
-    if (advised) {
-        status = fk_kernel_build(context, canonical, &plans[0], out, err);
-        if (!status) (*out)->variant = s->variant;
-    }
+    *out = plans[0];
+    *found = out->chosen == FK_CHOSEN_BY_RECORD && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
-    return advised ? status : fk_table_find(&context->table, canonical, 0, build, context, out, err);
+    return FK_OK;
+}
+
+static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const sized *s = user;
+    fk_plan_info plan;
+    bool found;
+    fk_status status = plan_for(s, canonical, &plan, &found, err);
+    if (status) return status;
+    if (!found) return fk_table_find(&s->context->table, canonical, 0, build, s->context, out, err);
+    status = fk_kernel_build(s->context, canonical, &plan, out, err);
+    if (!status) (*out)->variant = s->variant;
+    return status;
 }
 
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {

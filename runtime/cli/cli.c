@@ -280,7 +280,7 @@ void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t coun
     }
     printf("%smodelled %s at %s, bound by %s", indent, cli_time_us(taken->model_us, time), cli_shape_text(shape, where),
            taken->bound);
-    if (taken->chosen == FK_CHOSEN_BY_RECORD)
+    if (taken->chosen >= FK_CHOSEN_BY_RECORD)
         printf("\n%s%s\n", indent, taken->reason);
     else if (taken->chosen == FK_CHOSEN_BY_CALLER)
         printf("; it was asked for\n");

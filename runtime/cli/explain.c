@@ -43,7 +43,7 @@ static void print_decision(const explanation *e) {
     char plan[FK_MAX_PLAN] = "";
     fk_plan_spell(e->chosen, plan, sizeof plan);
     printf("  %s, chosen by %s\n", plan,
-           e->chosen->chosen == FK_CHOSEN_BY_RECORD   ? e->chosen->reason
+           e->chosen->chosen >= FK_CHOSEN_BY_RECORD   ? e->chosen->reason
            : e->chosen->chosen == FK_CHOSEN_BY_CALLER ? "--plan"
            : e->how.rule == FK_RULE_PAPER             ? "the paper's rule"
                                                       : "the model");

@@ -45,7 +45,7 @@ static void add_plan(table *t, const fk_plan_info *p) {
 }
 
 static const char *chosen_by(const fk_plan_info *plan, int rule) {
-    return plan->chosen == FK_CHOSEN_BY_RECORD   ? " by a tuning record"
+    return plan->chosen >= FK_CHOSEN_BY_RECORD   ? " by a tuning record"
            : plan->chosen == FK_CHOSEN_BY_CALLER ? ", as asked"
            : rule                                ? ", by the paper's rule"
                                                  : "";

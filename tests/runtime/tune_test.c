@@ -191,7 +191,7 @@ static const char *model_and_compiler_choose(void) {
     if (trials[0].state != FK_TRIAL_TIMED || trials[0].registers != 168 || trials[0].samples) return "the first trial";
     fk_free(trials);
     if (fk_plan_list(&p, "t4", NULL, &plans, &count)) return fk_last_error();
-    if (plans[0].chosen != FK_CHOSEN_BY_RECORD || !strstr(plans[0].reason, "modelled")) return plans[0].reason;
+    if (plans[0].chosen != FK_CHOSEN_BY_MODELLED_RECORD || !strstr(plans[0].reason, "modelled")) return plans[0].reason;
     fk_free(plans);
     return NULL;
 }
