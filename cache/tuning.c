@@ -214,12 +214,14 @@ static bool counts_more(const fk_tuning_answer *a, fk_tuning_level level, double
 
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer) {
     fk_tuning_record r;
+    char problem[2 * FK_MAX_SPELLING + 2]; /* as its lines have it; what lacks it need not be read */
+    const size_t problem_size = fk_json_write_text(query->problem, problem, sizeof problem);
     const char *end = text + size, *next;
     for (const char *at = text; at < end; at = next) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         next = newline ? newline + 1 : end;
         const size_t length = (size_t)((newline ? newline : end) - at);
-        if (length == 0) continue;
+        if (!memmem(at, length, problem, problem_size)) continue;
         answer->num_records++;
         if (!fk_tuning_read(at, length, &r)) {
             answer->num_bad++;
@@ -227,7 +229,8 @@ void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_q
         }
         const fk_tuning_level level = level_of(&r, query);
         if (level == FK_TUNING_UNRELATED || strcmp(r.problem, query->problem) != 0) continue;
-        if (r.rigor == FK_RIGOR_MODEL && strcmp(r.generator, query->generator) != 0) continue; /* the model is at hand */
+        if (r.rigor == FK_RIGOR_MODEL && strcmp(r.generator, query->generator) != 0)
+            continue; /* the model is at hand */
         const fk_bucket bucket = fk_bucket_of(query->buckets, &r.shape);
         if (!fk_bucket_equal(&bucket, &query->bucket)) continue;
         const double distance = distance_of(&r, query->device);

@@ -84,7 +84,7 @@ typedef struct fk_tuning_answer {
     fk_tuning_level level;
     double distance; /* in size, of another GPU */
     int source;
-    size_t num_records, num_bad; /* lines read, and refused */
+    size_t num_records, num_bad; /* lines that name the problem, and of these those that are no records */
     fk_tuning_record record;
 } fk_tuning_answer;
 
