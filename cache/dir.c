@@ -148,8 +148,12 @@ static int open_folder(const fk_store *store, int parent, const char *path, bool
     return -1;
 }
 
+int fk_store_open_dir(const fk_store *store, bool create, fk_note note) {
+    return open_folder(store, AT_FDCWD, store->dir, create, note);
+}
+
 int fk_store_open_root(const fk_store *store, bool create, fk_note note) {
-    const int dir = open_folder(store, AT_FDCWD, store->dir, create, note);
+    const int dir = fk_store_open_dir(store, create, note);
     if (dir < 0) return -1;
     const int root = open_folder(store, dir, "v2", create, note);
     const int saved = errno;

@@ -74,6 +74,8 @@ bool fk_image_check(const char *target, const void *image, size_t size, fk_note 
 
 /** Fills dir or reason from the argument and the environment. */
 void fk_store_resolve(fk_store *store, const char *dir);
+/** Opens DIR itself, as the next opens DIR/v2. */
+int fk_store_open_dir(const fk_store *store, bool create, fk_note note);
 /** Opens DIR/v2, checked; `create`: makes what is missing. -1: errno ENOENT if absent, else a refusal; note says why.
  */
 int fk_store_open_root(const fk_store *store, bool create, fk_note note);

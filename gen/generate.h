@@ -9,12 +9,21 @@ fk_status fk_device_lookup(const char *key, fk_device_info *out, fk_error *err);
  */
 void fk_device_complete(fk_device_info *live);
 
-/** fk_plan_list for a device record. */
+/** fk_plan_list for a device record, but for tuning records, which are the runtime's. */
 fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                             fk_plan_info **plans, size_t *count, fk_error *err);
-/** The chosen plan alone. */
+/** The first of them alone. */
 fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                        fk_plan_info *out, fk_error *err);
+/** A plan's one line, and back: only the fields of its tile are set. @return FK_BAD_ARGUMENT */
+void fk_plan_write(const fk_plan_info *plan, char out[FK_MAX_PLAN]);
+fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
+/** Whether both are the same family and tile. */
+bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
+/** Moves a plan of a list to its front, where it is the one to take; `chosen`: fk_plan_info's. */
+void fk_plan_promote(fk_plan_info *plans, size_t index, int32_t chosen);
+/** Fills the zero fields of a shape and checks it. */
+fk_status fk_shape_fill(const fk_problem *p, const fk_shape *in, fk_shape *out, fk_error *err);
 /** fk_plan_tiles. The pairs are those of one head: the mean of up to four, if the mask reads h. */
 fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, const fk_plan_options *options,
                               fk_tile_counts *out, fk_error *err);

@@ -261,6 +261,25 @@ static fk_status enumerate_paper(fk_planner *planner, fk_plan_info *plan, size_t
     return FK_OK;
 }
 
+/* The plan that the caller names goes first, one of the candidates or not. */
+static fk_status force(fk_planner *planner, const char *text, fk_plan_info *plans, size_t *count, fk_error *err) {
+    fk_plan_info wanted, judged;
+    fk_smem_layout layout;
+    fk_status status = fk_plan_read(text, &wanted, err);
+    if (status != FK_OK) return status;
+    const fk_tile tile = fk_plan_tile(planner->p, &wanted);
+    status = fk_plan_judge(planner, &tile, &judged, &layout, err);
+    if (status == FK_OK && !judged.legal) status = fk_fail(err, FK_UNSUPPORTED, "plan \"%s\": %s", text, judged.reason);
+    if (status != FK_OK) return status;
+    fk_plan_model(planner, &layout, &judged);
+    size_t at = 0;
+    while (at < *count && !fk_plan_equal(&plans[at], &judged))
+        at++;
+    if (at == *count) plans[(*count)++] = judged;
+    fk_plan_promote(plans, at, FK_CHOSEN_BY_CALLER);
+    return FK_OK;
+}
+
 /* None of the `count` plans is legal. */
 static fk_status fail_illegal(const fk_device_info *device, const fk_plan_info *plans, size_t count, fk_error *err) {
     const fk_plan_info *last = &plans[count - 1];
@@ -283,7 +302,7 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
     status = fk_planner_open(&problem, device, &options->shape, options->template_dir, &planner, err);
     if (status != FK_OK) return status;
     size_t n = 0;
-    fk_plan_info *list = calloc((size_t)planner.arch.num_tiles, sizeof *list);
+    fk_plan_info *list = calloc((size_t)planner.arch.num_tiles + 1, sizeof *list);
     if (!list)
         status = fk_fail(err, FK_NO_MEMORY, "no memory for %d plans", planner.arch.num_tiles);
     else if (options->rule == FK_RULE_PAPER && problem.op == FK_BACKWARD)
@@ -293,13 +312,14 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
         status = enumerate_paper(&planner, list, &n, err);
     else
         status = enumerate_model(&planner, list, &n, err);
+    if (status == FK_OK) list[0].chosen = FK_CHOSEN_BY_RULE;
+    if (status == FK_OK && options->plan) status = force(&planner, options->plan, list, &n, err);
     if (status == FK_OK && !list[0].legal) status = fail_illegal(device, list, n, err);
     fk_planner_close(&planner);
     if (status != FK_OK) {
         free(list);
         return status;
     }
-    list[0].chosen = 1;
     *plans = list;
     *count = n;
     return FK_OK;

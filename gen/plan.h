@@ -5,9 +5,6 @@
 #include "bind.h"
 #include "generate.h"
 
-/** Fills the zero fields of a shape and checks it. */
-fk_status fk_shape_fill(const fk_problem *p, const fk_shape *in, fk_shape *out, fk_error *err);
-
 fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err);
 
 /* ---- tiles.c ---- */

@@ -94,16 +94,29 @@ fk_status fk_problem_blocks(const fk_problem *problem, int32_t *rows, int32_t *c
     return FK_OK;
 }
 
-fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options, fk_plan_info **plans,
-                       size_t *count) {
+fk_status fk_shape_complete(const fk_problem *problem, fk_shape *shape) {
     fk_error err;
-    fk_device_info device;
+    fk_problem p;
     fk_status status = check_not_null(problem, "problem");
-    if (status == FK_OK) status = check_not_null(plans, "plans");
-    if (status == FK_OK) status = check_not_null(count, "count");
-    if (status == FK_OK) status = fk_device_find(gpu, &device);
+    if (status == FK_OK) status = check_not_null(shape, "shape");
     if (status != FK_OK) return status;
-    return report(fk_plan_enumerate(problem, &device, options, plans, count, &err), &err);
+    status = fk_problem_normalise(problem, &p, &err);
+    if (status == FK_OK) status = fk_shape_fill(&p, shape, shape, &err);
+    return report(status, &err);
+}
+
+fk_status fk_plan_spell(const fk_plan_info *plan, char *out, size_t size) {
+    fk_error err;
+    char text[FK_MAX_PLAN];
+    fk_status status = check_not_null(plan, "plan");
+    if (status == FK_OK) status = check_not_null(out, "out");
+    if (status != FK_OK) return status;
+    fk_plan_write(plan, text);
+    if (strlen(text) >= size)
+        return report(fk_fail(&err, FK_BAD_ARGUMENT, "size is %zu, the plan needs %zu bytes", size, strlen(text) + 1),
+                      &err);
+    memcpy(out, text, strlen(text) + 1);
+    return FK_OK;
 }
 
 fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
@@ -124,35 +137,4 @@ fk_status fk_plan_tile_map(const fk_problem *problem, const fk_plan_info *plan, 
     if (status == FK_OK) status = check_not_null(out, "out");
     if (status != FK_OK) return status;
     return report(fk_plan_map_tiles(problem, plan, options, head, out, size, &err), &err);
-}
-
-static fk_status generate(const fk_problem *problem, const fk_device_info *device, const fk_generate_options *options,
-                          fk_source *out, fk_error *err) {
-    if (options->struct_size != sizeof *options) {
-        return fk_fail(err, FK_BAD_ARGUMENT,
-                       "fk_generate_options.struct_size is %zu: must be %zu, as FK_GENERATE_OPTIONS_INIT sets it",
-                       options->struct_size, sizeof *options);
-    }
-    fk_plan_info plan;
-    if (options->plan) plan = *options->plan;
-    const fk_status status = options->plan ? FK_OK : fk_plan_best(problem, device, &options->planning, &plan, err);
-    if (status != FK_OK) return status;
-    return fk_source_create(problem, device, &plan, options->planning.template_dir, options->standalone != 0, out, err);
-}
-
-fk_status fk_generate(const fk_problem *problem, const char *gpu, const fk_generate_options *options, char **text,
-                      fk_plan_info *chosen) {
-    static const fk_generate_options defaults = FK_GENERATE_OPTIONS_INIT;
-    fk_error err;
-    fk_device_info device;
-    fk_source source;
-    fk_status status = check_not_null(problem, "problem");
-    if (status == FK_OK) status = check_not_null(text, "text");
-    if (status == FK_OK) status = fk_device_find(gpu, &device);
-    if (status != FK_OK) return status;
-    status = generate(problem, &device, options ? options : &defaults, &source, &err);
-    if (status != FK_OK) return fk_report(&err);
-    *text = source.text;
-    if (chosen) *chosen = source.plan;
-    return FK_OK;
 }

@@ -258,9 +258,19 @@ typedef struct fk_plan_options {
     /** A folder whose files stand before the built-in templates, as DIR/mask/causal.lua; null =
      * $FLASHKILN_TEMPLATE_DIR, if that is set. docs/templates.md */
     const char *template_dir;
+    const char *plan;     /**< the plan to take, as fk_plan_spell writes it; null: the best */
+    int32_t reproducible; /**< 1: the model alone chooses, as $FLASHKILN_TUNING=off; no tuning record is looked at */
 } fk_plan_options;
 #define FK_PLAN_OPTIONS_INIT                                                                                           \
-    { sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL }
+    { sizeof(fk_plan_options), 0, {0, 0, 0, 0, 0}, NULL, NULL, 0 }
+
+/** What a plan was chosen by: fk_plan_info.chosen. */
+typedef enum fk_chosen {
+    FK_CHOSEN_BY_RULE = 1,           /**< fk_rule */
+    FK_CHOSEN_BY_CALLER = 2,         /**< fk_plan_options.plan */
+    FK_CHOSEN_BY_RECORD = 3,         /**< a tuning record of what was timed; `reason` names it */
+    FK_CHOSEN_BY_MODELLED_RECORD = 4 /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
+} fk_chosen;
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
 typedef struct fk_plan_info {
@@ -275,12 +285,12 @@ typedef struct fk_plan_info {
     int32_t smem_bytes;  /**< dynamic shared memory of a CTA */
     int32_t registers;   /**< estimated registers of a thread */
     int32_t legal;       /**< 0: rejected, see reason */
-    int32_t chosen;      /**< 1 for the plan that fk_generate takes */
+    int32_t chosen;      /**< fk_chosen of the plan that fk_generate takes; else 0 */
     double tensor_us, exp_us, issue_us, smem_us, hbm_us; /**< floors of the model */
     double model_us;
     double hbm_bytes;  /**< predicted HBM traffic */
     char bound[16];    /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
-    char reason[160];  /**< why it was rejected, or "" */
+    char reason[160];  /**< why it was rejected, or by what it was chosen, or "" */
     double l2_us;      /**< one more floor: backward, the adds to dq's sum; 0 in forward */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems of family mma */
@@ -298,6 +308,14 @@ typedef struct fk_plan_info {
  *          (template_dir) */
 FK_API fk_status fk_plan_list(const fk_problem *problem, const char *gpu, const fk_plan_options *options,
                               fk_plan_info **plans, size_t *count);
+
+/** Fills the zero fields of a shape as planning does. @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT */
+FK_API fk_status fk_shape_complete(const fk_problem *problem, fk_shape *shape);
+
+#define FK_MAX_PLAN 96 /**< bytes of a plan's line, with its terminating zero */
+/** Writes family and tile, such as "mma m128 n64 w4 s2 c2 r1"; FK_MAX_PLAN bytes suffice. docs/tuning.md
+ *  @return FK_BAD_ARGUMENT: `size` is too small */
+FK_API fk_status fk_plan_spell(const fk_plan_info *plan, char *out, size_t size);
 
 /** How many (query tile, key tile) pairs of one head of one batch entry a plan never loads, masks element by element,
  * or computes without mask code. Their sum is ceil(seqlen_q / block_m) x ceil(seqlen_k / block_n). */
@@ -424,6 +442,10 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
  *  The kernel is shared and counted: one destroy for each create. A failure is not remembered.
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
+/** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md), compiled
+ * if need be; where there is no such record, that of fk_kernel_create, which serves all sizes. */
+FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
+                                      fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
 FK_API void fk_kernel_destroy(fk_kernel *kernel);
 
@@ -614,6 +636,77 @@ FK_API fk_status fk_reference_arrays(const fk_problem *problem, const fk_args *a
  * host's.
  *  @return FK_BAD_PROBLEM; FK_BAD_ARGUMENT */
 FK_API fk_status fk_reference_keep_mask(const fk_problem *problem, const fk_args *args, uint8_t *out);
+
+/* ---- tuning: docs/tuning.md --------------------------------------------------------------------------- */
+
+/** How a plan's time is known. A tuning record gives way only to one of higher rigor, or one that is faster by more
+ * than the noise of both. */
+typedef enum fk_rigor {
+    FK_RIGOR_MODEL = 0,   /**< modelled, with what the compiler says of registers */
+    FK_RIGOR_MEASURE = 1, /**< the plans that the model ranks first, timed */
+    FK_RIGOR_PATIENT = 2  /**< all legal plans, each timed as long as the fastest */
+} fk_rigor;
+
+typedef struct fk_tune_options {
+    size_t struct_size;
+    fk_shape shape;   /**< that is timed; zero fields as in fk_plan_options */
+    int32_t rigor;    /**< FK_RIGOR_MEASURE or FK_RIGOR_PATIENT; fk_tune_modelled does not look at it */
+    int32_t jobs;     /**< plans compiled at a time in processes of their own; 0: one per core; -1: in this process */
+    double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
+    int32_t dry_run;  /**< 1: no record is written */
+} fk_tune_options;
+#define FK_TUNE_OPTIONS_INIT                                                                                           \
+    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0 }
+
+typedef enum fk_trial_state {
+    FK_TRIAL_WAITING = 0,
+    FK_TRIAL_TIMED = 1,    /**< in the running, or beaten */
+    FK_TRIAL_REJECTED = 2, /**< wrong, or not to be run: `reason` */
+    FK_TRIAL_SKIPPED = 3   /**< the budget ended before its turn */
+} fk_trial_state;
+
+/** One plan of a search. */
+typedef struct fk_trial {
+    fk_plan_info plan;
+    int32_t state;   /**< fk_trial_state */
+    int32_t samples; /**< timings; each of one or more launches */
+    double us;       /**< their median; FK_RIGOR_MODEL: modelled */
+    double spread;   /**< their median deviation from it, as a share of it */
+    double error;    /**< largest error against float64, as a share of what is allowed */
+    int32_t registers, spill_bytes, serialized_wgmma; /**< as compiled; registers -1: not known */
+    double compile_ms;
+    char reason[160];
+} fk_trial;
+
+typedef struct fk_tune_progress {
+    const fk_trial *trials; /**< in the model's order */
+    size_t count, num_alive, num_rejected;
+    const fk_trial *best; /**< null: none is timed */
+    double elapsed_ms, budget_ms;
+} fk_tune_progress;
+/** Called a few times a second; nonzero ends the search with what is known. */
+typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
+
+/** Finds the fastest plan of a problem on the context's device, and appends a record of each timed plan to the
+ *  directory of its store. Each plan is compiled, compared with fk_reference on small inputs, and only then timed, in
+ *  turns with the others. Kernels that exist keep their plans; those created later take what was found. On the
+ *  emulator wall time is measured: it says nothing of any GPU, and its records count on the emulator alone.
+ *  @param watch   may be null
+ *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free
+ *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
+ *          plan passed; FK_IO: the records cannot be written */
+FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,
+                         fk_tune_watch watch, void *user, fk_trial **trials, size_t *count);
+/** The same for a GPU that need not be there, with FK_RIGOR_MODEL: nothing is run; NVRTC is needed. The plan that the
+ *  model ranks first is taken, unless it spills or serialises its wgmma: then the next. `dir`: of the store, as in
+ * fk_context_options. */
+FK_API fk_status fk_tune_modelled(const fk_problem *problem, const char *gpu, const fk_tune_options *options,
+                                  const char *dir, fk_trial **trials, size_t *count);
+/** Appends those records of a file to the directory's that would count there. Lines that are no records are refused,
+ *  and counted; outputs may be null. @return FK_IO */
+FK_API fk_status fk_tuning_import(const char *dir, const char *path, size_t *taken, size_t *refused);
+/** Writes the record that counts for each problem, bucket of shapes and GPU of the directory. @return FK_IO */
+FK_API fk_status fk_tuning_export(const char *dir, const char *path, size_t *written);
 
 /* ---- packs: kernels that ship (docs/packs.md) ---------------------------------------------------------- */
 

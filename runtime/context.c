@@ -136,17 +136,22 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
     return FK_OK;
 }
 
+static bool copy_text(const char *from, char **to) {
+    *to = from ? strdup(from) : NULL;
+    return *to || !from;
+}
+
 static fk_status open_all(fk_context *context, const fk_context_options *options, fk_error *err) {
     const char *packs = options->packs ? options->packs : fk_packs_from_environment();
     const char *keys = options->pack_keys ? options->pack_keys : fk_pack_keys_from_environment();
     fk_status status = fk_cache_mode_choose(options->cache_mode, &context->cache_mode, err);
     if (status) return status;
     context->planning = options->planning;
-    if (options->planning.template_dir) {
-        context->planning.template_dir = context->template_dir = strdup(options->planning.template_dir);
-        if (!context->template_dir) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
-    }
-    if (keys && !(context->pack_keys = strdup(keys))) return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
+    if (!copy_text(options->planning.template_dir, &context->template_dir) ||
+        !copy_text(options->planning.plan, &context->plan) || !copy_text(keys, &context->pack_keys))
+        return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
+    context->planning.template_dir = context->template_dir;
+    context->planning.plan = context->plan;
     status = fk_store_open(options->cache_dir, context->cache_mode, &context->store, err);
     if (!status && packs) status = fk_packs_add_list(&context->packs, packs, keys, err);
     if (!status) status = open_device(context, options->device, err);
@@ -188,6 +193,7 @@ void fk_context_release(fk_context *context) {
     fk_packs_free(&context->packs);
     free(context->pack_keys);
     free(context->template_dir);
+    free(context->plan);
     free(context);
 }
 

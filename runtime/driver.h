@@ -87,6 +87,11 @@ enum {
     X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                       \
       (void *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,                  \
        const unsigned *box, const unsigned *element_strides, int interleave, int swizzle, int l2_promotion, int fill)) \
+    X(event_create, cuEventCreate, (void **event, unsigned flags))                                                     \
+    X(event_destroy, cuEventDestroy_v2, (void *event))                                                                 \
+    X(event_record, cuEventRecord, (void *event, void *stream))                                                        \
+    X(event_synchronize, cuEventSynchronize, (void *event))                                                            \
+    X(event_elapsed, cuEventElapsedTime, (float *ms, void *from, void *to))                                            \
     X(stream_synchronize, cuStreamSynchronize, (void *stream))                                                         \
     X(memory_alloc, cuMemAlloc_v2, (fk_cu_pointer * memory, size_t bytes))                                             \
     X(memory_free, cuMemFree_v2, (fk_cu_pointer memory))                                                               \

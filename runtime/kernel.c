@@ -53,10 +53,15 @@ static fk_status compile_image(fk_context *context, fk_built *c, const char key[
     return status;
 }
 
+static bool forbids_compiling(const fk_context *context) {
+    return context->cache_mode == FK_CACHE_NO_JIT || context->cache_mode == FK_CACHE_SEALED;
+}
+
 /* How a kernel is looked for with a plan at hand. */
 typedef struct search {
     fk_context *context;
     bool may_compile;
+    bool advised;   /* the plan is the caller's, or a tuning record's */
     char note[160]; /* why the store lacks it */
 } search;
 
@@ -66,6 +71,7 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     char key[65];
     fk_built built;
     memset(&built, 0, sizeof built);
+    s->advised = plan->chosen == FK_CHOSEN_BY_CALLER || plan->chosen == FK_CHOSEN_BY_RECORD;
     fk_status status =
         fk_source_create(p, &context->planned, plan, context->planning.template_dir, false, &built.source, err);
     if (!status) {
@@ -83,10 +89,17 @@ static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *pla
     return status;
 }
 
-/* A pack's kernels were written by the templates of the library, in the plans of its model: whoever brings templates or
- * a rule of his own does not mean them. */
+fk_status fk_kernel_obtain(fk_context *context, const fk_problem *p, const fk_plan_info *plan, fk_built *out,
+                           fk_error *err) {
+    search s = {.context = context, .may_compile = !forbids_compiling(context)};
+    return obtain(&s, p, plan, out, err);
+}
+
+/* A pack's kernels were written by the templates of the library, in the plans of its model: whoever brings templates, a
+ * rule or a plan of his own does not mean them. */
 static bool wants_other_text(const fk_context *context) {
-    return context->planning.template_dir || fk_template_dir() || context->planning.rule != FK_RULE_MODEL;
+    return context->planning.template_dir || fk_template_dir() || context->planning.rule != FK_RULE_MODEL ||
+           context->planning.plan;
 }
 
 static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
@@ -104,12 +117,18 @@ static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out,
     return true;
 }
 
+static fk_advice advice_of(const fk_context *context) {
+    const char *dir = fk_store_dir(context->store);
+    return (fk_advice){.dir = dir, .no_dir = *dir == 0, .emulated = context->driver == NULL};
+}
+
 static fk_build_request request_of(const fk_problem *p, search *s) {
     const fk_context *context = s->context;
     return (fk_build_request){.problem = p,
                               .planned = &context->planned,
                               .runs = &context->runs,
                               .planning = &context->planning,
+                              .advice = advice_of(context),
                               .obtain = obtain,
                               .user = s};
 }
@@ -117,8 +136,7 @@ static fk_build_request request_of(const fk_problem *p, search *s) {
 /* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
  * is the store's key. */
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
-    const bool sealed = context->cache_mode == FK_CACHE_SEALED,
-               no_jit = sealed || context->cache_mode == FK_CACHE_NO_JIT;
+    const bool sealed = context->cache_mode == FK_CACHE_SEALED, no_jit = forbids_compiling(context);
     const bool lua = fk_lua_library(NULL) == FK_OK;
     const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
     search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
@@ -128,8 +146,9 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     if (!sealed) status = fk_build_best(&request, out, err);
     if (!sealed && (status || !out->from_store)) count(&context->counts.store_misses);
     if (!status || (status != FK_NO_JIT && !(packs && status == FK_NO_COMPILER))) return status;
+    const bool asks_packs = packs && (no_jit || !s.advised); /* a record's plan was timed on this GPU: rather that */
     if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
-    if (packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
+    if (asks_packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
     if (no_jit) {
         fk_problem_write(p, spelling, sizeof spelling, NULL);
         return fk_fail(err, FK_NO_JIT,
@@ -267,8 +286,7 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
     fk_error rejection;
     if (!c->from_store) return load_fresh(kernel, &c->entry, err);
     fk_status status = load(kernel, &c->entry, &rejection);
-    const int mode = context->cache_mode;
-    if (status != FK_CHECK_FAILED || mode == FK_CACHE_NO_JIT || mode == FK_CACHE_SEALED) {
+    if (status != FK_CHECK_FAILED || forbids_compiling(context)) {
         if (status && err) *err = rejection;
         return status;
     }
@@ -314,7 +332,14 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->once = source->once;
 }
 
-fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+/* `plan`: of a kernel of a size, that a record names; null: what is best, wherever it is found. */
+static fk_status build_image(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
+                             fk_error *err) {
+    return plan ? fk_kernel_obtain(context, canonical, plan, out, err) : obtain_best(context, canonical, out, err);
+}
+
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
+                          fk_error *err) {
     fk_built c;
     const double begin = fk_now_ms();
     fk_kernel *kernel = calloc(1, sizeof *kernel);
@@ -322,7 +347,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_k
     kernel->context = context;
     kernel->problem = *canonical;
     kernel->l2_bytes = context->runs.l2_bytes;
-    fk_status status = obtain_best(context, canonical, &c, err);
+    fk_status status = build_image(context, canonical, plan, &c, err);
     if (!status) {
         kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
         take_launches(kernel, &c.source);
@@ -347,7 +372,7 @@ void fk_kernel_free(fk_kernel *kernel) {
 /* ---- public ------------------------------------------------------------------------------------------- */
 
 static fk_status build(void *context, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    return fk_kernel_build(context, canonical, out, err);
+    return fk_kernel_build(context, canonical, NULL, out, err);
 }
 
 fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out) {
@@ -355,7 +380,70 @@ fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_ke
     if (!context || !problem || !out)
         return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !context ? "context" : !problem ? "problem" : "out");
     fk_kernel *kernel;
-    if (fk_table_find(&context->table, problem, build, context, &kernel, &err)) return fk_report(&err);
+    if (fk_table_find(&context->table, problem, 0, build, context, &kernel, &err)) return fk_report(&err);
+    fk_context_retain(context);
+    *out = kernel;
+    return FK_OK;
+}
+
+/* A kernel that is asked for with sizes. */
+typedef struct sized {
+    fk_context *context;
+    const fk_shape *shape;
+    int32_t variant;
+} sized;
+
+/* The plan that a record names for these sizes; `*found`: there is one that fits. */
+static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
+    const fk_context *context = s->context;
+    const fk_advice advice = advice_of(context);
+    fk_plan_options planning = context->planning;
+    fk_plan_info *plans;
+    size_t count;
+    planning.shape = *s->shape;
+    fk_status status = fk_advice_find(canonical, &context->planned, &planning, &advice, found, err);
+    if (status || !*found) return status;
+    status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
+    if (status) return status;
+    *out = plans[0];
+    *found = out->chosen == FK_CHOSEN_BY_RECORD && out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
+static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const sized *s = user;
+    fk_plan_info plan;
+    bool found;
+    fk_status status = plan_for(s, canonical, &plan, &found, err);
+    if (status) return status;
+    if (!found) return fk_table_find(&s->context->table, canonical, 0, build, s->context, out, err);
+    status = fk_kernel_build(s->context, canonical, &plan, out, err);
+    if (!status) (*out)->variant = s->variant;
+    return status;
+}
+
+fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
+    fk_error err;
+    if (!context || !problem || !shape || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
+                         !context   ? "context"
+                         : !problem ? "problem"
+                         : !shape   ? "shape"
+                                    : "out");
+    if (shape->batch < 1 || shape->num_heads_q < 1 || shape->num_heads_kv < 1 || shape->seqlen_q < 1 ||
+        shape->seqlen_k < 1)
+        return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
+                         (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
+                         (long long)shape->seqlen_q, (long long)shape->seqlen_k);
+    if (fk_advice_is_off(&context->planning) || context->cache_mode == FK_CACHE_SEALED) /* records need Lua */
+        return fk_kernel_create(context, problem, out);
+    const fk_bucket bucket = fk_bucket_of(fk_advice_buckets(), shape);
+    sized s = {context, shape, 1};
+    for (int i = 0; i < FK_BUCKET_AXES; i++)
+        s.variant = s.variant * FK_BUCKET_EDGES + bucket.index[i];
+    fk_kernel *kernel;
+    if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);
     fk_context_retain(context);
     *out = kernel;
     return FK_OK;

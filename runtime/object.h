@@ -6,6 +6,7 @@
 #ifndef FK_RUNTIME_OBJECT_H
 #define FK_RUNTIME_OBJECT_H
 
+#include "advice.h"
 #include "cache/store.h"
 #include "driver.h"
 #include "emulator/emulator.h"
@@ -18,9 +19,10 @@
 
 /* ---- table of kernels (table.c) ----------------------------------------------------------------------- */
 
-/* One canonical problem of a context: being built, or built. */
+/* One canonical problem of a context, or of it for one bucket of shapes: being built, or built. */
 typedef struct fk_slot {
     fk_kernel *kernel; /* null while it is being built */
+    bool shared;       /* the kernel is another slot's, which frees it */
     bool failed;       /* then `error` says how; the slot is no longer in the table */
     int waiting;       /* threads that wait for the build, the builder excepted */
     fk_error error;
@@ -37,12 +39,13 @@ typedef struct fk_table {
 } fk_table;
 
 void fk_table_init(fk_table *table);
-/** Frees the nodes; the kernels are the caller's, one call of `release` each. */
+/** Frees the nodes; the kernels are the caller's, one call of `release` each: by the variant that they were made for.
+ */
 void fk_table_clear(fk_table *table, void (*release)(fk_kernel *));
 
-/** Finds the kernel of `problem`, or builds it by `build(user, canonical problem)`; other threads that ask for the same
- *  one meanwhile wait for that build. A failed build is forgotten once its waiters have its error. */
-fk_status fk_table_find(fk_table *table, const fk_problem *problem,
+/** Finds the kernel of `problem` and `variant`, or builds it by `build(user, canonical problem)`; other threads that
+ * ask for the same one meanwhile wait for that build. A failed build is forgotten once its waiters have its error. */
+fk_status fk_table_find(fk_table *table, const fk_problem *problem, int32_t variant,
                         fk_status (*build)(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err),
                         void *user, fk_kernel **out, fk_error *err);
 
@@ -57,7 +60,7 @@ struct fk_context {
     int device;              /* CUdevice */
     fk_emu_options emulator;
     fk_plan_options planning;
-    char *template_dir; /* what planning.template_dir points to */
+    char *template_dir, *plan; /* what planning points to */
     int cache_mode;
     fk_store *store;
     fk_packs packs;
@@ -93,6 +96,7 @@ typedef struct fk_build_request {
     const fk_problem *problem; /* canonical */
     const fk_device_info *planned, *runs;
     const fk_plan_options *planning;
+    fk_advice advice;
     /* Makes text and image of one plan: compiles, or asks the store first. */
     fk_status (*obtain)(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err);
     void *user;
@@ -107,6 +111,9 @@ fk_status fk_build_offline(const fk_problem *canonical, const fk_device_info *de
                            fk_error *err);
 /** The target of its images: "emu", or the device's cubins. */
 void fk_build_target(const fk_device_info *device, const fk_emu_options *emulator, char out[16]);
+/** Of an image, in bytes of spills; more than FK_MINOR_SPILL are worth another plan. */
+int64_t fk_build_flaws(int32_t spill_bytes, int32_t serialized_wgmma);
+#define FK_BUILD_PLANS 4 /* the best plan, and three more if its image has flaws */
 
 /** "sm_80" of "sm_" and 80. sm_90's has what only GPUs of that number run: "sm_90a". */
 void fk_target_name(const char *prefix, int sm, char out[16]);
@@ -122,6 +129,7 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out);
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
+    int32_t variant;    /* 0: serves all sizes; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];  /* in order */
     int num_launches, d_pad, dq_block_m;      /* of fk_source */
@@ -134,8 +142,13 @@ struct fk_kernel {
     uint32_t grad, once; /* fk_problem_score's: bits of arrays */
 };
 
-fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
+/** `plan`: the one to take; null: the best. */
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
+                          fk_error *err);
 void fk_kernel_free(fk_kernel *kernel);
+/** Text and image of one plan: from the context's store, else compiled and put there. Nothing is loaded. */
+fk_status fk_kernel_obtain(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
+                           fk_error *err);
 
 /** Fails a public function: `return fk_refuse(FK_BAD_ARGUMENT, "out is null");` */
 fk_status fk_refuse(fk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -17,6 +17,7 @@ struct fk_node {
     uint64_t hash;
     size_t size;
     fk_slot *slot;
+    int32_t variant;
     bool alias;
     unsigned char bytes[]; /* `size` of them */
 };
@@ -55,17 +56,19 @@ static uint64_t hash_bytes(const void *data, size_t size) {
     return h;
 }
 
-static fk_slot *find(const fk_table *table, const fk_problem *p, size_t size, uint64_t hash) {
+static fk_slot *find(const fk_table *table, const fk_problem *p, int32_t variant, size_t size, uint64_t hash) {
     for (const struct fk_node *n = table->bucket[hash % FK_TABLE_BUCKETS]; n; n = n->next)
-        if (n->hash == hash && n->size == size && memcmp(n->bytes, p, size) == 0) return n->slot;
+        if (n->hash == hash && n->variant == variant && n->size == size && memcmp(n->bytes, p, size) == 0)
+            return n->slot;
     return NULL;
 }
 
-static bool insert(fk_table *table, const fk_problem *p, size_t size, uint64_t hash, fk_slot *slot, bool alias) {
+static bool insert(fk_table *table, const fk_problem *p, int32_t variant, size_t size, uint64_t hash, fk_slot *slot,
+                   bool alias) {
     struct fk_node *n = malloc(sizeof *n + size);
     if (!n) return false;
     struct fk_node **head = &table->bucket[hash % FK_TABLE_BUCKETS];
-    *n = (struct fk_node){.next = *head, .hash = hash, .size = size, .slot = slot, .alias = alias};
+    *n = (struct fk_node){.next = *head, .hash = hash, .size = size, .slot = slot, .variant = variant, .alias = alias};
     memcpy(n->bytes, p, size);
     *head = n;
     table->num_aliases += alias;
@@ -94,7 +97,7 @@ void fk_table_clear(fk_table *table, void (*release)(fk_kernel *)) {
         for (struct fk_node *n = table->bucket[i], *next; n; n = next) {
             next = n->next;
             if (!n->alias) { /* each slot has exactly one canonical node */
-                release(n->slot->kernel);
+                if (!n->slot->shared) release(n->slot->kernel);
                 free(n->slot);
             }
             free(n);
@@ -118,13 +121,13 @@ static fk_status wait_for(fk_table *table, fk_slot *slot, fk_error *err) {
     return status;
 }
 
-fk_status fk_table_find(fk_table *table, const fk_problem *problem,
+fk_status fk_table_find(fk_table *table, const fk_problem *problem, int32_t variant,
                         fk_status (*build)(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err),
                         void *user, fk_kernel **out, fk_error *err) {
     const size_t raw_size = prefix_bytes(problem);
-    const uint64_t raw_hash = hash_bytes(problem, raw_size);
+    const uint64_t mixed = (uint64_t)variant * 0x9e3779b97f4a7c15u, raw_hash = hash_bytes(problem, raw_size) ^ mixed;
     pthread_mutex_lock(&table->lock);
-    fk_slot *slot = raw_size ? find(table, problem, raw_size, raw_hash) : NULL;
+    fk_slot *slot = raw_size ? find(table, problem, variant, raw_size, raw_hash) : NULL;
     if (slot && slot->kernel) { /* the fast path */
         *out = slot->kernel;
         table->hits++;
@@ -137,16 +140,16 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
     fk_status status = fk_problem_normalise(problem, &canonical, err);
     if (status) return status;
     const size_t size = prefix_bytes(&canonical);
-    const uint64_t hash = hash_bytes(&canonical, size);
+    const uint64_t hash = hash_bytes(&canonical, size) ^ mixed;
 
     pthread_mutex_lock(&table->lock);
-    slot = find(table, &canonical, size, hash);
+    slot = find(table, &canonical, variant, size, hash);
     if (slot) {
         status = wait_for(table, slot, err);
         table->hits += status == FK_OK;
     } else {
         slot = calloc(1, sizeof *slot);
-        if (!slot || !insert(table, &canonical, size, hash, slot, false)) {
+        if (!slot || !insert(table, &canonical, variant, size, hash, slot, false)) {
             free(slot);
             pthread_mutex_unlock(&table->lock);
             return fk_fail(err, FK_NO_MEMORY, "no memory for a kernel's entry in the context's table");
@@ -157,6 +160,7 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
         status = build(user, &canonical, &kernel, &failure);
         pthread_mutex_lock(&table->lock);
         slot->kernel = kernel;
+        slot->shared = kernel && kernel->variant != variant;
         if (status) {
             if (err) *err = failure;
             slot->error = failure;
@@ -168,8 +172,8 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem,
     }
     if (status == FK_OK) {
         *out = slot->kernel;
-        if (raw_size && table->num_aliases < MAX_ALIASES && !find(table, problem, raw_size, raw_hash))
-            insert(table, problem, raw_size, raw_hash, slot, true); /* no memory: the next lookup is slower */
+        if (raw_size && table->num_aliases < MAX_ALIASES && !find(table, problem, variant, raw_size, raw_hash))
+            insert(table, problem, variant, raw_size, raw_hash, slot, true); /* no memory: the next lookup is slower */
     }
     pthread_mutex_unlock(&table->lock);
     return status;

@@ -11,7 +11,7 @@ import xml.dom.minidom
 import cli_case
 from cli_case import BAD_INPUT, CHECK_FAILED, FAILED, IO, OK, UNAVAILABLE, USAGE, Case
 
-VERBS = ("devices", "plan", "gen", "build", "run", "explain", "pattern", "cache", "pack")
+VERBS = ("devices", "plan", "gen", "build", "run", "explain", "pattern", "tune", "cache", "pack")
 
 
 class Help(Case):

@@ -14,7 +14,7 @@ from .errors import (BadArgument, BadProblem, CheckFailed, CompileFailed, FlashK
 
 # Names that need more than the standard library, and the modules that have them: imported on first use.
 _LAZY = {"attention": "_torch", "attention_backward": "_numpy", "devices": "_explain", "explain": "_explain",
-         "spell": "_explain", "__version__": "_explain", "load_pack": "_runtime",
+         "spell": "_explain", "tune": "_tune", "__version__": "_explain", "load_pack": "_runtime",
          "enable_sdpa": "_sdpa", "disable_sdpa": "_sdpa", "sdpa": "_sdpa", "sdpa_report": "_sdpa",
          "install_as_flash_attn": "flash_attn._install", "uninstall_as_flash_attn": "flash_attn._install",
          "create_block_mask": "block_mask", "BlockMask": "block_mask", "array": "_symbols", "where": "_symbols",

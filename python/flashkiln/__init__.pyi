@@ -5,6 +5,7 @@ from ._runtime import load_pack as load_pack
 from ._sdpa import (disable_sdpa as disable_sdpa, enable_sdpa as enable_sdpa, sdpa as sdpa, sdpa_report as sdpa_report)
 from ._symbols import (array as array, bit as bit, exp as exp, log as log, maximum as maximum, minimum as minimum,
                        popcount as popcount, tanh as tanh, where as where)
+from ._tune import tune as tune
 from .block_mask import (BlockMask as BlockMask, create_block_mask as create_block_mask)
 from .errors import (BadArgument as BadArgument, BadProblem as BadProblem, CheckFailed as CheckFailed,
                      CompileFailed as CompileFailed, FlashKilnError as FlashKilnError, Internal as Internal,

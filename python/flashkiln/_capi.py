@@ -127,10 +127,20 @@ class Library:
 
     def kernel(self, context, problem):
         """(handle, description)"""
-        out, info = c_void_p(), self.make("fk_kernel_info")
+        out = c_void_p()
         self("fk_kernel_create", context, byref(problem), byref(out))
-        self("fk_kernel_describe", out, byref(info))
-        return out, info
+        return out, self.describe(out)
+
+    def describe(self, kernel):
+        info = self.make("fk_kernel_info")
+        self("fk_kernel_describe", kernel, byref(info))
+        return info
+
+    def kernel_for(self, context, problem, shape):
+        """A handle of the kernel for these sizes."""
+        out = c_void_p()
+        self("fk_kernel_create_for", context, byref(problem), byref(self.header.types["fk_shape"](*shape)), byref(out))
+        return out
 
     def workspace(self, kernel, args):
         return self.lib.fk_kernel_workspace(kernel, byref(args))

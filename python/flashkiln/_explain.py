@@ -172,7 +172,7 @@ class Explanation:
     def _compile(self):
         """fk_kernel_info of the device's kernel, or fk_image_info of one that is for another GPU."""
         if self.device:
-            info = _runtime.device(self.device).kernel(self.spelling)[2]
+            info = _runtime.device(self.device).kernel(self.spelling, self.shape)[2]
             self._take(info.plan)
             return {**as_dict(info.image), **{name: as_dict(info)[name] for name in ("from_store", "store_path", "store_note")}}
         try:
@@ -187,7 +187,9 @@ class Explanation:
         """The plan that was compiled, with the times of this shape. A kernel serves all sizes: it is planned for the nominal
         ones, and where it spills registers another one is taken."""
         best = next(other for other in library().plans(self._problem, self.gpu) if other.chosen)
-        if tiling(plan) != tiling(best):
+        if plan.chosen == library().values["FK_CHOSEN_BY_RECORD"]:
+            self.notes.append(f"the plan is that of a tuning record; {plan.reason.decode()}")
+        elif tiling(plan) != tiling(best):
             self.notes.append("the plan that the model prefers was compiled and spilled registers: another one is taken")
         elif tiling(plan) != tiling(self._plan):
             self.notes.append("kernels serve all sizes, and are planned for 16,384 tokens and 2,048 hidden: for these sizes "

@@ -30,8 +30,9 @@ class Device:
     def load_pack(self, path):
         library()("fk_context_load_pack", self.context, path)
 
-    def kernel(self, spelling):
-        """The kernel of a problem, kept for good: (handle, fk_problem, fk_kernel_info)."""
+    def kernel(self, spelling, shape=None):
+        """The kernel of a problem, kept for good: (handle, fk_problem, fk_kernel_info). shape: sizes that may have a kernel
+        of their own, if a tuning record names one."""
         found = self.kernels.get(spelling)
         if found is None:
             problem = library().problem(spelling)
@@ -40,7 +41,17 @@ class Device:
                 found = self.kernels.setdefault(spelling, (handle.value, problem, info))
             if found[0] != handle.value:  # another thread was faster
                 library().lib.fk_kernel_destroy(handle)
-        return found
+        return self.sized(spelling, shape, found) if shape and all(shape) else found
+
+    def sized(self, spelling, shape, general):
+        """The kernel for these sizes: the general one, where none of its own is."""
+        handle = library().kernel_for(self.context, general[1], shape)
+        if handle.value == general[0] or (spelling, handle.value) in self.kernels:
+            library().lib.fk_kernel_destroy(handle)  # it is held already
+        if handle.value == general[0]:
+            return general
+        with self.lock:
+            return self.kernels.setdefault((spelling, handle.value), (handle.value, general[1], library().describe(handle)))
 
 
 def outside():
@@ -99,7 +110,7 @@ class Launch:
 def prepare(on, spelling, sizes, strides, arrays=(), grads=(), **fields):
     """The Launch of a problem on Device `on`. sizes: Shapes; strides: {tensor of fk_args: its triple}; arrays: (shape,
     strides) of each array in order; grads: {index: strides} of the array gradients asked for; fields: others of fk_args."""
-    kernel = on.kernel(spelling)
+    kernel = on.kernel(spelling, (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k))
     args = library().make("fk_args", batch=sizes.batch, num_heads_q=sizes.heads_q, num_heads_kv=sizes.heads_kv,
                           seqlen_q=sizes.seqlen_q, seqlen_k=sizes.seqlen_k, total_q=sizes.total_q, total_k=sizes.total_k,
                           page_size=sizes.page_size, num_pages=sizes.num_pages, **fields)

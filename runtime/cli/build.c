@@ -191,6 +191,8 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
         option_flag("--skip-unsupported", &skip_unsupported, "a problem that a GPU cannot run is no failure"),
         cli_shape_option(&planning),
         cli_rule_option(&planning),
+        cli_plan_option(&planning),
+        cli_reproducible_option(&planning),
         cli_template_option(&planning),
         cli_json_option(&json),
     };

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char exit_codes[] = "Exit codes\n"
@@ -108,6 +109,16 @@ option cli_rule_option(cli_planning *planning) {
                          "paper: B_c = ceil(M / 4d), B_r = min(B_c, d)");
 }
 
+option cli_plan_option(cli_planning *planning) {
+    return option_text("--plan", "PLAN", &planning->plan,
+                       "take this plan, as `flashkiln plan` spells it: \"mma m128 n64 w4 s2 c2\"");
+}
+
+option cli_reproducible_option(cli_planning *planning) {
+    return option_flag("--reproducible", &planning->reproducible,
+                       "the model alone chooses the plan; tuning records are not looked at");
+}
+
 option cli_template_option(cli_planning *planning) {
     return option_text("--template-dir", "DIR", &planning->template_dir,
                        "templates that stand before the built-in ones, and new masks in DIR/mask\n"
@@ -118,6 +129,8 @@ fk_plan_options cli_plan_options(const cli_planning *planning) {
     fk_plan_options out = FK_PLAN_OPTIONS_INIT;
     out.rule = planning->rule ? FK_RULE_PAPER : FK_RULE_MODEL;
     out.template_dir = planning->template_dir;
+    out.plan = planning->plan;
+    out.reproducible = planning->reproducible;
     if (planning->shape.count) {
         const int64_t *v = planning->shape.value;
         out.shape = (fk_shape){v[0], v[1], v[2], v[3], v[4]};
@@ -254,7 +267,11 @@ void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t coun
     }
     printf("%smodelled %s at %s, bound by %s", indent, cli_time_us(taken->model_us, time), cli_shape_text(shape, where),
            taken->bound);
-    if (best && best->model_us < taken->model_us)
+    if (taken->chosen >= FK_CHOSEN_BY_RECORD)
+        printf("\n%s%s\n", indent, taken->reason);
+    else if (taken->chosen == FK_CHOSEN_BY_CALLER)
+        printf("; it was asked for\n");
+    else if (best && best->model_us < taken->model_us)
         printf("; what is modelled faster spills registers%s\n",
                taken->sm == 90 ? ", or has its wgmma serialised" : "");
     else if (taken->reason[0])

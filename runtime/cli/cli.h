@@ -24,8 +24,8 @@ typedef struct cli_verb {
     cli_exit (*main)(const struct cli_verb *verb, int argc, char **argv);
 } cli_verb;
 
-extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_pattern, verb_cache,
-    verb_pack;
+extern const cli_verb verb_devices, verb_plan, verb_gen, verb_build, verb_run, verb_explain, verb_pattern, verb_tune,
+    verb_cache, verb_pack;
 
 /** Parses a verb's options; argv is overwritten with the other words. With --help it prints that instead.
  *  @return false: leave with *exit_code */
@@ -45,14 +45,17 @@ void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 typedef struct cli_planning {
     option_ints shape;
     int rule;
-    const char *template_dir;
+    const char *template_dir, *plan;
+    bool reproducible;
 } cli_planning;
 #define CLI_PLANNING_INIT                                                                                              \
-    { {5, 5, 0, {0}}, 0, NULL }
+    { {5, 5, 0, {0}}, 0, NULL, NULL, false }
 option cli_gpu_option(const char **gpu);
 option cli_json_option(bool *json);
 option cli_shape_option(cli_planning *planning);
 option cli_rule_option(cli_planning *planning);
+option cli_plan_option(cli_planning *planning);
+option cli_reproducible_option(cli_planning *planning);
 option cli_template_option(cli_planning *planning);
 fk_plan_options cli_plan_options(const cli_planning *planning);
 /** Before the first spelling is read: its masks may be files of --template-dir. */

@@ -72,6 +72,17 @@ static void print_io(const explanation *e) {
            cli_bytes(io.walked, text), backward ? "Q and dO" : "K and V", io.factor);
 }
 
+/* Which of model, caller and record decided. */
+static void print_decision(const explanation *e) {
+    char plan[FK_MAX_PLAN] = "";
+    fk_plan_spell(e->chosen, plan, sizeof plan);
+    printf("  %s, chosen by %s\n", plan,
+           e->chosen->chosen >= FK_CHOSEN_BY_RECORD   ? e->chosen->reason
+           : e->chosen->chosen == FK_CHOSEN_BY_CALLER ? "--plan"
+           : e->how.rule == FK_RULE_PAPER             ? "the paper's rule"
+                                                      : "the model");
+}
+
 static void print_model(const explanation *e) {
     const fk_plan_info *p = e->chosen;
     char text[CLI_QUANTITY];
@@ -185,6 +196,8 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
         option_int("--top", "N", &top, 0, 1000, "losing candidates shown, of either kind (default 3)"),
         cli_shape_option(&planning),
         cli_rule_option(&planning),
+        cli_plan_option(&planning),
+        cli_reproducible_option(&planning),
         cli_template_option(&planning),
         cli_json_option(&json),
     };
@@ -203,6 +216,7 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
         printf("%s on %s: family %s with sm_%d primitives\n", e.spelling, e.gpu.name, e.chosen->family, e.chosen->sm);
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));
         cli_print_plan("  ", &e.problem, e.chosen, &e.gpu);
+        print_decision(&e);
         print_tiles(&e);
         print_io(&e);
         print_model(&e);

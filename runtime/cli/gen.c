@@ -14,6 +14,8 @@ static cli_exit gen_main(const cli_verb *verb, int argc, char **argv) {
         option_flag("--standalone", &standalone, "no #line directives; a comment shows how the host launches it"),
         cli_shape_option(&planning),
         cli_rule_option(&planning),
+        cli_plan_option(&planning),
+        cli_reproducible_option(&planning),
         cli_template_option(&planning),
     };
     fk_problem problem = FK_PROBLEM_INIT;

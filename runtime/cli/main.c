@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cli_verb *const verbs[] = {&verb_devices, &verb_plan,    &verb_gen,   &verb_build, &verb_run,
-                                        &verb_explain, &verb_pattern, &verb_cache, &verb_pack};
+static const cli_verb *const verbs[] = {&verb_devices, &verb_plan,    &verb_gen,  &verb_build, &verb_run,
+                                        &verb_explain, &verb_pattern, &verb_tune, &verb_cache, &verb_pack};
 enum { NUM_VERBS = sizeof verbs / sizeof verbs[0] };
 
 static void print_usage(FILE *out) {

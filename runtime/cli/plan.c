@@ -10,11 +10,12 @@ static const table_column columns[] = {
     {"bound", "bound", false},    {"HBM", "hbm_bytes", true},  {NULL, "legal", false},
     {NULL, "tensor_us", true},    {NULL, "exp_us", true},      {NULL, "issue_us", true},
     {NULL, "smem_us", true},      {NULL, "hbm_us", true},      {NULL, "l2_us", true},
-    {"why not", "reason", false},
+    {"why", "reason", false},     {NULL, "plan", false},
 };
 
 static void add_plan(table *t, const fk_plan_info *p) {
-    char text[CLI_QUANTITY];
+    char text[CLI_QUANTITY], plan[FK_MAX_PLAN] = "";
+    fk_plan_spell(p, plan, sizeof plan);
     table_bool(t, p->chosen, p->chosen ? "*" : p->legal ? "" : "x");
     table_text(t, p->family);
     table_number(t, p->block_m, "%d", p->block_m);
@@ -40,16 +41,26 @@ static void add_plan(table *t, const fk_plan_info *p) {
     table_number(t, p->hbm_us, "%s", "");
     table_number(t, p->l2_us, "%s", "");
     table_text(t, p->reason);
+    table_text(t, plan);
+}
+
+static const char *chosen_by(const fk_plan_info *plan, int rule) {
+    return plan->chosen >= FK_CHOSEN_BY_RECORD   ? " by a tuning record"
+           : plan->chosen == FK_CHOSEN_BY_CALLER ? ", as asked"
+           : rule                                ? ", by the paper's rule"
+                                                 : "";
 }
 
 static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     const char *gpu_name = "a100";
     cli_planning planning = CLI_PLANNING_INIT;
     bool json = false;
-    const option options[] = {cli_gpu_option(&gpu_name), cli_shape_option(&planning), cli_rule_option(&planning),
-                              cli_template_option(&planning), cli_json_option(&json)};
+    const option options[] = {
+        cli_gpu_option(&gpu_name),  cli_shape_option(&planning),        cli_rule_option(&planning),
+        cli_plan_option(&planning), cli_reproducible_option(&planning), cli_template_option(&planning),
+        cli_json_option(&json)};
     fk_problem problem = FK_PROBLEM_INIT;
-    char spelling[FK_MAX_SPELLING], shape[128];
+    char spelling[FK_MAX_SPELLING], shape[128], line[FK_MAX_PLAN];
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&planning);
@@ -70,7 +81,8 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     for (size_t i = 0; i < count && !json; i++) {
         if (!plans[i].chosen) continue;
-        printf("\n* chosen%s:\n", planning.rule ? ", by the paper's rule" : "");
+        fk_plan_spell(&plans[i], line, sizeof line);
+        printf("\n* chosen%s: %s\n", chosen_by(&plans[i], planning.rule), line);
         cli_print_plan("  ", &problem, &plans[i], &gpu);
     }
     table_destroy(t);
@@ -78,14 +90,14 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     return good ? CLI_OK : cli_fail(CLI_FAILED, "plan: the table cannot be printed");
 }
 
-const cli_verb verb_plan = {"plan", "SPELLING [--gpu KEY]",
-                            "candidate tilings, their modelled cost, and why one is chosen",
-                            "Columns\n"
-                            "  Qs, Ks, Ps  family wgmma: buffers of Q and of K (stages: of V), and arrays of weights;\n"
-                            "              backward: buffers of dQ and of dS, and 2 if P is multiplied before dS is there\n"
-                            "  turns       family wgmma: warpgroups issue their products in turns\n"
-                            "  smem, regs  shared memory of a block and estimated registers of a thread\n"
-                            "  model       modelled time of the whole problem, and the unit that bounds it\n"
-                            "  HBM         predicted traffic to device memory\n"
-                            "  * is chosen, x cannot be launched. Without --gpu: a100.\n",
-                            plan_main};
+const cli_verb verb_plan = {
+    "plan", "SPELLING [--gpu KEY]", "candidate tilings, their modelled cost, and why one is chosen",
+    "Columns\n"
+    "  Qs, Ks, Ps  family wgmma: buffers of Q and of K (stages: of V), and arrays of weights;\n"
+    "              backward: buffers of dQ and of dS, and 2 if P is multiplied before dS is there\n"
+    "  turns       family wgmma: warpgroups issue their products in turns\n"
+    "  smem, regs  shared memory of a block and estimated registers of a thread\n"
+    "  model       modelled time of the whole problem, and the unit that bounds it\n"
+    "  HBM         predicted traffic to device memory\n"
+    "  * is chosen, x cannot be launched; the last column says why. Without --gpu: a100.\n",
+    plan_main};

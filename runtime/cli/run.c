@@ -365,6 +365,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
                     "compiled kernels (default: $FLASHKILN_PACK); see flashkiln pack --help"),
         cli_shape_option(&r.planning),
         cli_rule_option(&r.planning),
+        cli_plan_option(&r.planning),
+        cli_reproducible_option(&r.planning),
         cli_template_option(&r.planning),
         cli_json_option(&r.json),
     };

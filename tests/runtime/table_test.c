@@ -47,7 +47,7 @@ typedef struct asker {
 
 static void *ask(void *user) {
     asker *a = user;
-    a->status = fk_table_find(a->table, &a->problem, build, a->c, &a->kernel, &a->err);
+    a->status = fk_table_find(a->table, &a->problem, 0, build, a->c, &a->kernel, &a->err);
     return NULL;
 }
 
@@ -78,7 +78,7 @@ static void one_build_for_all(void **state) {
     fk_problem other = FK_PROBLEM_INIT;
     fk_kernel *kernel;
     other.head_dim = 72;
-    assert_int_equal(fk_table_find(&table, &other, build, &c, &kernel, NULL), FK_OK);
+    assert_int_equal(fk_table_find(&table, &other, 0, build, &c, &kernel, NULL), FK_OK);
     assert_ptr_equal(kernel, &c.kernel[1]);
     fk_table_clear(&table, nothing);
 }
@@ -111,12 +111,12 @@ static void bad_problems_are_refused(void **state) {
     fk_problem p = FK_PROBLEM_INIT;
     fk_table_init(&table);
     p.head_dim = 12;
-    assert_int_equal(fk_table_find(&table, &p, build, &c, &kernel, &err), FK_BAD_PROBLEM);
+    assert_int_equal(fk_table_find(&table, &p, 0, build, &c, &kernel, &err), FK_BAD_PROBLEM);
     assert_non_null(strstr(err.text, "12"));
     p.head_dim = 64, p.num_masks = 1000000; /* must not be hashed */
-    assert_int_equal(fk_table_find(&table, &p, build, &c, &kernel, &err), FK_BAD_PROBLEM);
+    assert_int_equal(fk_table_find(&table, &p, 0, build, &c, &kernel, &err), FK_BAD_PROBLEM);
     p.num_masks = 0, p.struct_size = 3;
-    assert_int_not_equal(fk_table_find(&table, &p, build, &c, &kernel, &err), FK_OK);
+    assert_int_not_equal(fk_table_find(&table, &p, 0, build, &c, &kernel, &err), FK_OK);
     assert_int_equal(c.builds, 0);
     fk_table_clear(&table, nothing);
 }
@@ -133,11 +133,11 @@ static void known_problems_are_found_fast(void **state) {
         fk_problem p;
         fk_kernel *kernel = NULL;
         assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
-        assert_int_equal(fk_table_find(&table, &p, build, &c, &kernel, NULL), FK_OK);
+        assert_int_equal(fk_table_find(&table, &p, 0, build, &c, &kernel, NULL), FK_OK);
         const double begin = fk_now_ms();
         for (int round = 0; round < ROUNDS; round++) {
             fk_kernel *again = NULL;
-            assert_int_equal(fk_table_find(&table, &p, build, &c, &again, NULL), FK_OK);
+            assert_int_equal(fk_table_find(&table, &p, 0, build, &c, &again, NULL), FK_OK);
             if (again != kernel) fail();
         }
         const double ns = 1e6 * (fk_now_ms() - begin) / ROUNDS;
@@ -159,7 +159,7 @@ static void aliases_are_capped(void **state) {
         p.head_dim = 64, p.num_masks = 1;
         strcpy(p.mask[0].expr, "k <= q");
         memcpy(p.mask[0].expr + 100, &i, sizeof i);
-        assert_int_equal(fk_table_find(&table, &p, build, &c, &kernel, NULL), FK_OK);
+        assert_int_equal(fk_table_find(&table, &p, 0, build, &c, &kernel, NULL), FK_OK);
     }
     assert_int_equal(c.builds, 1);
     assert_in_range(table.num_aliases, 1, 5000);

@@ -1,0 +1,61 @@
+"""The tuner: plans of a problem timed on the device, and records that kernels made later go by (docs/tuning.md)."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_void_p
+
+from . import _explain
+from ._capi import library
+
+RIGORS = {"measure": "FK_RIGOR_MEASURE", "patient": "FK_RIGOR_PATIENT"}
+STATES = ("waiting", "timed", "rejected", "skipped")
+
+
+def shape_of(shape):
+    """None, seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); zeros are filled in as planning does."""
+    kind = library().header.types["fk_shape"]
+    if shape is None:
+        return kind()
+    return kind(0, 0, 0, shape, shape) if isinstance(shape, int) else kind(*shape)
+
+
+def told(trial):
+    out = {**_explain.as_dict(trial), "state": STATES[trial.state], "plan": _explain.as_dict(trial.plan)}
+    line = ctypes.create_string_buffer(library().values["FK_MAX_PLAN"])
+    library()("fk_plan_spell", byref(trial.plan), line, c_size_t(len(line)))
+    out["spelling"] = line.value.decode()
+    out["model_choice"] = trial.plan.chosen == library().values["FK_CHOSEN_BY_RULE"]
+    return out
+
+
+def tune(spelling, shape=None, *, device="cuda:0", plan_for=None, budget=60.0, rigor="measure", jobs=0, dry_run=False,
+         watch=None):
+    """Finds the fastest plan of a problem, such as "fwd bf16 d128 causal", and appends a record of each timed plan to the
+    cache directory. Returns a list of dicts, the fastest first: spelling of the plan, us, spread, error, state, reason, ...
+
+    shape: seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); budget: seconds; rigor: "measure" or "patient";
+    device: "cuda:N", or "emu", whose times say nothing of any GPU; watch(best_us, num_alive, elapsed_s): called a few times
+    a second, and ends the search by returning True."""
+    lib = library()
+    if rigor not in RIGORS:
+        raise ValueError(f"rigor is {rigor!r}: must be one of {', '.join(RIGORS)}")
+    progress = lib.header.types["fk_tune_progress"]
+
+    def call(_, at):
+        p = progress.from_address(at)
+        best = lib.header.types["fk_trial"].from_address(p.best).us if p.best else None
+        return 1 if watch(best, p.num_alive, p.elapsed_ms / 1e3) else 0
+
+    kind = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+    seen = kind(call) if watch else kind()
+    options = lib.make("fk_tune_options", shape=shape_of(shape), rigor=lib.values[RIGORS[rigor]], jobs=jobs,
+                       budget_ms=budget * 1e3, dry_run=int(dry_run))
+    problem, out, count = lib.problem(spelling), c_void_p(), c_size_t()
+    context = lib.context(device, plan_for)
+    try:
+        lib("fk_tune", context, byref(problem), byref(options), seen, None, byref(out), byref(count))
+        trial = lib.header.types["fk_trial"]
+        return [told(trial.from_buffer_copy(entry)) for entry in (trial * count.value).from_address(out.value)]
+    finally:
+        lib.lib.fk_free(out)
+        lib.lib.fk_context_destroy(context)

@@ -1,0 +1,161 @@
+/* The planner knows no files, and records know no plans: here they meet. */
+#include "advice.h"
+
+#include "cache/sha256.h"
+#include "cache/vfs.h"
+#include "gen/embedded.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- what came with the library ---- */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static fk_buckets buckets;
+static char generator[17];
+
+static bool starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static void read_embedded(void) {
+    fk_sha256 sha;
+    char hex[65];
+    fk_sha256_start(&sha);
+    for (const fk_embedded_file *f = fk_embedded; f->path; f++) {
+        if (strcmp(f->path, "cache/tuned/buckets.json") == 0) fk_buckets_read(f->text, f->size, &buckets);
+        if (!starts_with(f->path, "templates/") && !starts_with(f->path, "gen/")) continue;
+        fk_sha256_add(&sha, f->path, strlen(f->path) + 1);
+        fk_sha256_add(&sha, f->text, f->size + 1);
+    }
+    fk_sha256_finish_hex(&sha, hex);
+    memcpy(generator, hex, 16);
+}
+
+const fk_buckets *fk_advice_buckets(void) {
+    pthread_once(&once, read_embedded);
+    return &buckets;
+}
+
+const char *fk_advice_generator(void) {
+    pthread_once(&once, read_embedded);
+    return generator;
+}
+
+/* ---- the record that counts ---- */
+
+bool fk_advice_is_off(const fk_plan_options *options) {
+    const char *value = getenv("FLASHKILN_TUNING");
+    return options->reproducible || options->plan || options->rule != FK_RULE_MODEL ||
+           (value && (strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0));
+}
+
+typedef struct candidates {
+    const fk_plan_info *plans;
+    size_t count;
+} candidates;
+
+/* The place of a record's plan among those that can be launched; count: it is none of them. */
+static size_t find(const candidates *c, const char *text) {
+    fk_plan_info wanted;
+    size_t at = 0;
+    if (fk_plan_read(text, &wanted, NULL) != FK_OK) return c->count;
+    while (at < c->count && !(c->plans[at].legal && fk_plan_equal(&c->plans[at], &wanted)))
+        at++;
+    return at;
+}
+
+static bool accepts(void *user, const char *plan) {
+    const candidates *c = user;
+    return find(c, plan) < c->count;
+}
+
+static void explain(const fk_tuning_answer *answer, fk_plan_info *plan) {
+    static const char *const how[] = {"modelled", "measured", "measured with patience"};
+    const fk_tuning_record *r = &answer->record;
+    char bucket[FK_BUCKET_TEXT], text[400];
+    const fk_bucket index = fk_bucket_of(&buckets, &r->shape);
+    fk_bucket_spell(&buckets, &index, bucket);
+    snprintf(text, sizeof text, "%s record: %s %.1f us +- %.1f%% for %s on %s%s%s",
+             answer->source == 0 ? "own" : "shipped", how[r->rigor], r->us, 100 * r->spread, bucket, r->device,
+             answer->level == FK_TUNING_EXACT ? "" : ", the nearest GPU that has one",
+             strcmp(r->generator, generator) == 0 ? "" : ", by another version");
+    snprintf(plan->reason, sizeof plan->reason, "%.*s", (int)sizeof plan->reason - 1, text);
+}
+
+static fk_status ask(const fk_tuning_query *query, const fk_advice *advice, fk_tuning_answer *answer, fk_error *err) {
+    memset(answer, 0, sizeof *answer);
+    if (!advice->no_dir) {
+        fk_tuning_text own;
+        const fk_status status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, &own, err);
+        if (status != FK_OK) return status;
+        fk_tuning_scan(own.bytes, own.size, 0, query, answer);
+        free(own.bytes);
+    }
+    for (const fk_embedded_file *f = fk_embedded; f->path; f++)
+        if (starts_with(f->path, "cache/tuned/") && strstr(f->path, ".jsonl"))
+            fk_tuning_scan(f->text, f->size, 1, query, answer);
+    return FK_OK;
+}
+
+/* Of a problem and a shape; `spelling` is the query's. */
+static fk_status make_query(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                            const fk_advice *advice, char spelling[FK_MAX_SPELLING], fk_tuning_query *out,
+                            fk_error *err) {
+    fk_shape shape;
+    fk_problem problem;
+    *out = (fk_tuning_query){.problem = spelling,
+                             .device = device,
+                             .emulated = advice->emulated,
+                             .generator = fk_advice_generator(),
+                             .buckets = fk_advice_buckets()};
+    fk_status status = fk_problem_normalise(p, &problem, err);
+    if (status == FK_OK) status = fk_problem_write(&problem, spelling, FK_MAX_SPELLING, err);
+    if (status == FK_OK) status = fk_shape_fill(&problem, &options->shape, &shape, err);
+    if (status == FK_OK) out->bucket = fk_bucket_of(out->buckets, &shape);
+    return status;
+}
+
+fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                         const fk_advice *advice, bool *found, fk_error *err) {
+    char spelling[FK_MAX_SPELLING];
+    fk_tuning_query query;
+    fk_tuning_answer *answer = malloc(sizeof *answer);
+    if (!answer) return fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
+    fk_status status = make_query(p, device, options, advice, spelling, &query, err);
+    if (status == FK_OK) status = ask(&query, advice, answer, err);
+    *found = status == FK_OK && answer->found;
+    free(answer);
+    return status;
+}
+
+fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                          const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err) {
+    static const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;
+    char spelling[FK_MAX_SPELLING];
+    fk_tuning_query query;
+    if (!options) options = &defaults;
+    fk_status status = fk_plan_enumerate(p, device, options, plans, count, err);
+    if (status != FK_OK || fk_advice_is_off(options)) return status;
+    candidates c = {*plans, *count};
+    fk_tuning_answer *answer = malloc(sizeof *answer);
+    if (!answer) status = fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
+    if (status == FK_OK) status = make_query(p, device, options, advice, spelling, &query, err);
+    if (status == FK_OK) {
+        query.accepts = accepts;
+        query.user = &c;
+        status = ask(&query, advice, answer, err);
+    }
+    if (status == FK_OK && answer->found) {
+        const bool timed = answer->record.rigor != FK_RIGOR_MODEL;
+        fk_plan_promote(*plans, find(&c, answer->record.plan),
+                        timed ? FK_CHOSEN_BY_RECORD : FK_CHOSEN_BY_MODELLED_RECORD);
+        explain(answer, *plans);
+    }
+    free(answer);
+    if (status != FK_OK) free(*plans);
+    return status;
+}

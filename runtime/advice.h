@@ -1,0 +1,29 @@
+/* Plans with what tuning records say of them: docs/tuning.md. */
+#ifndef FK_RUNTIME_ADVICE_H
+#define FK_RUNTIME_ADVICE_H
+
+#include "cache/tuning.h"
+#include "gen/generate.h"
+
+/* Whose records count. */
+typedef struct fk_advice {
+    const char *dir; /* of the user's records, as fk_store_open takes it: null is the default one */
+    bool no_dir;     /* only those that came with the library */
+    bool emulated;
+} fk_advice;
+
+/** fk_plan_enumerate, and the plan of the record that counts moved to the front, its `reason` naming the record. */
+fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                          const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err);
+
+/** Whether there is any record for that problem, GPU and shape: far cheaper than planning. */
+fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                         const fk_advice *advice, bool *found, fk_error *err);
+/** Whether records are left aside: by the options, or by $FLASHKILN_TUNING. */
+bool fk_advice_is_off(const fk_plan_options *options);
+/** The table of buckets that came with the library. */
+const fk_buckets *fk_advice_buckets(void);
+/** 16 hex digits of the templates' and the planner's digest: records of another one are older news. */
+const char *fk_advice_generator(void);
+
+#endif

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Runs `flashkiln tune` on the emulator, and what goes by its records.
+
+Usage: cli_tune_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import csv
+import json
+import os
+import xml.dom.minidom
+
+import cli_case
+from cli_case import BAD_INPUT, IO, OK, UNAVAILABLE, USAGE, Case
+
+EMULATED = ("--device", "emu", "--plan-for", "t4", "--shapes", "1x2x2x64x64", "--budget", "2s")
+RECORDS = "tune-emulator-of-tesla-t4.jsonl"  # of a head dim of which no records ship
+
+
+class Tune(Case):
+    def setUp(self):
+        super().setUp()
+        self.env.pop("FLASHKILN_TUNING", None)
+
+    def records(self, name=RECORDS):
+        with open(os.path.join(self.cache, name), encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.strip()]
+
+    def test_times_records_and_uses(self):
+        text = self.good("tune", "fwd fp16 d72 causal", *EMULATED, "--csv", "t.csv", "--svg", "t.svg")
+        self.assertIn("it says nothing about any GPU", text)
+        with open(self.path("t.csv"), encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        timed = [row for row in rows if row["state"] == "timed"]
+        self.assertEqual([float(row["us"]) for row in timed], sorted(float(row["us"]) for row in timed))
+        self.assertEqual(sum(row["model_choice"] == "1" for row in rows), 1)
+        self.assertGreater(xml.dom.minidom.parse(self.path("t.svg")).getElementsByTagName("circle").length, 0)
+        records = self.records()
+        self.assertEqual([r["plan"] for r in records], [row["plan"] for row in timed])
+        self.assertTrue(all(r["rigor"] == "measure" and r["shape"] == [1, 2, 2, 64, 64] and r["error"] <= 1 for r in records))
+        run = ("run", "fwd fp16 d72 causal", "--random", "1,2,2,64,64", "--device", "emu", "--plan-for", "t4")
+        told = self.good(*run, "--shape", "1,2,2,64,64", "--check")
+        self.assertIn("own record: measured", told)
+        self.assertIn("Kernel    from the store", told)  # the search has compiled it
+        self.assertNotIn("record", self.good(*run, "--shape", "1,2,2,64,64", "--reproducible"))
+        self.assertNotIn("record", self.good(*run))  # another bucket
+        self.env["FLASHKILN_TUNING"] = "off"
+        self.assertNotIn("record", self.good(*run, "--shape", "1,2,2,64,64"))
+
+    def test_lists_and_json(self):
+        self.path("list.txt", "# two\nfwd fp16 d256\nfwd fp16 d256 causal\n")
+        told = json.loads(self.good("tune", "list.txt", *EMULATED, "--dry-run", "--json", "--jobs", "-1"))
+        self.assertEqual({row["spelling"] for row in told}, {"fwd fp16 d256", "fwd fp16 d256 causal"})
+        self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
+        self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
+
+    def test_moves_records(self):
+        record = {"flashkiln_tuning": 1, "problem": "fwd fp16 d72 causal", "shape": [4, 32, 32, 4096, 4096],
+                  "plan": "mma m64 n64 w4 s1 c2", "us": 1000, "spread": 0.01, "error": 0.1, "samples": 32, "rigor": "measure",
+                  "device": "Tesla T4", "sm": 75, "num_sms": 40, "clock_ghz": 1.59, "hbm_gbps": 320, "generator": "0123"}
+        lines = [record, {**record, "us": 900, "plan": "mma m64 n32 w4 s1 c1"}, {**record, "us": -1}, {"other": 1}]
+        self.path("theirs.jsonl", "".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
+        self.assertIn("1 records taken, 3 lines refused", self.good("tune", "--from", "theirs.jsonl"))
+        self.assertEqual(self.records("tune-tesla-t4.jsonl")[0]["plan"], "mma m64 n32 w4 s1 c1")
+        plan = json.loads(self.good("plan", "fwd fp16 d72 causal", "--gpu", "t4", "--json"))[0]
+        self.assertEqual((plan["block_m"], plan["block_n"], plan["chosen"]), (64, 32, True))
+        self.assertIn("own record: measured 900.0 us", plan["reason"])
+        self.assertEqual(plan["plan"], "mma m64 n32 w4 s1 c1")
+        told = self.good("explain", "fwd fp16 d72 causal", "--gpu", "t4")
+        self.assertIn("mma m64 n32 w4 s1 c1, chosen by own record", told)
+        self.assertIn("1 records written", self.good("tune", "--export", "ours.jsonl"))
+        with open(self.path("ours.jsonl"), encoding="utf-8") as file:
+            self.assertEqual(json.loads(file.read())["us"], 900)
+        self.bad(IO, ["nowhere.jsonl"], "tune", "--from", "nowhere.jsonl")
+
+    def test_a_plan_can_be_asked_for(self):
+        asked = ("--gpu", "t4", "--plan", "mma m64 n64 w4 s1 c1")
+        self.assertIn("* chosen, as asked: mma m64 n64 w4 s1 c1", self.good("plan", "fwd fp16 d64", *asked))
+        self.assertIn("chosen by --plan", self.good("explain", "fwd fp16 d64", *asked))
+        self.assertIn("block_m (B_r) 64 x block_n (B_c) 64, 4 warps", self.good("gen", "fwd fp16 d64", *asked))
+        self.bad(BAD_INPUT, ["\"x9\""], "plan", "fwd fp16 d64", "--plan", "mma x9")
+        self.bad(UNAVAILABLE, ["shared memory"], "gen", "fwd fp16 d64", "--gpu", "t4", "--plan", "mma m64 n1024 w4 s2 c1")
+
+    def test_usage(self):
+        self.bad(USAGE, ["no spelling"], "tune")
+        self.bad(USAGE, ["--budget", "soon"], "tune", "fwd fp16 d64", "--budget", "soon")
+        for shapes in ("0", "4x4", "1x2x3x4x5x6", "x", "64,,64x", "1x1x1x1x-1"):
+            self.bad(USAGE, ["--shapes"], "tune", "fwd fp16 d64", "--shapes", shapes)
+        self.bad(BAD_INPUT, ["fp17"], "tune", "fwd fp17 d64", *EMULATED)
+        self.bad(BAD_INPUT, ["num_heads_q"], "tune", "fwd fp16 d64", "--device", "emu", "--shapes", "1x4x2x64x64")
+        self.bad(UNAVAILABLE, ["nope"], "tune", "fwd fp16 d64", "--modelled", "--gpu", "nope")
+
+    def test_modelled(self):
+        if not self.has_nvrtc():
+            self.skipTest("no NVRTC")
+        told = self.good("tune", "fwd fp16 d128 causal", "--modelled", "--gpu", "t4")
+        self.assertIn("Nothing was run", told)
+        record, = self.records("tune-tesla-t4.jsonl")
+        self.assertEqual((record["rigor"], record["samples"], record["spill_bytes"]), ("model", 0, 0))
+        self.assertGreater(record["registers"], 32)
+        self.assertIn("own record: modelled", self.good("explain", "fwd fp16 d128 causal", "--gpu", "t4"))
+        self.path("list.txt", "fwd bf16 d64\n")
+        self.good("tune", "list.txt", "--modelled", "--gpu", "t4", "--skip-unsupported")
+        self.bad(UNAVAILABLE, ["bf16"], "tune", "list.txt", "--modelled", "--gpu", "t4")
+
+
+if __name__ == "__main__":
+    cli_case.main()

@@ -1,0 +1,214 @@
+/* The tuner from end to end: on the emulator, where kernels are right; on a fake GPU, which computes nothing, so that
+ * every plan is wrong; and without a GPU. */
+#include "fake/fake.h"
+
+#include "emulated.h"
+#include "runtime/tune_check.h"
+#include "runtime/tune_data.h"
+
+#include <math.h>
+
+static char dir[256];
+
+static int setup(void **state) {
+    (void)state;
+    unsetenv("FLASHKILN_TUNING");
+    return scratch_make(dir, sizeof dir) && setenv("FLASHKILN_CACHE_DIR", dir, 1) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return scratch_remove(dir) ? 0 : -1;
+}
+
+static fk_problem parsed(const char *spelling) {
+    fk_problem p;
+    if (fk_problem_parse(spelling, &p)) fail_msg("%s", fk_last_error());
+    return p;
+}
+
+static const emulated plain = {"4", "0", "0"};
+
+/* Each search is checked for what any must give. */
+static size_t tuned(fk_context *context, const char *spelling, fk_tune_options options, fk_trial **trials) {
+    const fk_problem p = parsed(spelling);
+    size_t count;
+    if (fk_tune(context, &p, &options, NULL, NULL, trials, &count)) fail_msg("%s: %s", spelling, fk_last_error());
+    assert_true(count > 0 && (*trials)[0].state == FK_TRIAL_TIMED && (*trials)[0].us > 0);
+    for (size_t i = 1; i < count; i++) {
+        const fk_trial *a = &(*trials)[i - 1], *b = &(*trials)[i];
+        assert_true(b->state != FK_TRIAL_TIMED || (a->state == FK_TRIAL_TIMED && a->us <= b->us));
+        if (b->state == FK_TRIAL_REJECTED) fail_msg("%s: %s", spelling, b->reason);
+    }
+    assert_true((*trials)[0].error > 0 && (*trials)[0].error <= 1);
+    return count;
+}
+
+static const fk_tune_options small = {
+    .struct_size = sizeof small, .shape = {1, 2, 0, 0, 64}, .rigor = FK_RIGOR_MEASURE, .jobs = 2, .budget_ms = 4000};
+
+static void what_is_found_is_used(void **state) {
+    (void)state;
+    fk_context *context = emulated_context("t4", dir, &plain);
+    fk_trial *trials;
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    const fk_problem p = parsed("fwd fp16 d64 causal");
+    char found[FK_MAX_PLAN], used[FK_MAX_PLAN];
+    const size_t count = tuned(context, "fwd fp16 d64 causal", small, &trials);
+    fk_plan_spell(&trials[0].plan, found, sizeof found);
+    int choices = 0;
+    for (size_t i = 0; i < count; i++)
+        choices += trials[i].plan.chosen == FK_CHOSEN_BY_RULE;
+    assert_int_equal(choices, 1);
+    fk_free(trials);
+    fk_context_destroy(context);
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    options.device = "emu", options.plan_for = "t4", options.cache_dir = dir;
+    options.planning.shape = small.shape;
+    assert_int_equal(fk_context_create(&options, &context), FK_OK);
+    assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    fk_plan_spell(&info.plan, used, sizeof used);
+    assert_true(info.from_store && info.plan.chosen == FK_CHOSEN_BY_RECORD);
+    assert_string_equal(used, found);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+}
+
+/* Inputs for every kind of problem: the one plan of head dim 256, so that each takes one compile. */
+static void every_kind_of_problem(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"fwd fp16 d256",
+                                            "bwd fp16 d256 causal",
+                                            "fwd fp16 d256 gqa packed causal",
+                                            "fwd fp16 d256 seqused_k",
+                                            "fwd fp16 d256 gqa causal split paged",
+                                            "fwd fp16 d256 dropout",
+                                            "fwd fp16 d256 document",
+                                            "fwd fp16 d256 key_padding softcap(50)",
+                                            "fwd fp16 d256 bits",
+                                            "bwd fp16 d256 bias grad=bias",
+                                            "fwd fp16 d256 relative(8)"};
+    fk_context *context = emulated_context("t4", dir, &plain);
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        fk_trial *trials;
+        fk_tune_options options = small;
+        options.dry_run = 1, options.jobs = -1, options.budget_ms = 1;
+        tuned(context, spellings[i], options, &trials);
+        fk_free(trials);
+    }
+    fk_context_destroy(context);
+    assert_true(rmdir(dir) != 0); /* the store has kernels */
+    char path[300];
+    snprintf(path, sizeof path, "%s/tune-emulator-of-tesla-t4.jsonl", dir);
+    assert_int_equal(access(path, F_OK), -1); /* but no record was written */
+}
+
+static void bad_options_are_named(void **state) {
+    (void)state;
+    const fk_problem p = parsed("fwd fp16 d64");
+    fk_context *context = emulated_context("t4", dir, &plain);
+    const fk_tune_options bad[] = {{.struct_size = 8, .rigor = 1},
+                                   {.struct_size = sizeof bad[0], .rigor = FK_RIGOR_MODEL},
+                                   {.struct_size = sizeof bad[0], .rigor = 9},
+                                   {.struct_size = sizeof bad[0], .rigor = 1, .budget_ms = -1},
+                                   {.struct_size = sizeof bad[0], .rigor = 1, .jobs = -2},
+                                   {.struct_size = sizeof bad[0], .rigor = 1, .shape = {.seqlen_q = -4}}};
+    static const char *const fields[] = {"struct_size", "rigor", "rigor", "budget_ms", "jobs", "seqlen_q"};
+    fk_trial *trials;
+    size_t count;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(fk_tune(context, &p, &bad[i], NULL, NULL, &trials, &count), FK_BAD_ARGUMENT);
+        assert_non_null(strstr(fk_last_error(), fields[i]));
+    }
+    assert_int_equal(fk_tune(NULL, &p, NULL, NULL, NULL, &trials, &count), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_tune(context, &p, NULL, NULL, NULL, NULL, &count), FK_BAD_ARGUMENT);
+    fk_context_destroy(context);
+}
+
+/* A kernel whose results are planted with errors is found out. */
+static void wrong_results_are_found(void **state) {
+    (void)state;
+    const fk_problem p = parsed("fwd fp16 d64"), other = parsed("fwd fp16 d64 causal");
+    const fk_shape shape = {1, 1, 1, 64, 64};
+    fk_context *context = emulated_context("t4", dir, &plain);
+    fk_tune_check *check;
+    fk_kernel *right, *wrong;
+    double error;
+    char reason[160];
+    fk_error err;
+    fk_problem canonical;
+    assert_int_equal(fk_problem_canonical(&p, &canonical), FK_OK);
+    assert_int_equal(fk_tune_check_create(context, &canonical, &shape, &check, &err), FK_OK);
+    assert_int_equal(fk_kernel_create(context, &p, &right) || fk_kernel_create(context, &other, &wrong), FK_OK);
+    assert_int_equal(fk_tune_check_run(check, right, &error, reason, &err), FK_OK);
+    assert_true(!reason[0] && error > 0 && error < 1);
+    assert_int_equal(fk_tune_check_run(check, wrong, &error, reason, &err), FK_OK);
+    assert_true(strncmp(reason, "wrong: o is off by", 18) == 0 && error > 1);
+    fk_kernel_destroy(right);
+    fk_kernel_destroy(wrong);
+    fk_tune_check_destroy(check);
+    fk_context_destroy(context);
+}
+
+/* ---- a GPU that computes nothing ---- */
+
+static const char *all_plans_are_wrong(void) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    const fk_problem p = parsed("fwd fp16 d64 causal");
+    fk_tune_options how = small;
+    fk_context *context;
+    fk_trial *trials;
+    size_t count;
+    fake_use("FLASHKILN_LIBCUDA", "cuda.so");
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+    options.cache_dir = dir;
+    if (fk_context_create(&options, &context)) return fk_last_error();
+    how.shape = (fk_shape){1, 2, 2, 256, 256};
+    if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count) != FK_CHECK_FAILED) return "wrong results were timed";
+    if (!strstr(fk_last_error(), "wrong: ") || !strstr(fk_last_error(), "not finite")) return fk_last_error();
+    setenv("FAKE_CUDA_FAIL", "cuLaunchKernel:700", 1); /* a fault ends the CUDA context: no plan is judged by it */
+    if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count) != FK_LAUNCH_FAILED) return "a fault was passed over";
+    setenv("FAKE_CUDA_FAIL", "cuEventCreate:999", 1);
+    if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count) != FK_LAUNCH_FAILED) return "no events, no error";
+    unsetenv("FAKE_CUDA_FAIL");
+    fk_context_destroy(context);
+    options.plan_for = "t4";
+    if (fk_context_create(&options, &context)) return fk_last_error();
+    if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count) != FK_UNSUPPORTED) return "timed for another GPU";
+    fk_context_destroy(context);
+    return NULL;
+}
+
+static const char *model_and_compiler_choose(void) {
+    const fk_problem p = parsed("fwd fp16 d64 causal");
+    fk_trial *trials;
+    size_t count;
+    fk_plan_info *plans;
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+    if (fk_tune_modelled(&p, "t4", NULL, dir, &trials, &count)) return fk_last_error();
+    if (trials[0].state != FK_TRIAL_TIMED || trials[0].registers != 168 || trials[0].samples) return "the first trial";
+    fk_free(trials);
+    if (fk_plan_list(&p, "t4", NULL, &plans, &count)) return fk_last_error();
+    if (plans[0].chosen != FK_CHOSEN_BY_MODELLED_RECORD || !strstr(plans[0].reason, "modelled")) return plans[0].reason;
+    fk_free(plans);
+    return NULL;
+}
+
+static void a_gpu_that_computes_nothing(void **state) {
+    (void)state;
+    fake_build("cuda", "", "cuda.so");
+    fake_build("nvrtc", "", "nvrtc.so");
+    fake_run(all_plans_are_wrong);
+    fake_run(model_and_compiler_choose);
+}
+
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {WITH_FOLDER(what_is_found_is_used), WITH_FOLDER(every_kind_of_problem),
+                                       WITH_FOLDER(bad_options_are_named), WITH_FOLDER(wrong_results_are_found),
+                                       WITH_FOLDER(a_gpu_that_computes_nothing)};
+    return cmocka_run_group_tests(tests, fake_start, fake_stop);
+}
