@@ -43,8 +43,7 @@ static const term_row masks[] = {
     {"array=seg:int[] keep=\"seg[q / 7] <= seg[k / 7 - 1]\"", 0, 0},
     {"array=block:int[h][][] keep=\"block[h][q / 16][k / 16] % 2 == 0\"", 0, 0},
     {"array=u:float[q] keep=\"u[q] > -1.5 || k < 9\"", 0, 0},
-    {"array=v:float[h][k] array=id:int[k] array=seg:int[b][q] keep=\"v[h][k] < 1 && seg[b][q] != id[k] || k == q\"", 0,
-     0},
+    {"array=v:float[k] array=id:int[b][k] array=u:float[q] keep=\"v[k] < 1 && u[q] > id[b][k] - 2 || k == q\"", 0, 0},
 };
 
 /* Patterns over blocks: a row for each file. # is the size of the blocks, which belongs to the kernel, as $ does here.

@@ -2,8 +2,8 @@
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
 @ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
-@ -- A full tile is taken with the maximum before others do without: where masked tiles may follow full ones, which raise a maximum
-@ -- that must then be one of all tiles before; and where weights have little range.
+@ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
+@ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
 @ steps.settles = mask.residual or #mask.lower > 0 or e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to

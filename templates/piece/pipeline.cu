@@ -256,10 +256,6 @@ struct Producer {
 
     // Sends what the consumers are to do: a tile's queries, or a word alone where `at` is none.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
-@ if stages_queries then
-        QueryRows rows;
-        if (at.b >= 0) rows.read(p, at);
-@ end
 @ if problem.dropout then
         const uint4 key = dropout_key(p, at.b, at.h);
 @ end
@@ -268,7 +264,11 @@ struct Producer {
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
 @ if stages_queries then
-        if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+        if (at.b >= 0) {
+            QueryRows rows; // read here: registers are scarce, and queries are sent long before they are needed
+            rows.read(p, at);
+            rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+        }
 @ end
 @ if stages_queries or problem.dropout then
         __syncwarp();

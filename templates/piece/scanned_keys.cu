@@ -50,13 +50,13 @@
             if (to_go == 0) between();
             const int sent = n;
             const bool masked = !scan.whole();
+            const int whole = !masked ? Visit::groups : careful ? 0 : whole_groups(p, at, sent);
+            n = next_tile(scan, n);
+            if (n < 0 && more) n = hear(scan);
 @ if stages_keys then
             KeyRows rows;
             if (masked) rows.read(p, at, sent);
 @ end
-            const int whole = !masked ? Visit::groups : careful ? 0 : whole_groups(p, at, sent);
-            n = next_tile(scan, n);
-            if (n < 0 && more) n = hear(scan);
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
 @ if stages_keys then
             if (masked) {

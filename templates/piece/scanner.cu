@@ -24,8 +24,13 @@ __device__ __forceinline__ int whole_groups(const Params &p, const Where &at, in
     Where own = at; // lane g asks for warpgroup g
     own.q_first += 64 * min(int(threadIdx.x % 32), consumers - 1);
     own.q_last = min(own.q_first + 63, at.q_last);
+@ if #mask.upper + #mask.lower > 0 then
     const TileRange tiles = tile_range(p, own);
-    const bool whole = n >= tiles.full_begin && n < tiles.full_end && residual_of(n, n, p, own).lo == 1;
+    const bool inside = n >= tiles.full_begin && n < tiles.full_end;
+@ else
+    const bool inside = n * block_n + block_n <= at.seqlen_k;
+@ end
+    const bool whole = inside && residual_of(n, n, p, own).lo == 1;
     return __ballot_sync(full_warp, whole && own.q_first <= own.q_last) & Visit::groups;
 }
 
