@@ -65,6 +65,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ local early = plan.overlap == 2 and not fused and not problem.dropout
 @ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
 @ local late = plan.k_stages == 3
+@ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
+@ local halved = plan.q_stages == 0 and not ordered
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -115,8 +117,8 @@ struct Consumer {
 @ end
     }
 
-    // Adds to dQ's sum.
-    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
+    // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -133,7 +135,7 @@ struct Consumer {
         mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
 @   end
 #pragma unroll
-        for (int i = 0; i < dq_atoms; ++i)
+        for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
 @ elseif ordered then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
@@ -232,7 +234,7 @@ struct Consumer {
                 add_dq(dq, at, head_before, n_before);
             }
 @ else
-            if (n >= 0) add_dq(dq, at, at.h, n);
+            if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
 @ end
             if (n < 0) mbarrier_wait(smem + v_full, parity);
 @ for part = 0, layout.parts - 1 do
@@ -249,6 +251,8 @@ struct Consumer {
 @ if late then
             n_before = n;
             head_before = at.h;
+@ elseif halved then
+            const int n_before = n, head_before = at.h;
 @ end
             n = word >> 1;
             at.h = head;
@@ -272,6 +276,9 @@ struct Consumer {
                 if (!(word & 1)) mask_tile(s_part, $(name), p, at);
 @   if not fused then
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   end
+@   if halved and part == layout.parts - 1 then
+            if (n_before >= 0) add_dq<1>(dq, at, head_before, n_before);
 @   end
 @ -- Packs x into operands.
 @   local function pack(into, x)
