@@ -165,8 +165,9 @@ class Session:
 def same_bits(contender, other, t, op):
     """Do the two give the same outputs, bit by bit, where they have the same tiles? (dQ is summed in no order.)"""
     found, plans = [], [c.launch.info.plan for c in (contender, other)]
-    if (plans[0].block_m, plans[0].block_n) != (plans[1].block_m, plans[1].block_n):
-        print("  predicate and table have tiles of different sizes")
+    tiles = [(p.family, p.block_m, p.block_n) for p in plans]
+    if tiles[0] != tiles[1]:
+        print(f"  predicate and table have different plans: {tiles[0]}, {tiles[1]}")
         return True
     for c in (contender, other):
         c.launch()

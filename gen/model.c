@@ -34,7 +34,8 @@ static const double ALONE = 0.15;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
 /* What the mma family takes of these times where wgmma is at hand, measured: 1.2 at head_dim 64, 1.35 at 128, 1.07 at
- * 256, more for few keys. It ranks nothing within the family. */
+ * 256, more for few keys; backward 1.1 to 1.3, twice where a CTA visits few tiles. It ranks nothing within the family.
+ */
 static const double BESIDE_WGMMA = 1.25;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
@@ -207,7 +208,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
     double clocks = makespan(device, plan, &cost, &walks, num_ctas);
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / device->num_sms * cost.tensor);
-    if (!layout->wgmma && forward && !p->split && arch->wgmma_flops) clocks *= BESIDE_WGMMA;
+    if (!layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops) clocks *= BESIDE_WGMMA;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     plan->model_us = fmax(clocks_us, hbm_us) + around_bytes * us_per_byte;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
