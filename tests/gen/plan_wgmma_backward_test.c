@@ -5,21 +5,22 @@ static void test_what_is_chosen_backward(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, block_n, q_stages, overlap, panel_bytes;
+        int block_m, block_n, q_stages, k_stages, panel_bytes;
     } cases[] = {
-        /* K, V; two stages of Q and dO; two of dS; dQ in float32 */
-        {"bwd bf16 d64", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
-        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 32768},
-        {"bwd bf16 d128", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d128 causal dropout", 64, 128, 1, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d72 dv64", 64, 128, 1, 1, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
+        /* K, V; two stages of Q and dO; three of dS, and their barriers; dQ in float32 */
+        {"bwd bf16 d64", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
+        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
+        /* two of dS */
+        {"bwd bf16 d128", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d128 causal dropout", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        {"bwd bf16 d72 dv64", 64, 128, 1, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
         /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
-        {"bwd bf16 d256", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
-        {"bwd fp16 d256 causal", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd bf16 d256", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        {"bwd fp16 d256 causal", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
         /* added in order: another buffer of dQ, and two barriers of each; without a buffer, three of each turn */
-        {"bwd bf16 d64 deterministic", 128, 128, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
-        {"bwd fp16 d128 causal deterministic", 64, 128, 2, 1, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
-        {"bwd bf16 d256 deterministic", 64, 64, 0, 1, 2 * 32768 + 4 * 32768 + 4 * 8192 + 48},
+        {"bwd bf16 d64 deterministic", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd fp16 d128 causal deterministic", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
+        {"bwd bf16 d256 deterministic", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192 + 48},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
@@ -31,9 +32,10 @@ static void test_what_is_chosen_backward(void **state) {
         assert_int_equal(plans->warps, 12);
         assert_int_equal(plans->ctas_per_sm, 1);
         assert_int_equal(plans->stages, 2);
-        assert_int_equal(plans->k_stages, 2);
+        assert_int_equal(plans->k_stages, cases[i].k_stages);
+        assert_int_equal(plans->turns, cases[i].k_stages == 3);
         assert_int_equal(plans->q_stages, cases[i].q_stages);
-        assert_int_equal(plans->overlap, cases[i].overlap);
+        assert_int_equal(plans->overlap, 1);
         assert_int_equal(plans->dq_kernel, 0);
         const int rest = 2 * 8 * plans->block_m + 2 * 3 * 8 + 5 * 8 + 8; /* rows; barriers and slots */
         assert_int_equal(plans->smem_bytes, cases[i].panel_bytes + rest);
@@ -93,7 +95,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
     const size_t ordered = enumerate("bwd bf16 d64 deterministic", "h200", NULL, &plans);
     size_t single = 0;
     for (size_t j = 0; j < ordered; ++j) {
-        if (!is_wgmma(&plans[j]) || plans[j].q_stages != 1) continue;
+        if (!is_wgmma(&plans[j]) || plans[j].q_stages != 1 || plans[j].k_stages != 2) continue;
         assert_false(plans[j].legal);
         assert_message(plans[j].reason, "q_stages 1: must be 0, or 2 buffers of dQ, which waits for its turn");
         ++single;
