@@ -109,6 +109,14 @@ static bool reads_along(const fk_problem_terms *terms, int dim) {
     return along;
 }
 
+/* Do scores grow or shrink with their place, as far as there are keys? */
+static bool by_place(const fk_problem_score *score) {
+    for (int i = 0; i < score->num_terms; ++i) {
+        if (fk_expr_computes_with(score->term[i].value, "k")) return true;
+    }
+    return false;
+}
+
 /* Does the way back need the scores, or is it the same for all of them? */
 static bool derivatives_use_s(const fk_problem_score *score) {
     for (int i = 0; i < score->num_terms; ++i) {
@@ -121,7 +129,6 @@ static bool derivatives_use_s(const fk_problem_score *score) {
     return false;
 }
 
-/* What is in the derivatives is in the values. */
 /* Is some term's array given a gradient, which is then summed on the way back? */
 static bool sums(const fk_problem_score *score) {
     for (int i = 0; i < score->num_terms; ++i) {
@@ -167,6 +174,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     push_terms(L, terms, score->sink, score->num_sinks, &text);
     lua_setfield(L, -2, "sinks");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
+    fk_table_set_bool(L, "by_place", by_place(score));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
     fk_table_set_bool(L, "goes_back", changes || sums(score));
     fk_table_set_bool(L, "sums", sums(score));

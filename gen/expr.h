@@ -49,6 +49,8 @@ fk_expr_type fk_expr_type_of(const fk_expr *e);
 /** Its operators and operands. */
 int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
+/** Whether scalar `name` counts for itself, and not as an index of an array alone. */
+bool fk_expr_computes_with(const fk_expr *e, const char *name);
 /** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
 /** e with every read of scalar `name` replaced by an expression of its type; simplified. NULL on failure. */

@@ -197,6 +197,15 @@ bool fk_expr_uses(const fk_expr *e, const char *name) {
     return false;
 }
 
+bool fk_expr_computes_with(const fk_expr *e, const char *name) {
+    if (e->op == OP_READ) return false;
+    if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return true;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        if (fk_expr_computes_with(e->arg[i], name)) return true;
+    }
+    return false;
+}
+
 static void find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most, size_t *count) {
     bool is_new = e->op == OP_READ && strcmp(e->name, array) == 0;
     for (size_t i = 0; is_new && i < *count && i < most; ++i)

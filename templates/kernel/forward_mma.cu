@@ -100,9 +100,12 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         score_tile(s, n, p, at);
 @   end
 @   local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@   local raises = score.by_place and #mask.upper == 0 -- always: the last keys say little of the maximum (piece/consumer_steps.cu)
 @   if masked == "yes" then
         mask_tile(s, n, p, at);
         raise_maximum(s, m_i, l_i, o, $(scale));
+@   elseif raises then
+$(masked == "maybe" and "        if (!whole) mask_tile(s, n, p, at);\n" or "")        raise_maximum(s, m_i, l_i, o, $(scale));
 @   elseif masked == "maybe" then
         if (!(whole && settled)) {
             if (!whole) mask_tile(s, n, p, at);

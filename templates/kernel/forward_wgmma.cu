@@ -187,7 +187,7 @@ struct Consumer {
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
-        optimistic = $(steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(steps.raises and "false" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end

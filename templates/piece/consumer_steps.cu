@@ -5,6 +5,9 @@
 @ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
 @ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
 @ steps.settles = mask.residual or #mask.lower > 0 or e4m3
+@ -- Scores that shrink with the distance: the tiles that are visited first, the last keys, say little of a row's maximum, unless a bound puts
+@ -- them where it is likely, at the diagonal. Then every tile takes the maximum.
+@ steps.raises = score.by_place and #mask.upper == 0 and not e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
@@ -46,6 +49,11 @@
 @   if first then
 @     steps.mask_step()
         begin_maximum(s, m_i);
+        scale_maximum(m_scaled, m_i, $(scale));
+@   elseif steps.raises then
+@     steps.mask_step()
+        wgmma_wait<0>(registers(o));
+        raise_maximum(s, m_i, l_i, o, $(scale));
         scale_maximum(m_scaled, m_i, $(scale));
 @   elseif steps.settles then
 @     steps.mask_step()

@@ -33,6 +33,9 @@ static void substitutes_and_simplifies(void **state) {
     const fk_expr *e = parse(pool, "k <= q && id[h] == w[h][k]");
     assert_true(fk_expr_uses(e, "q") && fk_expr_uses(e, "id") && fk_expr_uses(e, "w"));
     assert_false(fk_expr_uses(e, "diag") || fk_expr_uses(e, "i"));
+    assert_true(fk_expr_computes_with(e, "k") &&
+                fk_expr_computes_with(parse(pool, "w[h][q] * float(abs(q - k))"), "k"));
+    assert_false(fk_expr_computes_with(parse(pool, "w[h][q - k] * 2.0"), "k") || fk_expr_computes_with(e, "h"));
     assert_int_equal(fk_expr_type_of(e), FK_EXPR_BOOL);
     assert_ptr_equal(fk_expr_substitute(pool, e, "diag", parse(pool, "1")), e);
     assert_null(fk_expr_and(pool, NULL, NULL));

@@ -184,6 +184,26 @@ static void test_deterministic_backward_adds_nothing(void **state) {
     fk_source_free(&source);
 }
 
+/* Scores that shrink with the distance leave the range of weights without a maximum, but for those that begin at the
+ * diagonal. */
+static void test_scores_by_place_take_the_maximum(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        bool raises;
+    } cases[] = {{"fwd bf16 d64 alibi", true},          {"fwd bf16 d64 alibi causal", false},
+                 {"fwd bf16 d64 bias", false},          {"fwd bf16 d64 relative(32)", false},
+                 {"fwd bf16 d64 alibi document", true}, {"fwd bf16 d64", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_source source = must_create(cases[i].spelling, "h200", true);
+        print_message("%s\n", cases[i].spelling);
+        assert_int_equal(strstr(source.text, "optimistic = false;\n        done = q;") != NULL ||
+                             strstr(source.text, "optimistic = false;\n        trail = behind;") != NULL,
+                         cases[i].raises);
+        fk_source_free(&source);
+    }
+}
+
 static void test_template_errors_name_file_and_line(void **state) {
     (void)state;
     static const struct {
@@ -324,6 +344,7 @@ int main(void) {
         cmocka_unit_test(test_longest_query_tiles_start_first),
         cmocka_unit_test(test_backward_has_three_kernels),
         cmocka_unit_test(test_deterministic_backward_adds_nothing),
+        cmocka_unit_test(test_scores_by_place_take_the_maximum),
         cmocka_unit_test(test_template_errors_name_file_and_line),
         cmocka_unit_test(test_template_dir_stands_before_the_built_in),
         cmocka_unit_test(test_plans_of_the_caller_are_checked),
