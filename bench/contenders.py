@@ -140,7 +140,35 @@ def variants(torch, library, args):
                    os.path.basename(os.path.normpath(folder))) for folder in args.templates]
 
 
-class Sdpa:
+class ByAutograd:
+    """A peer whose gradients PyTorch's autograd takes: attend(q, k, v) of [batch, heads, seqlen, dim]."""
+
+    def prepare(self, shape, t):
+        self.shape = shape
+        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
+        self.launch = self.forward
+        if shape.op == "bwd":
+            self.leaves = self.make_leaves()
+            self.o = self.attend(*self.leaves[:3])
+            self.dout = t.dout.transpose(1, 2)
+            self.launch = self.backward
+
+    def make_leaves(self):
+        return [x.detach().requires_grad_() for x in self.views]
+
+    def forward(self):
+        self.o = self.attend(*self.views)
+
+    def backward(self):
+        self.grads = self.torch.autograd.grad(self.o, self.leaves, self.dout, retain_graph=True)
+
+    def results(self):
+        if self.shape.op == "fwd":
+            return {"o": self.o.transpose(1, 2)}
+        return {n: x.transpose(1, 2) for n, x in zip(("dq", "dk", "dv"), self.grads)}
+
+
+class Sdpa(ByAutograd):
     """scaled_dot_product_attention with one backend, on views of the same memory. `masked`: masks that are not causal go
     in as a tensor. `bias`: [batch, heads, seqlen, seqlen], added to the scores; with a gradient in the backward pass."""
 
@@ -151,19 +179,15 @@ class Sdpa:
         self.backend = getattr(torch.nn.attention.SDPBackend, backend + "_ATTENTION")
 
     def prepare(self, shape, t):
-        self.shape = shape
-        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
         self.attn_mask = self.bias if self.bias is not None else self.mask_tensor(shape, t)
-        if shape.op == "bwd":
-            self.leaves = [x.detach().requires_grad_() for x in self.views]
-            if self.bias is not None:
-                self.attn_mask = self.bias.detach().requires_grad_()
-                self.leaves.append(self.attn_mask)
-            self.o = self.attend(*self.leaves[:3])
-            self.dout = t.dout.transpose(1, 2)
-            self.launch = self.backward
-        else:
-            self.launch = self.forward
+        super().prepare(shape, t)
+
+    def make_leaves(self):
+        leaves = super().make_leaves()
+        if self.bias is not None:
+            self.attn_mask = self.bias.detach().requires_grad_()
+            leaves.append(self.attn_mask)
+        return leaves
 
     def mask_tensor(self, shape, t):
         """Of a mask that no flag names: 0 or -inf, in the tensors' dtype; one for all heads and, if it can, all rows."""
@@ -183,17 +207,6 @@ class Sdpa:
         with self.torch.nn.attention.sdpa_kernel(self.backend):
             return self.torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=self.attn_mask, dropout_p=self.shape.dropout, is_causal=self.shape.mask == "causal")
-
-    def forward(self):
-        self.o = self.attend(*self.views)
-
-    def backward(self):
-        self.grads = self.torch.autograd.grad(self.o, self.leaves, self.dout, retain_graph=True)
-
-    def results(self):
-        if self.shape.op == "fwd":
-            return {"o": self.o.transpose(1, 2)}
-        return {n: x.transpose(1, 2) for n, x in zip(("dq", "dk", "dv"), self.grads)}
 
 
 class Flex:

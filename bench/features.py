@@ -149,6 +149,8 @@ def cost(session):
             if name == "packed":
                 shape, t, ours = packed(session, "fwd", dim)
             plain = Beside(torch, session.library, session.context, "plain", lambda words: " ".join(words.split()[:3]))
+            if args.flex:
+                torch._dynamo.reset()  # after a few variants of one function it stops compiling
             rows = time_shape(torch, shape, ([Flex(torch)] if args.flex else []) + [ours, plain], args, t)
             times = {r["name"]: float(r["median_us"]) for r in rows}
             if ours.name not in times:

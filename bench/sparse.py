@@ -20,7 +20,7 @@ import math
 import os
 import sys
 
-from contenders import Kernel
+from contenders import ByAutograd, Kernel
 from problems import MASKS, Mask, Shape, Tensors
 from timing import admit, append, arguments, check_small, median, numbers, round_robin, run, stamp, words
 
@@ -89,7 +89,7 @@ class Sparse(Kernel):
         return f"{op} {shape.dtype} d{shape.head_dim}{self.mask}"
 
 
-class FlexBlocks:
+class FlexBlocks(ByAutograd):
     """FlexAttention with a list of full blocks: no mask function runs."""
     name, writes_lse, limit = "flex", False, 20.0
 
@@ -102,26 +102,8 @@ class FlexBlocks:
         self.mask = BlockMask.from_kv_blocks(torch.zeros_like(number), torch.zeros_like(order), number, order,
                                              BLOCK_SIZE=BLOCK, seq_lengths=(count * BLOCK, count * BLOCK))
 
-    def prepare(self, shape, t):
-        self.shape = shape
-        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
-        self.launch = self.forward
-        if shape.op == "bwd":
-            self.leaves = [x.detach().requires_grad_() for x in self.views]
-            self.o = self.compiled(*self.leaves, block_mask=self.mask)
-            self.dout = t.dout.transpose(1, 2)
-            self.launch = self.backward
-
-    def forward(self):
-        self.o = self.compiled(*self.views, block_mask=self.mask)
-
-    def backward(self):
-        self.grads = self.torch.autograd.grad(self.o, self.leaves, self.dout, retain_graph=True)
-
-    def results(self):
-        if self.shape.op == "fwd":
-            return {"o": self.o.transpose(1, 2)}
-        return {n: x.transpose(1, 2) for n, x in zip(("dq", "dk", "dv"), self.grads)}
+    def attend(self, q, k, v):
+        return self.compiled(q, k, v, block_mask=self.mask)
 
 
 class Session:

@@ -208,9 +208,9 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
     double clocks = makespan(device, plan, &cost, &walks, num_ctas);
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / device->num_sms * cost.tensor);
-    if (!layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops) clocks *= BESIDE_WGMMA;
+    const bool beside = !layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
-    plan->model_us = fmax(clocks_us, hbm_us) + around_bytes * us_per_byte;
+    plan->model_us = fmax(clocks_us, hbm_us) * (beside ? BESIDE_WGMMA : 1) + around_bytes * us_per_byte;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
     name_bound(plan);
 }

@@ -13,47 +13,7 @@ int main(void) {
 
 #else
 
-#define INTERPOSE __attribute__((visibility("default"))) /* libc's own calls come here too */
-
-/* glibc's own, under malloc's name. */
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void __libc_free(void *memory);
-
-static struct {
-    long calls, live;
-    long fail_from, fail_count; /* calls [fail_from, fail_from + fail_count) fail; 0 = none */
-} heap;
-
-static bool refused(void) {
-    ++heap.calls;
-    return heap.fail_from && heap.calls >= heap.fail_from && heap.calls - heap.fail_from < heap.fail_count;
-}
-
-INTERPOSE void *malloc(size_t size) {
-    void *memory = refused() ? NULL : __libc_malloc(size);
-    heap.live += memory != NULL;
-    return memory;
-}
-
-INTERPOSE void *calloc(size_t count, size_t size) {
-    void *memory = refused() ? NULL : __libc_calloc(count, size);
-    heap.live += memory != NULL;
-    return memory;
-}
-
-INTERPOSE void *realloc(void *memory, size_t size) {
-    if (refused()) return NULL;
-    void *moved = __libc_realloc(memory, size);
-    heap.live += !memory && moved;
-    return moved;
-}
-
-INTERPOSE void free(void *memory) {
-    heap.live -= memory != NULL;
-    __libc_free(memory);
-}
+#include "failing_heap.h"
 
 /* The whole way of the data above NVRTC. */
 static fk_status generate(char **text, fk_error *err) {

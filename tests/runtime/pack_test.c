@@ -268,6 +268,7 @@ static void facts_round_trip(void **state) {
                                        "fwd bf16 d128 gqa seqused_k causal split paged",
                                        "bwd bf16 d64 grad=bias bias causal dropout",
                                        "bwd fp16 d64 sink softcap(30) window(9,0)",
+                                       "fwd bf16 d64 butterfly(64) window(9,3)",
                                        "fwd fp32 d64 document"};
     static const char *const gpus[] = {"a100", "h200"};
     char key[65], back[65], facts[FK_FACTS_BYTES];

@@ -26,49 +26,7 @@ int main(void) {
 
 #else
 
-#define INTERPOSE __attribute__((visibility("default"))) /* libc's own calls come here too */
-
-/* glibc's own, under malloc's name. */
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void __libc_free(void *memory);
-
-static struct {
-    long calls, live;
-    long fail_from, fail_count; /* calls [fail_from, fail_from + fail_count) fail; 0 = none */
-} heap;
-
-static bool refused(void) {
-    ++heap.calls;
-    const bool now = heap.fail_from && heap.calls >= heap.fail_from && heap.calls - heap.fail_from < heap.fail_count;
-    if (now) errno = ENOMEM;
-    return now;
-}
-
-INTERPOSE void *malloc(size_t size) {
-    void *memory = refused() ? NULL : __libc_malloc(size);
-    heap.live += memory != NULL;
-    return memory;
-}
-
-INTERPOSE void *calloc(size_t count, size_t size) {
-    void *memory = refused() ? NULL : __libc_calloc(count, size);
-    heap.live += memory != NULL;
-    return memory;
-}
-
-INTERPOSE void *realloc(void *memory, size_t size) {
-    if (refused()) return NULL;
-    void *moved = __libc_realloc(memory, size);
-    heap.live += !memory && moved;
-    return moved;
-}
-
-INTERPOSE void free(void *memory) {
-    heap.live -= memory != NULL;
-    __libc_free(memory);
-}
+#include "failing_heap.h"
 
 static char dir[256], other[256], file[300];
 static bool wrong; /* an act said FK_OK, and did not do it: told when memory is back */
