@@ -417,8 +417,9 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
     bool found;
     fk_status status = plan_for(s, canonical, &plan, &found, err);
     if (status) return status;
-    if (!found) return fk_table_find(&s->context->table, canonical, 0, build, s->context, out, err);
-    status = fk_kernel_build(s->context, canonical, &plan, out, err);
+    status = found ? fk_kernel_build(s->context, canonical, &plan, out, err) : FK_NO_JIT;
+    if (status == FK_NO_JIT) /* a pack, or the store, may have the one for all sizes */
+        return fk_table_find(&s->context->table, canonical, 0, build, s->context, out, err);
     if (!status) (*out)->variant = s->variant;
     return status;
 }

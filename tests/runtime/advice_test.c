@@ -201,6 +201,34 @@ static void kernels_of_a_size(void **state) {
     fk_context_destroy(context);
 }
 
+/* Where nothing may be compiled, the kernel for all sizes serves those whose record's kernel is not there. */
+static void sizes_without_a_compiler(void **state) {
+    (void)state;
+    static const emulated plain = {"4", "0", "0"};
+    const fk_shape tuned = {32, 32, 32, 500, 500};
+    char store[256], line[FK_TUNING_LINE_MAX];
+    fk_kernel *all, *sized;
+    fk_kernel_info info;
+    fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    r.shape = (fk_shape){32, 32, 32, 512, 512}; /* not what the kernel for all sizes is planned for */
+    assert_true(scratch_make(store, sizeof store));
+    fk_context *context = emulated_context("t4", store, &plain);
+    assert_int_equal(fk_kernel_create(context, &problem, &all), FK_OK);
+    fk_kernel_destroy(all);
+    fk_context_destroy(context);
+    const size_t size = fk_tuning_write(&r, fk_advice_buckets(), line);
+    assert_int_equal(fk_tuning_append(&fk_vfs_posix, store, r.device, line, size, NULL), FK_OK);
+    setenv("FLASHKILN_CACHE_MODE", "no-jit", 1);
+    context = emulated_context("t4", store, &plain);
+    unsetenv("FLASHKILN_CACHE_MODE");
+    assert_int_equal(fk_kernel_create_for(context, &problem, &tuned, &sized), FK_OK);
+    assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+    assert_true(info.from_store && !is_taken(&info.plan));
+    fk_kernel_destroy(sized);
+    fk_context_destroy(context);
+    assert_true(scratch_remove(store));
+}
+
 static void moves_between_directories(void **state) {
     (void)state;
     char path[300], other[256];
@@ -252,10 +280,14 @@ static void shipped_records_are_sound(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(a_record_decides),          WITH_FOLDER(records_can_be_left_aside),
-        WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
-        WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
-        WITH_FOLDER(moves_between_directories), cmocka_unit_test(shipped_records_are_sound)};
+    const struct CMUnitTest tests[] = {WITH_FOLDER(a_record_decides),
+                                       WITH_FOLDER(records_can_be_left_aside),
+                                       WITH_FOLDER(bad_advice_is_passed_over),
+                                       WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
+                                       WITH_FOLDER(kernels_take_the_advice),
+                                       WITH_FOLDER(kernels_of_a_size),
+                                       WITH_FOLDER(sizes_without_a_compiler),
+                                       WITH_FOLDER(moves_between_directories),
+                                       cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
