@@ -134,7 +134,7 @@ local function wgmma_backward(problem, plan)
     k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes, dq_bytes = dq_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (problem.deterministic and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
+    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
       (plan.k_stages == 3 and 8 * 2 * 3 or 0),
   }
 end

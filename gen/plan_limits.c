@@ -70,7 +70,6 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
 static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    const int most_dq = p->deterministic ? 2 : 1;
     if (consumers != 2) {
         fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
     } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
@@ -88,9 +87,10 @@ static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_pl
                        64 * consumers);
     } else if (tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "stages %d: must be from 2 to 8", tile->stages);
-    } else if (tile->q_stages != 0 && tile->q_stages != most_dq) {
-        fk_plan_reject(plan, "q_stages %d: must be 0, or %d buffer%s of dQ%s", tile->q_stages, most_dq,
-                       most_dq > 1 ? "s" : "", p->deterministic ? ", which waits for its turn" : "");
+    } else if (tile->q_stages == 1 && p->deterministic) {
+        fk_plan_reject(plan, "q_stages 1: must be 0, or 2 buffers of dQ, which waits for its turn");
+    } else if (tile->q_stages == 2 && tile->k_stages != 2) {
+        fk_plan_reject(plan, "q_stages 2, k_stages %d: must be 2", tile->k_stages);
     } else if (tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
     } else if (tile->q_in_regs || (tile->turns && tile->k_stages != 3)) {

@@ -98,7 +98,7 @@ static cli_exit load(run *r) {
 
 /* ---- device ------------------------------------------------------------------------------------------- */
 
-static fk_status open_kernel(run *r) {
+static fk_context_options context_options(const run *r) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     options.device = r->device;
     options.plan_for = r->plan_for;
@@ -106,6 +106,11 @@ static fk_status open_kernel(run *r) {
     options.cache_mode = r->no_cache ? FK_CACHE_OFF : r->cache_mode;
     options.packs = r->packs;
     options.planning = cli_plan_options(&r->planning);
+    return options;
+}
+
+static fk_status open_kernel(run *r) {
+    const fk_context_options options = context_options(r);
     fk_status status = fk_context_create(&options, &r->context);
     if (status == FK_OK) status = fk_context_devices(r->context, &r->runs, &r->planned);
     if (status != FK_OK) return status;
@@ -148,14 +153,18 @@ static fk_status download(run *r) {
     return status == FK_OK ? grads_download(&r->grads, r->context) : status;
 }
 
-/* O and lse of the backward pass. */
+/* O and lse of the backward pass. A plan that was asked for is not meant for this one: it has a context of its own. */
 static fk_status run_forward(run *r, const fk_args *args) {
     fk_problem forward = r->problem;
+    fk_context_options options = context_options(r);
+    fk_context *context = NULL;
     fk_kernel *kernel = NULL;
     forward.op = FK_FORWARD;
     forward.deterministic = forward.grad = 0;
+    options.planning.plan = NULL;
     cli_progress("the forward pass, for o and lse");
-    fk_status status = fk_kernel_create(r->context, &forward, &kernel);
+    fk_status status = fk_context_create(&options, &context);
+    if (status == FK_OK) status = fk_kernel_create(context, &forward, &kernel);
     void *workspace = NULL;
     const size_t bytes = status == FK_OK ? fk_kernel_workspace(kernel, args) : 0;
     if (bytes) status = fk_device_malloc(r->context, bytes, &workspace);
@@ -163,6 +172,7 @@ static fk_status run_forward(run *r, const fk_args *args) {
     if (status == FK_OK) status = fk_synchronize(r->context, NULL);
     fk_device_free(r->context, workspace);
     fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
     return status;
 }
 

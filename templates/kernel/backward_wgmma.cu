@@ -1,7 +1,7 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
 constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
-@ if problem.deterministic then
+@ if problem.deterministic or plan.q_stages == 2 then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
 
@@ -56,8 +56,9 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ include("piece/pipeline_backward.cu")
 
 @ local ordered = problem.deterministic -- dQ's adds
-@ if ordered then
-@   include("piece/ordered_adds.cu")
+@ local apart = ordered or plan.q_stages == 2 -- are of other warps, or wait for their leave
+@ if apart then
+@   include("piece/adds.cu")
 
 @ end
 // ---- the consumers ----
@@ -73,7 +74,7 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     Ring<stages> ring;     // the tile at hand
-@ if ordered then
+@ if apart then
     Ring<dq_buffers> dq_ring;
 @ end
 @ if late then
@@ -118,7 +119,7 @@ struct Consumer {
     }
 
     // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(apart and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -127,7 +128,7 @@ struct Consumer {
 @ end
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
-@ if not ordered or plan.q_stages == 0 then
+@ if not apart or plan.q_stages == 0 then
         float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
 @ end
 @ if plan.q_stages == 0 then
@@ -137,7 +138,7 @@ struct Consumer {
 #pragma unroll
         for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
-@ elseif ordered then
+@ elseif apart then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
         mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
 #pragma unroll
@@ -165,7 +166,7 @@ struct Consumer {
             tma_store_commit();
         }
 @ end
-@ if ordered then
+@ if apart then
         __syncwarp();
         if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
         dq_ring.next();
@@ -415,7 +416,7 @@ struct Consumer {
             if (index == no_more) break;
             compute(index, parity);
         }
-@ if plan.q_stages > 0 and not ordered then
+@ if plan.q_stages > 0 and not apart then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
     }
@@ -429,7 +430,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<24>();
         if (warp == 4 * consumers) Producer(p, smem).run();
-@ if ordered then
+@ if apart then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {

@@ -100,11 +100,11 @@ IV_FN iv_hash(Interval a, Interval b) {
     return a.lo == a.hi && b.lo == b.hi ? iv(hash_of((int)a.lo, (int)b.lo)) : Interval{0, 2147483647};
 }
 
-// Bit n % 32 of a word; over an interval, those bits of it that are known.
+// Bit n % 32 of a word; over an interval, those bits of it that are known. (Of no tiles an interval is empty.)
 __device__ __forceinline__ bool bit_of(int word, int n) { return (unsigned int)word >> (n & 31) & 1; }
 IV_FN iv_bit(Interval word, Interval n) {
     const unsigned int by = (unsigned int)n.lo & 31;
-    const unsigned int run = n.hi - n.lo < 31 ? (2u << (int)(n.hi - n.lo)) - 1 : 0xffffffffu;
+    const unsigned int run = n.hi - n.lo < 31 ? (2u << (int)max(n.hi - n.lo, i64(0))) - 1 : 0xffffffffu;
     const unsigned int asked = by ? run << by | run >> (32 - by) : run;
     return {(iv_ones(word) & asked) == asked, (iv_bits(word) & asked) != 0};
 }

@@ -2,12 +2,13 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 @ local ordered, direct, late = problem.deterministic, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and 2 or 0);
+@ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
-@ if ordered then
+@ if apart then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
 constexpr int dq_buffers = 2;
 constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
@@ -42,7 +43,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + ds_empty + 8 * i, 4 * consumers);
     }
 @ end
-@ if ordered then
+@ if apart then
     for (int i = 0; i < dq_buffers; ++i) {
         mbarrier_init(smem + dq_full + 8 * i, 4 * consumers);
         mbarrier_init(smem + dq_empty + 8 * i, 1);

@@ -54,7 +54,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
             BACK(64, 192, 12, 2, 2, ADDS) BACK(192, 128, 12, 2, 2, ADDS) BACK(64, 64, 12, 2, 2, ADDS)
                 BACK(64, 128, 12, 3, 1, ADDS) BACK(64, 128, 12, 1, 2, ADDS) BACK(128, 128, 12, 8, 2, ADDS)
                     BACK(128, 128, 12, 2, 2, "q_stages = 0, overlap = 2")
-                        BACK(64, 128, 12, 4, 2, "q_stages = 2, overlap = 1")
+                        BACK(64, 128, 12, 4, 3, "q_stages = 2, overlap = 1")
                             ROW(64, 128, 8,
                                 "q_in_regs = true, k_stages = 2, turns = false, "
                                 "q_stages = 0, overlap = 2") "} }\n";
@@ -70,7 +70,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
         {64, 128, 12, 1, "stages 1: must be from 2 to 8"},
         {128, 128, 12, 8, "shared memory: "},
         {64, 128, 8, 2, "warps 8: must be 12"},
-        {64, 128, 12, 4, "q_stages 2: must be 0, or 1 buffer of dQ"},
+        {64, 128, 12, 4, "q_stages 2, k_stages 3: must be 2"},
     };
     const temp_dir dir = temp_dir_create();
     temp_dir_write(&dir, "arch/sm90.lua", text);

@@ -48,16 +48,23 @@ static void write_tiles(const char *rest) {
     assert_non_null(file);
     fprintf(file,
             "local function tile(m) return { block_m = m, block_n = 128, warps = 12, stages = 2, q_in_regs = false, "
-            "ctas = 1, q_stages = 1, overlap = 1, %s } end\n"
+            "ctas = 1, overlap = 1, %s } end\n"
             "return { inherits = 'sm80', name = 'sm_90', vector_add = true, wgmma_flops = 4096,\n"
             "wgmma_backward_tiles = { tile(128), tile(64) } }\n",
             rest);
     assert_int_equal(fclose(file), 0);
 }
 
-/* dQ is multiplied two tiles later, and its warpgroups start together or one after the other. */
-static void late_products(void **state) {
+/* dQ is multiplied two tiles later, and its warpgroups start together or one after the other; or it is added by warps
+ * of their own. */
+static void other_tiles(void **state) {
     (void)state;
+    static const struct {
+        const char *rest;
+        int32_t q_stages, k_stages, turns;
+    } tiles[] = {{"q_stages = 1, k_stages = 3, turns = false", 1, 3, 0},
+                 {"q_stages = 1, k_stages = 3, turns = true", 1, 3, 1},
+                 {"q_stages = 2, k_stages = 2, turns = false", 2, 2, 0}};
     static const sample cases[] = {
         {"bwd bf16 d64 causal", "h200", 1, 2, 2, 700, 400, FK_BSHD, 0},
         {"bwd fp16 d128 gqa", "h200", 1, 2, 1, 140, 200, FK_BHSD, 0},
@@ -66,15 +73,16 @@ static void late_products(void **state) {
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}};
     setenv("FLASHKILN_TEMPLATE_DIR", store_dir, 1);
-    for (size_t n = 0; n < 4; n++) {
-        write_tiles(n % 2 ? "k_stages = 3, turns = true" : "k_stages = 3, turns = false");
+    for (size_t n = 0; n < 2 * (sizeof tiles / sizeof *tiles); n++) {
+        write_tiles(tiles[n / 2].rest);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             fk_kernel_info info;
-            const char *const *s = schedules[n / 2];
+            const char *const *s = schedules[n % 2];
             fk_context *context = emulated_context("h200", store_dir, &(emulated){s[0], s[1], s[2]});
             assert_true(backward_run(context, &cases[i], &info, NULL));
-            assert_int_equal(info.plan.k_stages, 3);
-            assert_int_equal(info.plan.turns, n % 2);
+            assert_int_equal(info.plan.q_stages, tiles[n / 2].q_stages);
+            assert_int_equal(info.plan.k_stages, tiles[n / 2].k_stages);
+            assert_int_equal(info.plan.turns, tiles[n / 2].turns);
             fk_context_destroy(context);
         }
     }
@@ -261,7 +269,7 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(late_products),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(other_tiles),
                                        cmocka_unit_test(fixed_order), cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }
