@@ -77,6 +77,11 @@ class Tune(Case):
         self.assertIn("chosen by --plan", self.good("explain", "fwd fp16 d64", *asked))
         self.assertIn("block_m (B_r) 64 x block_n (B_c) 64, 4 warps", self.good("gen", "fwd fp16 d64", *asked))
         self.bad(BAD_INPUT, ["\"x9\""], "plan", "fwd fp16 d64", "--plan", "mma x9")
+        # o and lse, which the backward pass starts from, keep the plan of their own: the forward pass has no such tile
+        backward = ("--plan", "wgmma m64 n128 w12 s2 c1 q2 k2 o1")
+        self.bad(UNAVAILABLE, ["block_m 64"], "plan", "fwd bf16 d128", "--gpu", "h200", *backward)
+        self.assertIn("good", self.good("run", "bwd bf16 d128", "--random", "1,1,1,70,70", "--device", "emu", "--plan-for", "h200",
+                                        "--check", *backward))
         self.bad(UNAVAILABLE, ["shared memory"], "gen", "fwd fp16 d64", "--gpu", "t4", "--plan", "mma m64 n1024 w4 s2 c1")
 
     def test_usage(self):
