@@ -25,12 +25,6 @@ static fk_context *open_context(const char *plan_for, fk_cache_mode mode) {
     return context;
 }
 
-static fk_problem parsed(const char *spelling) {
-    fk_problem p = FK_PROBLEM_INIT;
-    if (fk_problem_parse(spelling, &p)) fprintf(stderr, "%s\n", fk_last_error());
-    return p;
-}
-
 /* A variable of a fake that is open already. */
 static void *fake_variable(const char *library, const char *name) {
     char path[300];

@@ -27,12 +27,6 @@ static fk_context *open_context(fk_cache_mode mode, const char *packs) {
     return context;
 }
 
-static fk_problem parsed(const char *spelling) {
-    fk_problem p = FK_PROBLEM_INIT;
-    if (fk_problem_parse(spelling, &p)) fprintf(stderr, "%s\n", fk_last_error());
-    return p;
-}
-
 static const char *const spellings[] = {"fwd fp16 d64 causal", "bwd fp16 d64 causal",
                                         "fwd fp16 d64 window(64,0) softcap(50)", "fwd bf16 d128 gqa alibi dropout",
                                         "fwd fp16 d64 packed causal"};

@@ -21,12 +21,6 @@ static int teardown(void **state) {
     return scratch_remove(dir) ? 0 : -1;
 }
 
-static fk_problem parsed(const char *spelling) {
-    fk_problem p;
-    if (fk_problem_parse(spelling, &p)) fail_msg("%s", fk_last_error());
-    return p;
-}
-
 static const emulated plain = {"4", "0", "0"};
 
 /* Each search is checked for what any must give. */

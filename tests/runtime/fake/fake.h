@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "flashkiln.h"
 #include "scratch.h"
 
 #include <stdio.h>
@@ -19,6 +20,13 @@
 #include <unistd.h>
 
 static char fake_dir[256];
+
+/** A spelling that is wrong is told on stderr: cases run in processes that have no assertions. */
+static inline fk_problem parsed(const char *spelling) {
+    fk_problem p = FK_PROBLEM_INIT;
+    if (fk_problem_parse(spelling, &p)) fprintf(stderr, "%s\n", fk_last_error());
+    return p;
+}
 
 /** Compiles fake/NAME.c with `flags` to fake_dir/OUT. */
 static inline void fake_build(const char *name, const char *flags, const char *out) {
