@@ -14,7 +14,8 @@ static const double L2_RATE = 32.0; /* bytes a clock; a guess */
 /* Clocks of a visit that one warpgroup waits for and the other does not hide: barriers, and a product's way there and
  * back; and of a CTA besides its visits. */
 static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
-/* What a visit takes where no barrier joins the warpgroups: 1.4 to 2.2 % less, measured at head dim 64. */
+/* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
+ * head dim 64. */
 static const double APART = 0.98;
 
 int fk_wgmma_backward_registers(const fk_tile *tile, const fk_smem_layout *layout) {
@@ -50,6 +51,6 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     };
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
-    if (plan->k_stages == 3) cost.serial *= APART;
+    if (plan->k_stages == 3 || plan->q_stages == 2) cost.serial *= APART;
     return cost;
 }

@@ -30,7 +30,7 @@ static int64_t ordered_kv_heads(const fk_kernel *kernel, const fk_args *a) {
 
 /* Groups as equal as can be, all as large as the first, or one or more heads short at the end. */
 static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a, int64_t kv_heads) {
-    const int64_t ordered = fk_adds_in_order(kernel) ? ordered_kv_heads(kernel, a) : 1;
+    const int64_t ordered = fk_is_ordered(kernel) ? ordered_kv_heads(kernel, a) : 1;
     const int64_t fitting = fitting_kv_heads(kernel, a), group = fitting > ordered ? fitting : ordered;
     const int64_t most = MAX_GRID_YZ / fk_num_splits(kernel, a);
     int64_t groups = (kv_heads + group - 1) / group;

@@ -1,7 +1,7 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
 constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
-@ if problem.deterministic or plan.q_stages == 2 then
+@ if plan.ordered or plan.q_stages == 2 then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
 
@@ -55,7 +55,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ include("piece/pipeline_backward.cu")
 
-@ local ordered = problem.deterministic -- dQ's adds
+@ local ordered = plan.ordered -- dQ's adds
 @ local apart = ordered or plan.q_stages == 2 -- are of other warps, or wait for their leave
 @ if apart then
 @   include("piece/adds.cu")

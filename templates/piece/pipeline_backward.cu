@@ -1,7 +1,7 @@
 // Stages of shared memory that a producer fills with tiles of Q and dO and with their row statistics, and the warpgroups of consumers
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
-@ local ordered, direct, late = problem.deterministic, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
 @ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
