@@ -243,3 +243,17 @@ void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_q
         answer->record = r;
     }
 }
+
+bool fk_tuning_has(const char *text, size_t size, const fk_tuning_query *query, const fk_shape *shape, int32_t rigor) {
+    fk_tuning_record r;
+    const char *end = text + size, *next;
+    for (const char *at = text; at < end; at = next) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        next = newline ? newline + 1 : end;
+        if (!fk_tuning_read(at, (size_t)((newline ? newline : end) - at), &r)) continue;
+        if (level_of(&r, query) == FK_TUNING_EXACT && strcmp(r.problem, query->problem) == 0 && r.rigor >= rigor &&
+            strcmp(r.generator, query->generator) == 0 && memcmp(&r.shape, shape, sizeof *shape) == 0)
+            return true;
+    }
+    return false;
+}

@@ -93,6 +93,8 @@ typedef struct fk_tuning_answer {
  *  rigor, and else the earlier, unless the later is faster by more than the noise of both. What another generator
  *  modelled does not count. */
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer);
+/** Whether a record of that very GPU, shape and generator is as rigorous. */
+bool fk_tuning_has(const char *text, size_t size, const fk_tuning_query *query, const fk_shape *shape, int32_t rigor);
 /** Whether `b` replaces `a`, both of one problem, bucket, GPU and source. */
 bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, const char *generator);
 /** Share of a time that two records do not tell apart. */

@@ -654,9 +654,10 @@ typedef struct fk_tune_options {
     int32_t jobs;     /**< plans compiled at a time in processes of their own; 0: one per core; -1: in this process */
     double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
     int32_t dry_run;  /**< 1: no record is written */
+    int32_t resume;   /**< fk_tune: 1: no trials where as rigorous a search of this shape has left records here */
 } fk_tune_options;
 #define FK_TUNE_OPTIONS_INIT                                                                                           \
-    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0 }
+    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0 }
 
 typedef enum fk_trial_state {
     FK_TRIAL_WAITING = 0,
@@ -692,7 +693,7 @@ typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
  *  turns with the others. Kernels that exist keep their plans; those created later take what was found. On the
  *  emulator wall time is measured: it says nothing of any GPU, and its records count on the emulator alone.
  *  @param watch   may be null
- *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free
+ *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the search
  *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
  *          plan passed; FK_IO: the records cannot be written */
 FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,

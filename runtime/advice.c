@@ -132,6 +132,18 @@ fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, cons
     return status;
 }
 
+fk_status fk_advice_is_tuned(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                             const fk_advice *advice, int32_t rigor, bool *tuned, fk_error *err) {
+    char spelling[FK_MAX_SPELLING];
+    fk_tuning_query query;
+    fk_tuning_text own = {NULL, 0};
+    fk_status status = make_query(p, device, options, advice, spelling, &query, err);
+    if (status == FK_OK) status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, &own, err);
+    *tuned = status == FK_OK && fk_tuning_has(own.bytes, own.size, &query, &options->shape, rigor);
+    free(own.bytes);
+    return status;
+}
+
 fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                           const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err) {
     static const fk_plan_options defaults = FK_PLAN_OPTIONS_INIT;

@@ -19,6 +19,9 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
 /** Whether there is any record for that problem, GPU and shape: far cheaper than planning. */
 fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                          const fk_advice *advice, bool *found, fk_error *err);
+/** Whether the user's own records have a search of that very shape on that very GPU with the sources at hand. */
+fk_status fk_advice_is_tuned(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                             const fk_advice *advice, int32_t rigor, bool *tuned, fk_error *err);
 /** Whether records are left aside: by the options, or by $FLASHKILN_TUNING. */
 bool fk_advice_is_off(const fk_plan_options *options);
 /** The table of buckets that came with the library. */

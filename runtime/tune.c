@@ -187,6 +187,14 @@ static fk_status tune(fk_context *context, const fk_problem *problem, const fk_t
     if (status) return status;
     planning.shape = shape;
     planning.plan = NULL;
+    *trials = NULL, *count = 0;
+    const char *dir = fk_store_dir(context->store);
+    if (options->resume && *dir) {
+        const fk_advice own = {.dir = dir, .emulated = context->driver == NULL};
+        bool tuned;
+        status = fk_advice_is_tuned(&p, &context->planned, &planning, &own, options->rigor, &tuned, err);
+        if (status || tuned) return status;
+    }
     fk_trial *found;
     status = list_trials(&p, &context->planned, &context->runs, &planning, patient ? PATIENT_REACH : MEASURED_REACH,
                          patient ? PATIENT_PLANS : MEASURED_PLANS, &found, count, err);

@@ -52,6 +52,18 @@ class Tune(Case):
         self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
 
+    def test_goes_on_where_it_was(self):
+        self.path("list.txt", "fwd fp16 d256\nfwd fp16 d256 causal\n")
+        self.good("tune", "fwd fp16 d256 causal", *EMULATED)
+        before = self.records()
+        told = self.good("tune", "list.txt", *EMULATED, "--resume")
+        self.assertRegex(told, "fwd fp16 d256 causal at batch 1.*: tuned before")
+        new = self.records()[len(before):]
+        self.assertEqual({r["problem"] for r in new}, {"fwd fp16 d256"})
+        self.assertNotIn("tuned before", self.good("tune", "list.txt", *EMULATED, "--resume", "--rigor", "patient", "--dry-run"))
+        self.assertNotIn("tuned before", self.good("tune", "fwd fp16 d256", "--resume", *EMULATED[:4], "--shapes", "1x2x2x80x80",
+                                                   "--budget", "2s", "--dry-run"))
+
     def test_moves_records(self):
         record = {"flashkiln_tuning": 1, "problem": "fwd fp16 d72 causal", "shape": [4, 32, 32, 4096, 4096],
                   "plan": "mma m64 n64 w4 s1 c2", "us": 1000, "spread": 0.01, "error": 0.1, "samples": 32, "rigor": "measure",

@@ -29,12 +29,13 @@ def told(trial):
 
 
 def tune(spelling, shape=None, *, device="cuda:0", plan_for=None, budget=60.0, rigor="measure", jobs=0, dry_run=False,
-         watch=None):
+         resume=False, watch=None):
     """Finds the fastest plan of a problem, such as "fwd bf16 d128 causal", and appends a record of each timed plan to the
     cache directory. Returns a list of dicts, the fastest first: spelling of the plan, us, spread, error, state, reason, ...
 
     shape: seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); budget: seconds; rigor: "measure" or "patient";
-    device: "cuda:N", or "emu", whose times say nothing of any GPU; watch(best_us, num_alive, elapsed_s): called a few times
+    resume: nothing is timed, and the list is empty, if as rigorous a search of this shape has left records here; device:
+    "cuda:N", or "emu", whose times say nothing of any GPU; watch(best_us, num_alive, elapsed_s): called a few times
     a second, and ends the search by returning True."""
     lib = library()
     if rigor not in RIGORS:
@@ -49,13 +50,13 @@ def tune(spelling, shape=None, *, device="cuda:0", plan_for=None, budget=60.0, r
     kind = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
     seen = kind(call) if watch else kind()
     options = lib.make("fk_tune_options", shape=shape_of(shape), rigor=lib.values[RIGORS[rigor]], jobs=jobs,
-                       budget_ms=budget * 1e3, dry_run=int(dry_run))
+                       budget_ms=budget * 1e3, dry_run=int(dry_run), resume=int(resume))
     problem, out, count = lib.problem(spelling), c_void_p(), c_size_t()
     context = lib.context(device, plan_for)
     try:
         lib("fk_tune", context, byref(problem), byref(options), seen, None, byref(out), byref(count))
         trial = lib.header.types["fk_trial"]
-        return [told(trial.from_buffer_copy(entry)) for entry in (trial * count.value).from_address(out.value)]
+        return [] if not count.value else [told(trial.from_buffer_copy(entry)) for entry in (trial * count.value).from_address(out.value)]
     finally:
         lib.lib.fk_free(out)
         lib.lib.fk_context_destroy(context)

@@ -12,7 +12,7 @@ typedef struct request {
     const char *device, *plan_for, *gpu, *cache_dir, *shapes, *budget, *from, *export_to, *csv, *svg;
     int rigor;
     int64_t jobs;
-    bool modelled, dry_run, skip_unsupported, json;
+    bool modelled, dry_run, resume, skip_unsupported, json;
     cli_planning planning;
     fk_tune_options how;
     fk_context *context;
@@ -213,6 +213,7 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
         option_int("--jobs", "N", &r.jobs, -1, 1024,
                    "compile N plans at a time, each in a process (default 0: one per core; -1: in this one)"),
         option_flag("--skip-unsupported", &r.skip_unsupported, "a problem that the GPU cannot run is no failure"),
+        option_flag("--resume", &r.resume, "leave out what a search as rigorous has been recorded of, at these shapes"),
         option_flag("--dry-run", &r.dry_run, "write no records"),
         option_text("--from", "FILE", &r.from, "first take over the records of FILE that would count here"),
         option_text("--export", "FILE", &r.export_to, "last write the records that count to FILE"),
@@ -232,6 +233,7 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     r.how.rigor = r.rigor ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
     r.how.jobs = (int32_t)r.jobs;
     r.how.dry_run = r.dry_run;
+    r.how.resume = r.resume;
     signal(SIGINT, interrupt); /* ends the search with what is known */
     return perform(&r, argv, argc);
 }

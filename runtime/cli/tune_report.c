@@ -56,9 +56,10 @@ static void add_trial(table *t, const tuned *from, const fk_trial *trial) {
 
 void tune_print(const tuned *t, bool emulated) {
     char shape[128];
+    printf("%s at %s%s\n", t->spelling, cli_shape_text(&t->shape, shape), t->count ? "" : ": tuned before");
+    if (!t->count) return;
     const fk_trial *best = &t->trials[0], *choice = tuned_model_choice(t);
     table *out = table_create(columns, sizeof columns / sizeof columns[0]);
-    printf("%s at %s\n", t->spelling, cli_shape_text(&t->shape, shape));
     for (size_t i = 0; i < t->count; i++)
         add_trial(out, t, &t->trials[i]);
     table_print(out, stdout);
