@@ -69,7 +69,7 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
  * in panels of 64; a product's M is 64, its N at most 256. */
 static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
-    const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v, cluster = fk_tile_cluster(p, tile);
     if (consumers != 2) {
         fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
     } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
@@ -80,8 +80,11 @@ static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_pl
                        64 * consumers);
     } else if (tile->block_n == 64 && widest <= 128) {
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
-    } else if (tile->block_n != 64 && widest > 128) {
-        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
+    } else if (tile->block_n != 64 && widest > 128 && p->head_dim <= 128) {
+        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim_v alone is more than 128", tile->block_n);
+    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2 || p->deterministic)) {
+        fk_plan_reject(plan, "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2, "
+                       "and adds to dq in any order", tile->block_n);
     } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || p->deterministic)) {
         fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,
                        64 * consumers);
