@@ -7,7 +7,8 @@
 uint32_t fk_smem_address(const fk_lane *lane, uint32_t addr) {
     const fk_block *block = lane->block;
     const uint32_t cta = addr >> 24, offset = (addr & 0xffffffu) - FK_SMEM_BASE;
-    if (block->ctas == 1 || cta > block->ctas || offset >= block->cta_window) return addr;
+    if (block->ctas == 1) return addr;
+    if (cta > block->ctas || offset >= block->cta_window) return addr | 0xff000000u; /* outside of all */
     return FK_SMEM_BASE + offset + (cta ? cta - 1 : lane->rank) * block->cta_window;
 }
 
