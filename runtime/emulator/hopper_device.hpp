@@ -52,6 +52,9 @@ inline void cluster_sync() {
 inline void cluster_arrive(unsigned int bar) {
     fk_emu_engine->mbarrier_arrive(bar, 0);
 }
+inline void cluster_publish(unsigned int bar) {
+    fk_emu_engine->mbarrier_arrive(bar, 0);
+}
 inline void cluster_wait(unsigned int bar, unsigned int parity) {
     fk_emu_engine->mbarrier_wait(bar, parity);
 }

@@ -222,7 +222,7 @@ struct Producer {
             cluster_wait(smem + claim_empty, claim_parity ^ 1);
             if (threadIdx.x % 32 == 0) {
                 cluster_store_u32(cluster_map(slot, 1), claimed);
-                cluster_arrive(cluster_map(smem + claim_full, 1));
+                cluster_publish(cluster_map(smem + claim_full, 1));
             }
         } else {
             cluster_wait(smem + claim_full, claim_parity);

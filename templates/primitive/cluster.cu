@@ -17,8 +17,13 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// An arrival at another CTA's mbarrier, and a wait that sees what other CTAs wrote before theirs.
+// An arrival at another CTA's mbarrier, which may then overwrite what has been read.
 __device__ __forceinline__ void cluster_arrive(u32 bar) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+// An arrival that shows the other CTA what the thread wrote before, to global memory, too; and a wait that sees it.
+__device__ __forceinline__ void cluster_publish(u32 bar) {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
