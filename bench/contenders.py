@@ -7,6 +7,7 @@ says; else it is there for its time alone.
 """
 import ctypes
 import os
+from types import SimpleNamespace
 
 from problems import MASKS, SCORES
 
@@ -209,29 +210,32 @@ class Sdpa(ByAutograd):
                 q, k, v, attn_mask=self.attn_mask, dropout_p=self.shape.dropout, is_causal=self.shape.mask == "causal")
 
 
-class Flex:
-    """PyTorch's FlexAttention, compiled for each mask, score and shape; forward only."""
+class Flex(ByAutograd):
+    """PyTorch's FlexAttention, compiled for each mask, score and shape. `grads`: arrays of the score whose gradients it takes in
+    the backward pass; they are one for all entries of a batch."""
     name, writes_lse, limit, checked = "flex", False, 20.0, True
 
-    def __init__(self, torch):
+    def __init__(self, torch, grads=()):
         from torch.nn.attention import flex_attention
-        self.torch, self.flex = torch, flex_attention
+        self.torch, self.flex, self.of = torch, flex_attention, grads
         self.compiled = torch.compile(flex_attention.flex_attention, dynamic=False)
 
     def prepare(self, shape, t):
-        if shape.op != "fwd" or shape.dropout:
-            raise RuntimeError("timed forward and without dropout only")
-        self.views = [x.transpose(1, 2) for x in (t.q, t.k, t.v)]
+        if shape.dropout:
+            raise RuntimeError("it has no dropout")
         sees, score = MASKS[shape.mask].sees, SCORES[shape.score].value
         self.options = {"enable_gqa": t.q.shape[2] != t.k.shape[2]}
         if sees:
             self.options["block_mask"] = self.flex.create_block_mask(
                 lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen, shape.seqlen, device="cuda")
+        self.wanted = {n: t.arrays[n][:1].detach().clone().requires_grad_() for n in self.of if shape.op == "bwd"}
+        held = SimpleNamespace(arrays={**t.arrays, **{n: x.expand(shape.batch, *x.shape[1:]) for n, x in self.wanted.items()}})
         if score:
-            self.options["score_mod"] = lambda s, b, h, q, k: score(self.torch, t, s, b, h, q, k)
+            self.options["score_mod"] = lambda s, b, h, q, k: score(self.torch, held, s, b, h, q, k)
+        super().prepare(shape, t)
 
-    def launch(self):
-        self.o = self.compiled(*self.views, **self.options)
+    def make_leaves(self):
+        return super().make_leaves() + list(self.wanted.values())
 
-    def results(self):
-        return {"o": self.o.transpose(1, 2)}
+    def attend(self, q, k, v):
+        return self.compiled(q, k, v, **self.options)

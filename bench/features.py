@@ -6,10 +6,10 @@
   tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
            that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
            features-tiles.csv
-  cost     forward, each of --features (window, document, packed, alibi, softcap, bias, gqa) beside this library's kernel
-           without it and beside FlexAttention, compiled for it, round-robin: time of a visited tile over that of the plain
-           kernel's, and the ratio to FlexAttention. 16,384 tokens, 4,096 in a sequence for a bias. A feature takes about 20 s
-           with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
+  cost     each of --features (window, document, packed, alibi, softcap, bias, gqa) beside this library's kernel without it and
+           beside FlexAttention, compiled for it, round-robin: time of a visited tile over that of the plain kernel's, and the
+           ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
+           bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
   fp32     fp32 inputs, through tf32 x3 here; no mask, and causal
@@ -26,7 +26,7 @@ from timing import append, arguments, record, run, stamp, time_shape
 TILE_FIELDS = ["date", "gpu", "driver_torch", "op", "dtype", "head_dim", "mask", "seqlen", "tile", "visited", "median_us",
                "full_us", "time_share", "over_tiles"]
 
-COST_FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", "feature", "seqlen", "batch", "tile", "visited", "median_us",
+COST_FIELDS = ["date", "gpu", "driver_torch", "op", "dtype", "head_dim", "feature", "seqlen", "batch", "tile", "visited", "median_us",
                "plain_us", "over_plain", "flex_us", "over_flex"]
 
 
@@ -128,35 +128,43 @@ BIAS_SEQLEN = 4096  # whose bias takes 64 MB a head
 def cost_row(session, name, shape, plan, times):
     share = shape.tile_share(session.torch, plan.block_m, plan.block_n)
     us, plain, flex = (times.get(who) for who in ("ours", "plain", "flex"))
-    row = {**stamp(session.torch), "dtype": shape.dtype, "head_dim": shape.head_dim, "feature": name,
+    row = {**stamp(session.torch), "op": shape.op, "dtype": shape.dtype, "head_dim": shape.head_dim, "feature": name,
            "seqlen": shape.seqlen, "batch": shape.batch, "tile": f"{plan.block_m}x{plan.block_n}", "visited": f"{share:.4f}",
            "median_us": f"{us:.2f}", "plain_us": f"{plain:.2f}", "over_plain": f"{us / plain / share - 1:.4f}",
            "flex_us": f"{flex:.2f}" if flex else "", "over_flex": f"{flex / us:.3f}" if flex else ""}
     append(os.path.join(session.args.out, "features-cost.csv"), [row], COST_FIELDS)
-    print(f"  {name}, d{shape.head_dim}, {shape.seqlen}: {us:.1f} us, {share:.1%} of the tiles in {us / plain:.1%} of the plain "
+    print(f"  {shape.op} {name}, d{shape.head_dim}, {shape.seqlen}: {us:.1f} us, {share:.1%} of the tiles in {us / plain:.1%} of the plain "
           f"kernel's {plain:.1f} us: {us / plain / share - 1:+.1%} a tile; "
           + (f"{flex / us:.2f} times FlexAttention" if flex else "FlexAttention has no time"), flush=True)
 
 
-def cost(session):
+def cost_of(session, name, op, dim):
+    """Of one feature; False: this library has no time."""
     torch, args = session.torch, session.args
-    for dim in args.dims:
-        for name in args.features:
-            seqlen = BIAS_SEQLEN if name == "bias" else args.tokens
-            options = {"mask": "full", **FEATURES[name]}
-            shape = Shape(torch, args, seqlen, dim, batch=args.tokens // seqlen, **options)
-            t, ours = Tensors(torch, shape), session.ours()
-            if name == "packed":
-                shape, t, ours = packed(session, "fwd", dim)
-            plain = Beside(torch, session.library, session.context, "plain", lambda words: " ".join(words.split()[:3]))
-            if args.flex:
-                torch._dynamo.reset()  # after a few variants of one function it stops compiling
-            rows = time_shape(torch, shape, ([Flex(torch)] if args.flex else []) + [ours, plain], args, t)
-            times = {r["name"]: float(r["median_us"]) for r in rows}
-            if ours.name not in times:
-                return False
-            cost_row(session, name, shape, ours.launch.info.plan, {**times, "ours": times[ours.name]})
+    seqlen = BIAS_SEQLEN if name == "bias" else args.tokens
+    shape = Shape(torch, args, seqlen, dim, op=op, batch=args.tokens // seqlen, **{"mask": "full", **FEATURES[name]})
+    t, ours, grads = Tensors(torch, shape), session.ours(), ()
+    if name == "packed":
+        shape, t, ours = packed(session, op, dim)
+    elif name == "bias" and op == "bwd":
+        grads = ("bias",)
+        sums = torch.zeros(t.arrays["bias"][:1].shape, device="cuda").expand(shape.batch, -1, -1, -1)
+        ours = session.ours(words=" grad=bias", grads={"bias": sums})
+    # Before the others, as in the backward pass each fills o and lse by its own forward pass.
+    plain = Beside(torch, session.library, session.context, "plain", lambda words: " ".join(words.split()[:3]))
+    if args.flex:
+        torch._dynamo.reset()  # after a few variants of one function it stops compiling
+    rows = time_shape(torch, shape, [plain] + ([Flex(torch, grads)] if args.flex else []) + [ours], args, t)
+    times = {r["name"]: float(r["median_us"]) for r in rows}
+    if ours.name not in times:
+        return False
+    cost_row(session, name, shape, ours.launch.info.plan, {**times, "ours": times[ours.name]})
     return True
+
+
+def cost(session):
+    args = session.args
+    return all(cost_of(session, name, op, dim) for dim in args.dims for op in args.ops for name in args.features)
 
 
 # ---- beside EFFICIENT ----
@@ -229,6 +237,7 @@ def main():
     parser = arguments(__doc__, dims="64", sizes="1024,4096")
     parser.add_argument("--parts", type=lambda s: s.split(","), default=list(PARTS))
     parser.add_argument("--features", type=lambda s: s.split(","), default=list(FEATURES), help="of part cost")
+    parser.add_argument("--ops", type=lambda s: s.split(","), default=["fwd"], help="of part cost: fwd,bwd")
     parser.add_argument("--no-flex", dest="flex", action="store_false", help="part cost without FlexAttention")
     return run(parser, body)
 

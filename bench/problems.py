@@ -198,7 +198,11 @@ class Exact:
         if self.bias is not None:
             s = s + self.bias[r:r + STEP].to(self.kind)
         if SCORES[self.shape.score].value:
-            s = SCORES[self.shape.score].value(self.torch, self.t, s, self.b, self.h, rows, keys).to(self.kind)
+            raw = s.detach().requires_grad_(self.shape.op == "bwd")
+            s = SCORES[self.shape.score].value(self.torch, self.t, raw, self.b, self.h, rows, keys).to(self.kind)
+            if self.shape.op == "bwd":
+                self.slope = self.torch.autograd.grad(s.sum(), raw)[0]
+            s = s.detach()
         sees = MASKS[self.shape.mask].sees
         if sees:
             s = s.masked_fill(~sees(self.t, rows, keys, self.b), -math.inf)
@@ -222,6 +226,8 @@ class Exact:
             dp = self.dropped(rows @ self.v.T, r)
             delta = (rows.to(self.wide) * self.o[r:r + STEP].to(self.kind).to(self.wide)).sum(-1, keepdim=True)
             ds = (p.to(self.kind).to(self.wide) * (dp.to(self.wide) - delta)).to(self.kind)
+            if SCORES[self.shape.score].value:
+                ds = ds * self.slope  # of the rows whose scores were the last
             dq.append((ds @ self.k).double() * self.shape.scale)
             dv += (self.dropped(p, r).to(self.kind).T @ rows).to(self.wide)
             dk += (ds.T @ self.q[r:r + STEP]).to(self.wide)

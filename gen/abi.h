@@ -5,6 +5,14 @@
 
 #include "flashkiln.h"
 
+#include <stdbool.h>
+
+/** Family wgmma, backward: do tiles of keys add to dq's sum in turn? Where that is asked for, and where warps of their
+ * own add, which it costs nothing. */
+static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
+    return p->op == FK_BACKWARD && (p->deterministic || q_stages == 2);
+}
+
 /* X(C type, CUDA type, name). Strides are in elements: batch, row (sequence), head. */
 
 /* Dropout's: docs/dropout.md. d of 256 values of a byte are dropped. */

@@ -101,8 +101,9 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
     if (heads_at_a_time * seqlen_q * row > L2_SHARE * (double)device->l2_bytes)
         q = fmax(q, ceil(ctas / slots) * heads_at_a_time * seqlen_q * row);
     *tiles_bytes = once + fmin(q, visited);
+    const double cleared = plan->q_stages == 2 ? 0 : sum; /* in turn the first add stores */
     const double delta =
-        2 * bytes * p->head_dim_v + 4 + 8 + sum; /* o, dout and lse in; statistics and a cleared sum out */
+        2 * bytes * p->head_dim_v + 4 + 8 + cleared; /* o, dout and lse in; statistics and a cleared sum out */
     const double dq = plan->dq_kernel ? 0 : sum + bytes * p->head_dim;
     *around_bytes = heads * seqlen_q * (delta + dq);
 }

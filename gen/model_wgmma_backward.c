@@ -3,7 +3,8 @@
  * products read (A and B of S and dP; B of dV and dK, whose A is in registers unless the warpgroups share keys; A and B
  * of dQ), takes dS and the tiles that TMA brings, and passes dQ on where it is staged. L2 serves the tiles and adds to
  * dQ's sum. Of a cluster's tile a CTA has its share of the keys, loads its share of Q and dO for all, and gives dQ its
- * share of the columns, for which the CTAs pass dS to one another. docs/kernels.md has the floors of the tiles in use. */
+ * share of the columns, for which the CTAs pass dS to one another. docs/kernels.md has the floors of the tiles in use.
+ */
 #include "plan.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ static const double L2_RATE = 32.0; /* bytes a clock; a guess */
 /* Clocks of a visit that one warpgroup waits for and the other does not hide: barriers, and a product's way there and
  * back; and of a CTA besides its visits. */
 static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
-/* What a visit takes where no barrier joins the warpgroups: 1.4 to 2.2 % less, measured at head dim 64. */
+/* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
+ * head dim 64. */
 static const double APART = 0.98;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
@@ -43,7 +45,8 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     const double dq_columns = m * d / (64.0 * groups * cluster);
     const double dq = groups * 2.0 * n * cluster * (64 + dq_columns);
     const double tiles = 2.0 * m * (d + dv), added = 4.0 * m * d / cluster;
-    const double staged = plan->q_stages || shared == 1 ? 2 * added : 0; /* what goes to L2 from registers waits as long */
+    const double staged =
+        plan->q_stages || shared == 1 ? 2 * added : 0; /* what goes to L2 from registers waits as long */
     const double passed = cluster > 1 ? 4.0 * pairs : 0;
     const double written = (shared > 1 ? 4.0 : 2.0) * pairs + tiles + staged + passed;
     const double extra = pairs * ((p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
@@ -59,7 +62,7 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     };
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
-    if (plan->k_stages == 3) cost.serial *= APART;
+    if (plan->k_stages == 3 || plan->q_stages == 2) cost.serial *= APART;
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
     return cost;
 }

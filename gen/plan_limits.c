@@ -67,7 +67,8 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
 
 /* A warpgroup has 64 keys of its own, or all of them have the same 64 and share the queries and the columns, which are
  * in panels of 64; a product's M is 64, its N at most 256. */
-static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
+static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_problem *p = planner->p;
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v, cluster = fk_tile_cluster(p, tile);
     if (consumers != 2) {
@@ -82,18 +83,22 @@ static void check_wgmma_backward(const fk_problem *p, const fk_tile *tile, fk_pl
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
     } else if (tile->block_n != 64 && widest > 128 && p->head_dim <= 128) {
         fk_plan_reject(plan, "block_n %d: must be 64 where head_dim_v alone is more than 128", tile->block_n);
-    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2 || p->deterministic)) {
-        fk_plan_reject(plan, "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2, "
-                       "and adds to dq in any order", tile->block_n);
-    } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || p->deterministic)) {
+    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2 || tile->ordered)) {
+        fk_plan_reject(plan,
+                       "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2, "
+                       "and adds to dq in any order",
+                       tile->block_n);
+    } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || tile->ordered)) {
         fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,
                        64 * consumers);
     } else if (tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "stages %d: must be from 2 to 8", tile->stages);
-    } else if (tile->q_stages == 1 && p->deterministic) {
+    } else if (tile->q_stages == 1 && tile->ordered) {
         fk_plan_reject(plan, "q_stages 1: must be 0, or 2 buffers of dQ, which waits for its turn");
-    } else if (tile->q_stages == 2 && tile->k_stages != 2) {
-        fk_plan_reject(plan, "q_stages 2, k_stages %d: must be 2", tile->k_stages);
+    } else if (tile->q_stages == 2 && !p->deterministic && planner->terms.mask.split.residual) {
+        fk_plan_reject(plan,
+                       "q_stages 2: must be 0 or 1 unless deterministic, as with this mask each add would have to "
+                       "search for the one before it");
     } else if (tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
     } else if (tile->q_in_regs || (tile->turns && tile->k_stages != 3)) {
@@ -115,7 +120,7 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
     } else if (tile->walks_q) {
-        check_wgmma_backward(planner->p, tile, plan);
+        check_wgmma_backward(planner, tile, plan);
     } else {
         check_wgmma_forward(planner->p, tile, plan);
     }

@@ -16,22 +16,28 @@ static int64_t fitting_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     return fitting < 1 ? 1 : fitting;
 }
 
-/* Where tiles of keys add to dq in order, those of one head start one after another, each a visit behind the last one.
- * A group has as many heads as keep the CTAs busy that wait meanwhile: the fewer, the longer their walks. What does not
- * fit L2 costs little then, as the CTAs of a head are at neighbouring tiles of queries; but for many heads it adds up.
+/* Persistent CTAs of the backward pass add to dq. In order, those of one head start one after another, each a visit
+ * behind the last one, and a group has as many heads as keep the CTAs busy that wait meanwhile: the fewer, the longer
+ * their walks. In any order, CTAs of one head hinder one another at the same sums; half as many heads do where all walk
+ * alike. What does not fit L2 costs little then, as the CTAs of a head are at neighbouring tiles of queries; but for
+ * many heads it adds up.
  */
-static int64_t ordered_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    const int64_t ctas = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.ctas_per_sm;
+static int64_t adding_kv_heads(const fk_kernel *kernel, const fk_args *a) {
+    const fk_plan_info *plan = &kernel->info.plan; /* a cluster's CTAs add to different columns */
+    const int64_t ctas =
+        (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / fk_plan_cluster(&kernel->problem, plan);
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t walk = (a->seqlen_q + kernel->info.plan.block_m - 1) / kernel->info.plan.block_m * ratio;
-    const int64_t enough = 8 * ctas / walk;
-    return enough < ctas / 4 ? enough : ctas / 4;
+    const bool ordered = fk_is_ordered(kernel), unlike = kernel->problem.num_masks > 0;
+    const int64_t enough = (ordered || unlike ? 8 : 4) * ctas / walk, most = ctas / (ordered ? 4 : unlike ? 8 : 16);
+    return enough < most ? enough : most;
 }
 
 /* Groups as equal as can be, all as large as the first, or one or more heads short at the end. */
 static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a, int64_t kv_heads) {
-    const int64_t ordered = fk_adds_in_order(kernel) ? ordered_kv_heads(kernel, a) : 1;
-    const int64_t fitting = fitting_kv_heads(kernel, a), group = fitting > ordered ? fitting : ordered;
+    const bool adds = kernel->problem.op == FK_BACKWARD && fk_is_persistent(kernel);
+    const int64_t adding = adds ? adding_kv_heads(kernel, a) : 1;
+    const int64_t fitting = fitting_kv_heads(kernel, a), group = fitting > adding ? fitting : adding;
     const int64_t most = MAX_GRID_YZ / fk_num_splits(kernel, a);
     int64_t groups = (kv_heads + group - 1) / group;
     if (groups > most) groups = most;

@@ -229,7 +229,7 @@ typedef struct fk_persistent {
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
 /** Backward: tiles of keys add to dq's sum in the order in which they are claimed (templates/piece/adds.cu). */
-bool fk_adds_in_order(const fk_kernel *kernel);
+bool fk_is_ordered(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *args, fk_persistent *out);
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *args, fk_grid *out, fk_error *err);

@@ -1,6 +1,6 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with the
- * swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The GPU's
- * are the driver's to encode, the emulator's are its own. */
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with
+ * the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The
+ * GPU's are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -101,7 +101,8 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const int32_t type = p->dtype, o_type = fk_output_dtype(type);
     int64_t stride[3];
     const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, o_type};
-    const tensor dout = {"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, plan->block_m, type};
+    const tensor dout = {"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
+                         a->num_heads_q, batch,   plan->block_m,  type};
     tensor tensors[FK_TENSOR_MAPS] = {
         {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m, type},
         {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},

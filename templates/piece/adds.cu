@@ -1,4 +1,4 @@
-@ local ordered, direct = problem.deterministic, plan.q_stages == 0
+@ local ordered, direct = plan.ordered, plan.q_stages == 0
 @ local before = mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
 @ if ordered then
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past

@@ -1,6 +1,6 @@
 // ---- before$(plan.dq_kernel and ": row statistics" or " and after: row statistics, and dQ from its fp32 sum") ----
 
-@ local ordered = plan.family == "wgmma" and problem.deterministic
+@ local ordered = plan.ordered
 @ local stored = ordered and plan.q_stages > 0 -- the first to add to a sum of dQ stores it
 @ local clears = not plan.dq_kernel and not stored
 // The sequence and the query head that a row kernel works on; b = -1: none.
@@ -8,12 +8,8 @@
 // Of the tiles of all sequences; becomes the tile of its sequence.
 @ end
 __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h) {
-@ if plan.family == "wgmma" then
     // The main kernel ends with the last heads, whose sums of dQ are then in L2, and begins with the first.
     const int head = gridDim.y * gridDim.z - 1 - (blockIdx.y + gridDim.y * blockIdx.z);
-@ else
-    const int head = blockIdx.y + gridDim.y * blockIdx.z;
-@ end
     Sequence at;
     at.b = -1;
 @ if problem.packed then

@@ -1,7 +1,7 @@
 // Stages of shared memory that a producer fills with tiles of Q and dO and with their row statistics, and the warpgroups of consumers
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
-@ local ordered, direct, late = problem.deterministic, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
 @ local pair = plan.cluster > 1
 @ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
@@ -170,6 +170,12 @@ struct Producer {
 @ end
     }
 
+    // The next stage, as soon as the consumers are done with it.
+    __device__ __forceinline__ u32 free_stage() const {
+        mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);
+        return ring.index();
+    }
+
 @ if pair then
     // One of Q and dO: both CTAs load half, and each counts the whole; `tail` counts where rows are to be cleared.
     template <int COLS>
@@ -201,8 +207,7 @@ struct Producer {
     }
 
     __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
-        const u32 i = ring.index();
-        mbarrier_wait(smem + empty + 8 * i, ring.parity() ^ 1);
+        const u32 i = free_stage();
         if (elect_lane()) { // the lane that announces the bytes
             st_shared_u32(smem + stage_tile + 8 * i, 2 * n + whole);
             st_shared_u32(smem + stage_tile + 8 * i + 4, at.h);
@@ -234,8 +239,7 @@ struct Producer {
     }
 @ else
     __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
-        const u32 i = ring.index(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
-        mbarrier_wait(smem + empty + 8 * i, ring.parity() ^ 1);
+        const u32 i = free_stage(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
 @ if problem.packed then
         const int num_rows = at.seqlen_q - n * block_m;
         const u32 bar = smem + (num_rows < block_m ? tail_full : full + 8 * i);
@@ -267,10 +271,10 @@ struct Producer {
 
     // Sends instead of a tile of queries that there is none for these keys.
     __device__ __forceinline__ void send_end() {
-        mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);
+        const u32 i = free_stage();
         if (threadIdx.x % 32 == 0) {
-            st_shared_u32(smem + stage_tile + 8 * ring.index(), u32(no_more));
-            mbarrier_arrive(smem + full + 8 * ring.index());
+            st_shared_u32(smem + stage_tile + 8 * i, u32(no_more));
+            mbarrier_arrive(smem + full + 8 * i);
         }
         ring.next();
     }

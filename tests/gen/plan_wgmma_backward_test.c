@@ -7,20 +7,23 @@ static void test_what_is_chosen_backward(void **state) {
         const char *spelling;
         int block_m, block_n, q_stages, k_stages, panel_bytes;
     } cases[] = {
-        /* K, V; two stages of Q and dO; three of dS, and their barriers; dQ in float32 */
-        {"bwd bf16 d64", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
-        {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
-        /* two of dS */
-        {"bwd bf16 d128", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d128 causal dropout", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        {"bwd bf16 d72 dv64", 64, 128, 1, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 32768},
-        /* a cluster's, of which each CTA has 64 keys for both warpgroups, half of the other's K, one buffer of dO, beside
-         * dS as much for P, and the other's dS; and eleven more barriers, and a slot. dQ has no room */
+        /* K, V; two stages of Q and dO; two of dS; two of dQ in float32, which is added in turn, and two barriers of
+           each */
+        {"bwd bf16 d64", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd fp16 d64 causal gqa packed", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd bf16 d128", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
+        {"bwd bf16 d128 causal dropout", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
+        {"bwd bf16 d72 dv64", 64, 128, 2, 2, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 2 * 32768 + 32},
+        /* a mask that is no bound: whoever comes before in turn would have to be searched for */
+        {"bwd bf16 d64 document", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
+        {"bwd bf16 d128 document", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
+        /* a cluster's, of which each CTA has 64 keys for both warpgroups, half of the other's K, one buffer of dO,
+         * beside dS as much for P, and the other's dS; and eleven more barriers, and a slot. dQ has no room */
         {"bwd bf16 d256", 64, 128, 0, 2, 2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88},
         {"bwd fp16 d192 causal", 64, 128, 0, 2, 2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88},
         /* no cluster: two buffers of dO */
         {"bwd fp16 d128 dv256", 64, 64, 0, 2, 16384 + 32768 + 2 * (16384 + 32768) + 4 * 8192},
-        /* added in order: another buffer of dQ, and two barriers of each; without a buffer, three of each turn */
+        /* without a buffer of dQ, three barriers of each turn */
         {"bwd bf16 d64 deterministic", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd fp16 d128 causal deterministic", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d256 deterministic", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192 + 48},
@@ -73,7 +76,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
         {64, 128, 12, 1, "stages 1: must be from 2 to 8"},
         {128, 128, 12, 8, "shared memory: "},
         {64, 128, 8, 2, "warps 8: must be 12"},
-        {64, 128, 12, 4, "q_stages 2, k_stages 3: must be 2"},
+        {64, 128, 12, 4, "k_stages 3: must be 2, or with 128 keys and dq added in any order 3"},
     };
     const temp_dir dir = temp_dir_create();
     temp_dir_write(&dir, "arch/sm90.lua", text);
@@ -110,7 +113,8 @@ static void test_backward_rejections_name_the_limit(void **state) {
         const char *spelling, *reason;
         bool cluster; /* whether one row of 128 keys is legal */
     } wide[] = {
-        {"bwd bf16 d136 dv32", "block_n 128: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0", true},
+        {"bwd bf16 d136 dv32", "block_n 128: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0",
+         true},
         {"bwd bf16 d256 deterministic", "block_n 128: with head_dim above 128 a cluster's, which has", false},
         {"bwd bf16 d128 dv136", "block_n 128: must be 64 where head_dim_v alone is more than 128", false},
     };

@@ -222,6 +222,10 @@ static void accepted_in_order(void **state) {
     assert_null(p.added);
     assert_int_equal(p.kv_group_heads, 1);
     assert_int_equal(fk_kernel_workspace(&kernel, &a), sums + 256);
+    context.runs.num_sms = 64; /* a sixteenth of the CTAs, and as groups are equal one less; an eighth with a mask */
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 3);
+    kernel.problem.num_masks = 1;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 6);
 }
 
 static void workspaces(void **state) {

@@ -106,7 +106,7 @@ static void test_what_is_reported(void **state) {
     fk_emu_unload(image);
     static const char *const bad[][2] = {
         {"__syncthreads(); }", "__syncthreads: the emulator has it for CTAs without a cluster alone"},
-        {"if (t == 0) st_shared_u32(s + 4096, 0); }", "4 bytes at "},      /* past its own window */
+        {"if (t == 0) st_shared_u32(s + 4096, 0); }", "4 bytes at "},          /* past its own window */
         {"if (t == 0) st_shared_u32(cluster_map(s, 2), 0); }", "4 bytes at "}, /* no such CTA */
         {"if (t == 0) st_shared_u32(s, rank); if (t == 0 && rank) ld_shared_u32(cluster_map(s, 0)); }", "race at "},
     };
