@@ -83,10 +83,9 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
     } else if (tile->block_n != 64 && widest > 128 && p->head_dim <= 128) {
         fk_plan_reject(plan, "block_n %d: must be 64 where head_dim_v alone is more than 128", tile->block_n);
-    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2 || tile->ordered)) {
+    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2)) {
         fk_plan_reject(plan,
-                       "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2, "
-                       "and adds to dq in any order",
+                       "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2",
                        tile->block_n);
     } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || tile->ordered)) {
         fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,

@@ -22,7 +22,7 @@ constexpr u32 ds_full = key_tile + 8, ds_empty = ds_full + 8 * ds_buffers;
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 other_full = key_tile + 8, dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
+constexpr u32 other_full = $(apart and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
@@ -281,9 +281,15 @@ struct Producer {
 
 @ if ordered then
     __device__ __forceinline__ int claim() {
+@   if pair then
+        int index = 0;
+        if (rank == 0 && threadIdx.x % 32 == 0) index = claim_tile(p);
+        return next_tile(index);
+@   else
         int index;
         if (threadIdx.x % 32 == 0) index = claim_tile(p);
         return __shfl_sync(full_warp, index, 0);
+@   end
     }
 
 @ end
