@@ -457,13 +457,13 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
-        setmaxnreg_dec<24>();
+        setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
         if (warp == 4 * consumers) Producer(p, smem).run();
 @ if apart then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
-        setmaxnreg_inc<240>();
+        setmaxnreg_inc<$(pair and 232 or 240)>();
         Consumer(p, smem, warp).run();
     }
 @ if pair then

@@ -3,6 +3,7 @@
 // each warp that reads it), and two words that say what it holds.
 @ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
 @ local pair = plan.cluster > 1
+@ local rotates = pair and not ordered and not mask.residual -- walks begin at different tiles of queries
 @ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
@@ -269,6 +270,20 @@ struct Producer {
     }
 @ end
 
+@ if rotates then
+    // The tiles that the keys of `at` visit, from the last to the first, but from another one on for each tile of keys: clusters that
+    // go through the keys of a head side by side then add to different sums.
+    __device__ __forceinline__ void send_tiles(const Where &at) {
+        const TileRange tiles = tile_range(p, at);
+        const int count = tiles.end - tiles.begin;
+        int n = count > 0 ? tiles.end - 1 - at.k_first / block_m % count : 0;
+        for (int left = count; left > 0; --left) {
+            send_tile(at, n, n >= tiles.full_begin && n < tiles.full_end);
+            n = n > tiles.begin ? n - 1 : tiles.end - 1;
+        }
+    }
+
+@ end
     // Sends instead of a tile of queries that there is none for these keys.
     __device__ __forceinline__ void send_end() {
         const u32 i = free_stage();
@@ -325,7 +340,11 @@ struct Producer {
 @ end
             parity ^= 1;
             for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
+@ if rotates then
+                send_tiles(at);
+@ else
                 for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+@ end
             send_end();
         }
         mbarrier_wait(smem + v_empty, parity);
