@@ -113,7 +113,7 @@ static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
     X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; or null */                     \
     X(uint32_t *, u32 *, added)  /* workspace [batch * num_heads_q, q_padded / block_m]: one past the tile of keys     \
-                                    that added last to a tile of dq; adds in no order: null */                         \
+                                    that added last to a tile of dq, for each CTA of a cluster; or null */             \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \

@@ -172,6 +172,10 @@ int fk_tile_consumers(const fk_tile *tile) {
     return tile->wgmma ? tile->warps / 4 - 1 : 0;
 }
 
+int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
+    return tile->wgmma && tile->walks_q && tile->block_n == 128 && p->head_dim > 128 ? 2 : 1;
+}
+
 /* ---- what templates see ---- */
 
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling) {
@@ -195,7 +199,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_lua_seal(L, "problem", NULL);
 }
 
-void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
+void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
     fk_table_set_text(L, "family", fk_tile_family(tile));
     fk_table_set_int(L, "block_m", tile->block_m);
@@ -214,6 +218,7 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_table_set_bool(L, "ordered", tile->ordered);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
+    fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -231,7 +236,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     luaL_checkstack(L, 16, path);
     fk_lua_run(L, path);
     fk_bind_push_problem(L, p, "");
-    fk_bind_push_plan(L, tile, "");
+    fk_bind_push_plan(L, p, tile, "");
     lua_pushvalue(L, arch);
     lua_newtable(L);
     fk_table_set_bool(L, "needed", scan.needed);

@@ -22,6 +22,9 @@ typedef struct fk_tile {
 const char *fk_tile_family(const fk_tile *tile);
 /** wgmma: warpgroups that compute; else 0. */
 int fk_tile_consumers(const fk_tile *tile);
+/** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a CTA
+ * has registers for 64; else 1. */
+int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
 
 #define FK_MAX_TILES 64
 
@@ -79,7 +82,7 @@ void fk_score_texts_free(fk_score_texts *texts);
 /* The names that a template sees (docs/templates.md). Each pushes one table. */
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
-void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary);
+void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
 /** `q_order`: +1 if later own tiles are the longer ones, else -1. */
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */

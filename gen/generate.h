@@ -20,6 +20,8 @@ void fk_plan_write(const fk_plan_info *plan, char out[FK_MAX_PLAN]);
 fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 /** Whether both are the same family and tile. */
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
+/** CTAs of a cluster of the plan's main kernel; 1: it has none. */
+int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
 /** Moves a plan of a list to its front, where it is the one to take; `chosen`: fk_plan_info's. */
 void fk_plan_promote(fk_plan_info *plans, size_t index, int32_t chosen);
 /** Fills the zero fields of a shape and checks it. */

@@ -41,6 +41,14 @@
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, dK and dV pass through dS,
 -- so that the next keys have room.
+--
+-- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
+-- half of the columns of the other's K. For these dO makes room, of which there is one buffer:
+--
+--   | K | V | other K | Q0 | Q1 | dO | dS0 P0 | dS1 P1 | other dS0 | other dS1 | lse0 delta0 | lse1 delta1 | barriers, slots |
+--
+-- dO, the other K and each buffer of the other dS have barriers of their own, and so have tails of each stage and of dO; two pass
+-- which tile of keys comes next, in a slot.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
@@ -110,32 +118,39 @@ local function wgmma(problem, plan, scan)
 end
 
 local function wgmma_backward(problem, plan)
-  local shared = plan.consumers * 64 // plan.block_n
+  local own_n = plan.block_n // plan.cluster
+  local shared = plan.consumers * 64 // own_n
   local panels = 64 * shared
   local d_cols = (problem.head_dim + panels - 1) // panels * panels
   local dv_cols = (problem.head_dim_v + panels - 1) // panels * panels
   local d_pad = shared > 1 and d_cols or pad(problem.head_dim)
   local dv_pad = shared > 1 and dv_cols or pad(problem.head_dim_v)
   local dq_groups = plan.block_m // 64 -- warpgroups that share dQ's rows; the others share its columns
-  local dq_cols = dq_groups == plan.consumers and d_pad or d_cols * dq_groups // plan.consumers
-  local k_bytes, v_bytes = plan.block_n * d_cols * 2, plan.block_n * dv_cols * 2
+  local dq_cols = dq_groups == plan.consumers and d_pad or d_cols * dq_groups // (plan.consumers * plan.cluster)
+  local k_bytes, v_bytes = own_n * d_cols * 2, own_n * dv_cols * 2
   local q_bytes, dout_bytes = plan.block_m * d_cols * 2, plan.block_m * dv_cols * 2
-  local ds_bytes = plan.block_m * plan.block_n * 2
+  local ds_bytes = plan.block_m * own_n * 2
   local share_bytes = (shared > 1 and 2 or 1) * ds_bytes
-  local q = k_bytes + v_bytes
-  local ds = q + plan.stages * (q_bytes + dout_bytes)
-  local dq = ds + plan.k_stages * share_bytes
+  local pair = plan.cluster > 1
+  local other_k = k_bytes + v_bytes
+  local q = other_k + (pair and k_bytes // 2 or 0)
+  local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
+  local dout = pair and q + plan.stages * stage_bytes or q + q_bytes
+  local ds = q + plan.stages * stage_bytes + (pair and dout_bytes or 0)
+  local other_ds = ds + plan.k_stages * share_bytes
+  local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
   local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
   local rows = dq + plan.q_stages * dq_bytes
   local bars = rows + plan.stages * plan.block_m * 8
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
     parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
-    k = 0, v = k_bytes, q = q, dout = q + q_bytes, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
+    k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
+    own_n = own_n, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
-    share_bytes = share_bytes, stage_bytes = q_bytes + dout_bytes, dq_bytes = dq_bytes,
+    share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
-      (plan.k_stages == 3 and 8 * 2 * 3 or 0),
+      (plan.k_stages == 3 and 8 * 2 * 3 or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
   }
 end
 

@@ -53,7 +53,7 @@ static int staged_chunks(int block_n, int columns, int threads) {
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     if (tile->wgmma)
-        return tile->walks_q ? fk_wgmma_backward_registers(tile, layout) : fk_wgmma_registers(p, tile, layout);
+        return tile->walks_q ? fk_wgmma_backward_registers(p, tile, layout) : fk_wgmma_registers(p, tile, layout);
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
@@ -122,10 +122,9 @@ static double visit_clocks(const fk_visit_cost *cost, double turns) {
 }
 
 /* Clocks from the first CTA's start to the last one's end. CTAs start longest first, so what fills the last wave are
- * the shortest. */
-static double makespan(const fk_device_info *device, const fk_plan_info *plan, const fk_visit_cost *cost,
-                       const fk_tile_totals *tiles, double num_ctas) {
-    const double sms = device->num_sms;
+ * the shortest. `sms`: that CTAs have to themselves; those of a cluster count as one CTA of one SM. */
+static double makespan(double sms, const fk_plan_info *plan, const fk_visit_cost *cost, const fk_tile_totals *tiles,
+                       double num_ctas) {
     const double resident = fmin(plan->ctas_per_sm, ceil(num_ctas / sms));
     const double clocks = (1 + cost->alone) * visit_clocks(cost, resident * cost->turns);
     const double cta = (cost->start + cost->edge) / resident; /* the other residents work meanwhile */
@@ -182,9 +181,9 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     fk_split_model split = {.share = 1};
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
+    const double sms = (double)device->num_sms / fk_plan_cluster(p, plan);
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
-    const double all =
-        visits * split.share * heads / device->num_sms * us_per_clock; /* visits of one SM, in us per clock each */
+    const double all = visits * split.share * heads / sms * us_per_clock; /* visits of one SM, in us per clock each */
     plan->tensor_us = all * cost.tensor;
     plan->exp_us = all * cost.exp;
     plan->issue_us = all * cost.issue;
@@ -206,8 +205,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
-    double clocks = makespan(device, plan, &cost, &walks, num_ctas);
-    if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / device->num_sms * cost.tensor);
+    double clocks = makespan(sms, plan, &cost, &walks, num_ctas);
+    if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / sms * cost.tensor);
     const bool beside = !layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     plan->model_us = fmax(clocks_us, hbm_us) * (beside ? BESIDE_WGMMA : 1) + around_bytes * us_per_byte;

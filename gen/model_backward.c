@@ -93,7 +93,8 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
     const double sum = plan->dq_kernel ? 0 : 4.0 * layout->d_pad;
     const double once = kv_heads * (double)shape->seqlen_k * 2 * width;
     const double row = width + 8 + 2 * sum; /* q, dout, lse, delta; the sum read and written */
-    const double slots = (double)device->num_sms * plan->ctas_per_sm, ctas = kv_heads * (double)tiles->num_ctas;
+    const double slots = (double)device->num_sms / fk_plan_cluster(p, plan) * plan->ctas_per_sm,
+                 ctas = kv_heads * (double)tiles->num_ctas;
     const double group = heads / kv_heads; /* query heads that one CTA goes through */
     const double heads_at_a_time = fmin(kv_heads, ceil(slots / (double)tiles->num_ctas)) * group;
     const double visited = ctas * group * tiles->mean_visited * plan->block_m * row;

@@ -2,7 +2,9 @@
  * is five products, block_m block_n exponentials and the instructions around them. Shared memory serves what the
  * products read (A and B of S and dP; B of dV and dK, whose A is in registers unless the warpgroups share keys; A and B
  * of dQ), takes dS and the tiles that TMA brings, and passes dQ on where it is staged. L2 serves the tiles and adds to
- * dQ's sum. docs/kernels.md has the floors of the tiles in use. */
+ * dQ's sum. Of a cluster's tile a CTA has its share of the keys, loads its share of Q and dO for all, and gives dQ its
+ * share of the columns, for which the CTAs pass dS to one another. docs/kernels.md has the floors of the tiles in use.
+ */
 #include "plan.h"
 
 #include <math.h>
@@ -10,19 +12,22 @@
 /* Instructions (lanes) of one pair: a multiply-add, ex2, a difference, a product, two halves of a conversion, loads;
  * and what dropout and masks add. */
 static const double PAIR_LANES = 5.5, DROPOUT_LANES = 5.5, MASK_LANES = 3.0;
-static const double L2_RATE = 32.0; /* bytes a clock; a guess */
+static const double L2_RATE = 28.0; /* bytes a clock: fits what tiles of 64 x 64 take at head dim 256 */
 /* Clocks of a visit that one warpgroup waits for and the other does not hide: barriers, and a product's way there and
  * back; and of a CTA besides its visits. */
 static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
 /* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
  * head dim 64. */
 static const double APART = 0.98;
+/* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
+static const double DIRECT = 1.04;
 
-int fk_wgmma_backward_registers(const fk_tile *tile, const fk_smem_layout *layout) {
+int fk_wgmma_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+    const int cluster = fk_tile_cluster(p, tile);
     const int shared = layout->col_warps; /* warpgroups that share keys */
     const int acc_dkv = (layout->d_pad + layout->dv_pad) / shared / 2;
     const int part = 64 / shared / 2, scores = tile->block_m / shared / 2; /* of S, of dP; packed, half of it */
-    const int acc_dq = tile->block_m * layout->d_pad / 256;
+    const int acc_dq = tile->block_m * layout->d_pad / 256 / cluster;
     const int weighing = 2 * scores + (tile->overlap == 2 ? part / 2 : 0);
     const int adding = scores + scores / 2 + acc_dq; /* the next S, dS, dQ */
     return acc_dkv + (weighing > adding ? weighing : adding) + 24;
@@ -30,21 +35,27 @@ int fk_wgmma_backward_registers(const fk_tile *tile, const fk_smem_layout *layou
 
 fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                                       const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
-    const double m = plan->block_m, n = plan->block_n, d = layout->d_pad, dv = layout->dv_pad, pairs = m * n;
+    const int cluster = fk_plan_cluster(p, plan);
+    const double m = plan->block_m, n = (double)plan->block_n / cluster, d = layout->d_pad, dv = layout->dv_pad;
+    const double pairs = m * n;
     const int groups = plan->warps / 4 - 1, shared = layout->col_warps;
     /* Of products of 64 rows: their A, 128 bytes a column of the depth, and their B. */
     const double scores = groups * 2.0 * (64 + m / shared) * (d + dv);
     const double gradients = groups * 2.0 * m * (d + dv) / shared + (shared > 1 ? groups * 2.0 * 2 * 64 * m : 0);
-    const double dq_columns = m * d / (64.0 * groups), dq = groups * 2.0 * n * (64 + dq_columns);
-    const double tiles = 2.0 * m * (d + dv), added = 4.0 * m * d;
-    const double written = (shared > 1 ? 4.0 : 2.0) * pairs + tiles + (plan->q_stages ? 2 * added : 0);
+    const double dq_columns = m * d / (64.0 * groups * cluster);
+    const double dq = groups * 2.0 * n * cluster * (64 + dq_columns);
+    const double tiles = 2.0 * m * (d + dv), added = 4.0 * m * d / cluster;
+    const double staged =
+        plan->q_stages || shared == 1 ? 2 * added : 0; /* what goes to L2 from registers waits as long */
+    const double passed = cluster > 1 ? 4.0 * pairs : 0;
+    const double written = (shared > 1 ? 4.0 : 2.0) * pairs + tiles + staged + passed;
     const double extra = pairs * ((p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = 2.0 * pairs * (3 * d + 2 * dv) / arch->wgmma_flops,
         .exp = pairs / device->exp_rate,
         .issue = pairs * PAIR_LANES / device->issue_rate + extra,
         .smem = (scores + gradients + dq + written) / device->smem_rate,
-        .l2 = (tiles + added) / L2_RATE,
+        .l2 = (tiles / cluster + added) / L2_RATE,
         .turns = 1,
         .start = CTA_CLOCKS,
         .edge = 8.0 * n * (d + dv) / EDGE_RATE,
@@ -52,5 +63,6 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
     if (plan->k_stages == 3 || plan->q_stages == 2) cost.serial *= APART;
+    if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
     return cost;
 }

@@ -124,6 +124,11 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .overlap = plan->overlap};
 }
 
+int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    return fk_tile_cluster(p, &tile);
+}
+
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {
     fk_tile tile = fk_plan_tile(planner->p, &planner->dq);
     tile.walks_q = tile.dq_kernel = false;

@@ -70,7 +70,7 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
 static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
     const int consumers = fk_tile_consumers(tile);
-    const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v, cluster = fk_tile_cluster(p, tile);
     if (consumers != 2) {
         fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
     } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
@@ -81,8 +81,12 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
                        64 * consumers);
     } else if (tile->block_n == 64 && widest <= 128) {
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
-    } else if (tile->block_n != 64 && widest > 128) {
-        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim or head_dim_v is more than 128", tile->block_n);
+    } else if (tile->block_n != 64 && widest > 128 && p->head_dim <= 128) {
+        fk_plan_reject(plan, "block_n %d: must be 64 where head_dim_v alone is more than 128", tile->block_n);
+    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2)) {
+        fk_plan_reject(plan,
+                       "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2",
+                       tile->block_n);
     } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || tile->ordered)) {
         fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,
                        64 * consumers);
@@ -146,7 +150,8 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const fk_device_info *device = planner->device;
     const int consumers = fk_tile_consumers(tile);
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
-    if (tile->wgmma && tile->walks_q) return 240; /* as templates/kernel/backward_wgmma.cu does */
+    if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
+        return fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return of_consumers[consumers];
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */

@@ -277,7 +277,7 @@ typedef struct fk_plan_info {
     char family[16]; /**< "mma" or "wgmma" */
     int32_t sm;      /**< the architecture whose primitives are emitted */
     int32_t block_m; /**< query rows of a CTA, B_r in the paper; backward: of a tile that CTAs walk over */
-    int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA */
+    int32_t block_n; /**< keys of a tile, B_c in the paper; backward: of a CTA, or of a cluster of two */
     int32_t warps;
     int32_t stages;      /**< KV buffers in shared memory; wgmma: V buffers, see k_stages; backward: Q and dO buffers */
     int32_t q_in_regs;   /**< 1: Q stays in registers; 0: it is re-read from shared memory */

@@ -30,7 +30,8 @@ bool fk_is_ordered(const fk_kernel *kernel) {
 /* Sizes have been checked. */
 static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     const bool packed = kernel->problem.packed;
-    const int64_t block_m = kernel->info.plan.block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t block_m = plan->block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
     const int64_t tiles =
         packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
     out->q_padded = tiles * block_m;
@@ -42,7 +43,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
         add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims) &&
-        add_part(&out->bytes, fk_is_ordered(kernel) ? heads * tiles : 0, sizeof(uint32_t), &out->added);
+        add_part(&out->bytes, fk_is_ordered(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
+                 sizeof(uint32_t), &out->added);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;

@@ -23,7 +23,9 @@ static int64_t fitting_kv_heads(const fk_kernel *kernel, const fk_args *a) {
  * many heads it adds up.
  */
 static int64_t adding_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    const int64_t ctas = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.ctas_per_sm;
+    const fk_plan_info *plan = &kernel->info.plan; /* a cluster's CTAs add to different columns */
+    const int64_t ctas =
+        (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / fk_plan_cluster(&kernel->problem, plan);
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t walk = (a->seqlen_q + kernel->info.plan.block_m - 1) / kernel->info.plan.block_m * ratio;
     const bool ordered = fk_is_ordered(kernel), unlike = kernel->problem.num_masks > 0;
@@ -111,7 +113,8 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
 
 fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *a) {
     const bool own_keys = kernel->problem.op == FK_BACKWARD;
-    const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t block = own_keys ? plan->block_n / fk_plan_cluster(&kernel->problem, plan) : plan->block_m;
     return make_row_grid(a->batch * a->num_heads_q, ((own_keys ? a->seqlen_k : a->seqlen_q) + block - 1) / block);
 }
 

@@ -71,7 +71,9 @@ static fk_status launch_emulator(const fk_kernel *kernel, const fk_args *args, f
     fk_status status = make_maps(kernel, args, l, err);
     for (int i = 0; i < kernel->num_launches && !status; i++) {
         const fk_kernel_launch *k = &kernel->launch[i];
-        const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z};
+        const bool clusters = k->grid == FK_GRID_PERSISTENT; /* other kernels have none */
+        const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z,
+                                  clusters ? (uint32_t)fk_plan_cluster(&kernel->problem, &kernel->info.plan) : 1};
         if (!grid.x) continue;
         status = fk_emu_launch_grid(kernel->image, k->entry, block_of(kernel, l), fk_param_bytes(kernel), grid,
                                     (uint32_t)k->threads, (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
@@ -83,7 +85,7 @@ fk_status fk_launch_alone(const fk_kernel *kernel, int entry, void *params, size
                           fk_error *err) {
     const fk_kernel_launch *k = &kernel->launch[entry];
     if (kernel->image) {
-        const fk_emu_grid emu_grid = {grid.x, grid.y, grid.z};
+        const fk_emu_grid emu_grid = {grid.x, grid.y, grid.z, 1};
         return fk_emu_launch_grid(kernel->image, k->entry, params, bytes, emu_grid, (uint32_t)k->threads,
                                   (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
     }

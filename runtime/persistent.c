@@ -68,9 +68,10 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
                         : packed ? a->total_q
                                  : a->seqlen_q),
             (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
-    const int64_t room = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.ctas_per_sm;
-    const int64_t ctas = room < 1 ? 1 : room;
-    *out = (fk_grid){(uint32_t)(tiles.num_tiles < ctas ? tiles.num_tiles : ctas), 1, 1};
+    const int64_t cluster = fk_plan_cluster(&kernel->problem, plan); /* a tile is a cluster's */
+    const int64_t room = (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / cluster;
+    const int64_t clusters = room < 1 ? 1 : room;
+    *out = (fk_grid){(uint32_t)((tiles.num_tiles < clusters ? tiles.num_tiles : clusters) * cluster), 1, 1};
     return FK_OK;
 }
 

@@ -1,6 +1,6 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with the
- * swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The GPU's
- * are the driver's to encode, the emulator's are its own. */
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with
+ * the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The
+ * GPU's are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -97,14 +97,16 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
+    const int32_t own_keys = plan->block_n / fk_plan_cluster(p, plan); /* a CTA's */
     const int32_t type = p->dtype, o_type = fk_output_dtype(type);
     int64_t stride[3];
     const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, o_type};
-    const tensor dout = {"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, plan->block_m, type};
+    const tensor dout = {"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
+                         a->num_heads_q, batch,   plan->block_m,  type};
     tensor tensors[FK_TENSOR_MAPS] = {
         {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m, type},
-        {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, plan->block_n, type},
-        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, plan->block_n, type},
+        {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},
+        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, own_keys, type},
         p->op == FK_BACKWARD ? dout : o};
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;

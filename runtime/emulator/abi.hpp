@@ -10,6 +10,7 @@ typedef struct fk_emu_dim {
 /* A thread as it sees itself. */
 typedef struct fk_emu_thread {
     fk_emu_dim thread_idx, block_idx, block_dim, grid_dim;
+    unsigned int cluster_rank;
 } fk_emu_thread;
 
 /* Acts of a warp: every lane of the mask arrives, the last one to arrive does the work of all.
@@ -55,6 +56,7 @@ typedef struct fk_emu_wgmma {
 typedef struct fk_emu_table {
     const fk_emu_thread *(*self)(void);
     int (*syncthreads)(int vote); /* whether a thread of the block voted so */
+    void (*cluster_sync)(void);
     /* Votes and shuffles: `lane` is the source lane, delta or lane mask; width splits the warp into segments. */
     unsigned int (*warp)(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int lane, unsigned int width);
     void (*ldmatrix)(fk_emu_op op, unsigned int *r, unsigned int addr);
@@ -87,6 +89,7 @@ typedef struct fk_emu_table {
     void (*tma_load)(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
     void (*tma_store)(const void *map, unsigned int src, const int *at, unsigned int rank);
     void (*bulk_load)(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
+    void (*cluster_copy)(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
     void (*bulk_store)(void *dst, unsigned int src, unsigned int bytes);
     void (*bulk_add_f32)(float *dst, unsigned int src, unsigned int bytes);
     void (*tma_store_commit)(void);

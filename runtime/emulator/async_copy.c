@@ -22,6 +22,7 @@ static fk_copy *append(fk_lane *lane) {
 void fk_cp_async_16(unsigned int dst, const void *src, int valid) {
     fk_block *block = fk_block_current();
     fk_lane *lane = block->current;
+    dst = fk_smem_address(lane, dst);
     unsigned char *host = fk_smem_write(lane, dst, 16, name);
     fk_smem_set_in_flight(lane, dst, 16, FK_CP_ASYNC);
     if (block->counting) fk_banks_note(lane, dst, 16);

@@ -84,8 +84,8 @@ static void say_asleep(report *r, const fk_block *block, const fk_warp *warp) {
         say_lanes(r, group);
         if (lane->state == FK_LANE_AT_NAMED_BARRIER) {
             const fk_named_barrier *b = &block->hopper->named[lane->wait_value];
-            say(r, " at named barrier %u, to which %u of %u threads have come", lane->wait_value, b->arrived,
-                b->threads);
+            say(r, " at named barrier %u, to which %u of %u threads have come", lane->wait_value % FK_NAMED_BARRIERS,
+                b->arrived, b->threads);
             continue;
         }
         const fk_mbarrier *b = fk_mbarrier_find(block, lane->wait_value);

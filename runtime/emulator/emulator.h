@@ -70,6 +70,7 @@ fk_status fk_emu_tensor_map_encode(fk_emu_tensor_map *map, const fk_emu_tensor *
 
 typedef struct fk_emu_grid {
     uint32_t x, y, z; /**< CUDA's limits: x below 2^31, y and z at most 65,535; fewer than 2^32 blocks in all */
+    uint32_t cluster; /**< CTAs of a cluster, of which x is a multiple; 0 is 1 */
 } fk_emu_grid;
 
 /** Runs a grid of the kernel `entry`, in blocks of `threads` (a multiple of 32, at most 1024) and returns when all are

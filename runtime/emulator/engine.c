@@ -16,12 +16,14 @@ static unsigned int smem_base(void) {
 /* An access by the running lane alone. */
 static const unsigned char *read_shared(unsigned int addr, unsigned int bytes, const char *what) {
     fk_block *block = fk_block_current();
+    addr = fk_smem_address(block->current, addr);
     if (block->counting) fk_banks_note(block->current, addr, bytes);
     return fk_smem_read(block->current, addr, bytes, what);
 }
 
 static unsigned char *write_shared(unsigned int addr, unsigned int bytes, const char *what) {
     fk_block *block = fk_block_current();
+    addr = fk_smem_address(block->current, addr);
     if (block->counting) fk_banks_note(block->current, addr, bytes);
     return fk_smem_write(block->current, addr, bytes, what);
 }
@@ -84,6 +86,7 @@ static float unpack_fp16(unsigned int half) {
 const fk_emu_table fk_emu_engine_table = {
     .self = self,
     .syncthreads = fk_emu_syncthreads,
+    .cluster_sync = fk_emu_cluster_sync,
     .warp = fk_emu_warp,
     .ldmatrix = fk_emu_ldmatrix,
     .mma = fk_emu_mma,
@@ -114,6 +117,7 @@ const fk_emu_table fk_emu_engine_table = {
     .tma_load = fk_emu_tma_load,
     .tma_store = fk_emu_tma_store,
     .bulk_load = fk_emu_bulk_load,
+    .cluster_copy = fk_emu_cluster_copy,
     .bulk_store = fk_emu_bulk_store,
     .bulk_add_f32 = fk_emu_bulk_add_f32,
     .tma_store_commit = fk_emu_tma_store_commit,

@@ -1,4 +1,5 @@
-/* The state of one running block. Each OS thread of a launch owns one fk_block and runs blocks in it one after the
+/* The state of one running block, which is one CTA, or all CTAs of a cluster with their warps and their windows of shared
+ * memory one after another. Each OS thread of a launch owns one fk_block and runs blocks in it one after the
  * other; all lanes of a block are fibers of that OS thread, so nothing here needs a lock.
  *
  * Time is a counter of synchronisations, `tick`: it advances at each __syncthreads and each operation of a whole warp.
@@ -57,6 +58,7 @@ typedef struct fk_lane {
     fk_warp *warp;
     uint16_t thread; /* in the block */
     uint16_t lane;   /* in the warp */
+    uint32_t rank;   /* of its CTA in the cluster */
     fk_lane_state state;
 
     /* The warp operation it waits in, and its operands; r, c and a point into the lane's own stack. */
@@ -105,6 +107,8 @@ struct fk_block {
     fk_emu_options options;
     fk_emu_grid grid;
     uint32_t threads, index; /* index: of the running block, x fastest */
+    uint32_t ctas;           /* of the cluster that it is */
+    uint32_t cta_threads, cta_window;
     char name[40];           /* of the running block, "block 3" or "block (3, 0, 1)" */
 
     fk_lane *lanes;
@@ -148,6 +152,7 @@ _Noreturn void fk_block_abort(fk_block *block);
 fk_block *fk_block_current(void);
 uint32_t fk_block_random(fk_block *block);
 int fk_emu_syncthreads(int vote);
+void fk_emu_cluster_sync(void);
 /** If `address` lies in the guard page of a lane's stack: that lane, else NULL. */
 const fk_lane *fk_block_overflowed(const fk_block *block, uintptr_t address);
 
@@ -178,7 +183,9 @@ const char *fk_emu_op_name(fk_emu_op op);
 /** The running lane, whose operands are set, arrives at `op`; returns when every lane of the mask has. */
 void fk_warp_arrive(fk_lane *lane, fk_emu_op op, uint32_t mask);
 
-/* shared_memory.c: addresses as kernels have them. */
+/* shared_memory.c: addresses as kernels have them, but that those of a cluster's CTAs follow one another. */
+/** Of an address that `lane` has of its own CTA, or of another one of its cluster. */
+uint32_t fk_smem_address(const fk_lane *lane, uint32_t addr);
 /** Checks alignment and bounds. @return the bytes on the host */
 unsigned char *fk_smem_at(fk_block *block, uint32_t addr, uint32_t bytes, const char *what);
 /** An access by `lane`: bounds, races, counting. @return the bytes on the host */

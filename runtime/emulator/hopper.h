@@ -7,6 +7,7 @@
 
 #define FK_MAX_MBARRIERS 64u
 #define FK_NAMED_BARRIERS 16u
+#define FK_MAX_CLUSTER 16u
 #define FK_WGMMA_LANE_REGISTERS 128u
 
 /* What is ordered before a point: accesses by warp w before tick[w]. */
@@ -37,7 +38,8 @@ typedef struct fk_box_copy {
     uint32_t addr, bar;
     fk_lane *lane; /* that issued it */
     uint32_t group;
-    bool adds; /* floats */
+    bool adds;   /* floats */
+    bool within; /* a cluster's shared memory */
 } fk_box_copy;
 
 /* A list that grows. */
@@ -51,7 +53,7 @@ typedef struct fk_wgmma_queue fk_wgmma_queue;
 struct fk_hopper {
     fk_mbarrier mbarriers[FK_MAX_MBARRIERS];
     uint32_t num_mbarriers;
-    fk_named_barrier named[FK_NAMED_BARRIERS];
+    fk_named_barrier named[FK_MAX_CLUSTER * FK_NAMED_BARRIERS]; /* of each CTA */
     fk_box_copies loads, stores;
     fk_wgmma_queue *wgmma[FK_MAX_WARPS]; /* made at a warp's first product */
 };
@@ -73,6 +75,7 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait);
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
 void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank);
 void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
+void fk_emu_cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
 void fk_emu_bulk_store(void *dst, unsigned int src, unsigned int bytes);
 void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes);
 void fk_emu_tma_store_commit(void);

@@ -70,6 +70,7 @@ fk_mbarrier *fk_mbarrier_at(fk_block *block, uint32_t addr, const char *what) {
 void fk_emu_mbarrier_init(unsigned int addr, unsigned int arrivals) {
     static const char name[] = "mbarrier_init";
     fk_block *block = fk_block_current();
+    addr = fk_smem_address(block->current, addr);
     struct fk_hopper *h = block->hopper;
     memset(fk_smem_write(block->current, addr, 8, name), 0, 8);
     if (arrivals == 0 || arrivals >= 1u << 20)
@@ -101,6 +102,7 @@ static fk_mbarrier *visit(fk_block *block, uint32_t addr, const char *what) {
 void fk_emu_mbarrier_arrive(unsigned int addr, unsigned int bytes) {
     const char *name = bytes ? "mbarrier_arrive_expect_tx" : "mbarrier_arrive";
     fk_block *block = fk_block_current();
+    addr = fk_smem_address(block->current, addr);
     fk_mbarrier *b = visit(block, addr, name);
     if (b->missing == 0)
         fk_block_fault(block, "%s: phase %u of the mbarrier at smem_base() + %d already has its %u arrivals", name,
@@ -121,6 +123,7 @@ void fk_mbarrier_landed(fk_lane *lane, uint32_t addr, uint32_t bytes) {
 void fk_emu_mbarrier_wait(unsigned int addr, unsigned int parity) {
     static const char name[] = "mbarrier_wait";
     fk_block *block = fk_block_current();
+    addr = fk_smem_address(block->current, addr);
     fk_lane *lane = block->current;
     fk_mbarrier *b = visit(block, addr, name);
     if (parity > 1) fk_block_fault(block, "%s: parity %u, must be 0 or 1", name, parity);
@@ -138,10 +141,11 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait) {
     fk_block *block = fk_block_current();
     fk_lane *lane = block->current;
     if (id == 0 || id >= FK_NAMED_BARRIERS) fk_block_fault(block, "%s: barrier %u, must be 1 to 15", name, id);
-    if (threads == 0 || threads % FK_WARP_LANES != 0 || threads > block->threads)
+    if (threads == 0 || threads % FK_WARP_LANES != 0 || threads > block->cta_threads)
         fk_block_fault(block, "%s: barrier %u is for %u threads, must be a multiple of 32 up to %u", name, id, threads,
-                       block->threads);
-    fk_named_barrier *b = &block->hopper->named[id];
+                       block->cta_threads);
+    const uint32_t place = lane->rank * FK_NAMED_BARRIERS + id;
+    fk_named_barrier *b = &block->hopper->named[place];
     if (b->threads && b->threads != threads)
         fk_block_fault(block, "%s: barrier %u is for %u threads here, for %u where others came to it", name, id,
                        threads, b->threads);
@@ -151,9 +155,9 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait) {
         clock_join(&b->released, b->gathered.tick);
         memset(&b->gathered, 0, sizeof b->gathered);
         b->threads = b->arrived = 0;
-        wake(block, FK_LANE_AT_NAMED_BARRIER, id);
+        wake(block, FK_LANE_AT_NAMED_BARRIER, place);
     } else if (wait) {
-        lane->wait_value = id;
+        lane->wait_value = place;
         sleep_lane(lane, FK_LANE_AT_NAMED_BARRIER);
     }
     if (wait) acquire(lane, &b->released);

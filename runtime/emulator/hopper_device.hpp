@@ -37,6 +37,39 @@ inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int 
 inline void bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
     fk_emu_engine->bulk_load(dst, src, bytes, bar);
 }
+
+#define __cluster_dims__(x, y, z)
+/* A shared address of another CTA of the cluster has the number of that CTA, from 1, in its highest byte. */
+inline unsigned int cluster_rank() {
+    return fk_emu_self()->cluster_rank;
+}
+inline unsigned int cluster_map(unsigned int addr, unsigned int rank) {
+    return (rank + 1) << 24 | addr;
+}
+inline void cluster_sync() {
+    fk_emu_engine->cluster_sync();
+}
+inline void cluster_arrive(unsigned int bar) {
+    fk_emu_engine->mbarrier_arrive(bar, 0);
+}
+inline void cluster_publish(unsigned int bar) {
+    fk_emu_engine->mbarrier_arrive(bar, 0);
+}
+inline void cluster_wait(unsigned int bar, unsigned int parity) {
+    fk_emu_engine->mbarrier_wait(bar, parity);
+}
+inline void cluster_store_u32(unsigned int addr, unsigned int value) {
+    st_shared_u32(addr, value);
+}
+inline void cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar) {
+    fk_emu_engine->cluster_copy(dst, src, bytes, bar);
+}
+inline void tma_multicast_4d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2, int c3,
+                             unsigned int ctas) {
+    const int at[] = {c0, c1, c2, c3};
+    for (unsigned int rank = 0; ctas >> rank; ++rank)
+        if (ctas >> rank & 1) fk_emu_engine->tma_load(cluster_map(dst, rank), map, cluster_map(bar, rank), at, 4);
+}
 inline void bulk_store(void *dst, unsigned int src, unsigned int bytes) {
     fk_emu_engine->bulk_store(dst, src, bytes);
 }

@@ -106,6 +106,7 @@ static fk_box_copy prepare(fk_block *block, const void *map, uint32_t addr, cons
                            const char *what) {
     fk_box_copy copy = {.addr = addr, .lane = block->current};
     memcpy(&copy.map, map, sizeof copy.map);
+    copy.addr = fk_smem_address(block->current, addr);
     if (copy.map.magic != MAP_MAGIC) fk_block_fault(block, "%s: no tensor map at %p", what, map);
     if (copy.map.tensor.rank != rank)
         fk_block_fault(block, "%s: %u coordinates for a tensor of rank %u", what, rank, copy.map.tensor.rank);
@@ -121,7 +122,10 @@ static fk_box_copy prepare_line(fk_block *block, uint32_t addr, const void *line
         fk_block_fault(block,
                        "%s: %u bytes between %p and shared address smem_base() + %d: all must be multiples of 16", what,
                        bytes, (void *)(uintptr_t)line, (int)(addr - FK_SMEM_BASE));
-    return (fk_box_copy){.addr = addr, .line = (char *)(uintptr_t)line, .bytes = bytes, .lane = block->current};
+    return (fk_box_copy){.addr = fk_smem_address(block->current, addr),
+                         .line = (char *)(uintptr_t)line,
+                         .bytes = bytes,
+                         .lane = block->current};
 }
 
 /* ---- loads ---------------------------------------------------------------------------------------------- */
@@ -131,7 +135,7 @@ static void land_line(fk_block *block, const fk_box_copy *copy) {
         memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"), copy->line + i, 16);
         fk_smem_set_in_flight(copy->lane, copy->addr + i, 16, FK_LANDED);
     }
-    block->stats.global_load_bytes += copy->bytes;
+    if (!copy->within) block->stats.global_load_bytes += copy->bytes;
     fk_mbarrier_landed(copy->lane, copy->bar, copy->bytes);
 }
 
@@ -183,7 +187,7 @@ void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const 
     static const char name[] = "tma_load";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare(block, map, dst, at, rank, name);
-    copy.bar = bar;
+    copy.bar = fk_smem_address(block->current, bar);
     start(block, &copy, box_bytes(&copy.map.tensor), name);
 }
 
@@ -191,7 +195,20 @@ void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, uns
     static const char name[] = "bulk_load";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare_line(block, dst, src, bytes, name);
-    copy.bar = bar;
+    copy.bar = fk_smem_address(block->current, bar);
+    start(block, &copy, bytes, name);
+}
+
+/* Between the windows of a cluster's CTAs. */
+void fk_emu_cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar) {
+    static const char name[] = "cluster_copy";
+    fk_block *block = fk_block_current();
+    const uint32_t from = fk_smem_address(block->current, src);
+    for (uint32_t i = 0; i < bytes; i += 16)
+        fk_smem_read(block->current, from + i, 16, name);
+    fk_box_copy copy = prepare_line(block, dst, fk_smem_at(block, from, 16, name), bytes, name);
+    copy.bar = fk_smem_address(block->current, bar);
+    copy.within = true;
     start(block, &copy, bytes, name);
 }
 

@@ -97,7 +97,7 @@ static float widen(const void *bytes, uint32_t i, int element) {
 /* Sixteen bytes from shared memory, where the swizzle put them, as floats out[0], out[step], ... */
 static void read_chunk(fk_lane *lane, const operand *o, uint32_t addr, int element, float *out, size_t step) {
     addr ^= (addr >> 7 & (o->row_bytes / 16u - 1u)) << 4;
-    const void *bytes = fk_smem_read(lane, addr, 16, "wgmma");
+    const void *bytes = fk_smem_read(lane, fk_smem_address(lane, addr), 16, "wgmma");
     for (uint32_t i = 0; i < 16 / element_bytes(element); ++i)
         out[i * step] = widen(bytes, i, element);
 }

@@ -90,7 +90,7 @@ static void add_stats(fk_emu_stats *sum, const fk_emu_stats *s) {
 
 static fk_status run_grid(const fk_block *prototype, fk_emu_stats *stats, fk_error *err) {
     launch l = {.prototype = prototype};
-    l.blocks = (uint64_t)prototype->grid.x * prototype->grid.y * prototype->grid.z;
+    l.blocks = (uint64_t)prototype->grid.x / prototype->ctas * prototype->grid.y * prototype->grid.z;
     order_blocks(&l, prototype->options.seed);
     const uint32_t n = count_workers(l.blocks);
     worker *workers = calloc(n, sizeof *workers);
@@ -129,6 +129,10 @@ static fk_status check_sizes(const fk_emu_entry *entry, size_t param_bytes, cons
     if ((uint64_t)grid->x * grid->y > UINT32_MAX / grid->z)
         return fk_fail(err, FK_BAD_ARGUMENT, "grid is %u x %u x %u, the emulator runs fewer than 2^32 blocks", grid->x,
                        grid->y, grid->z);
+    if (grid->cluster > 1 && (grid->x % grid->cluster || threads > FK_MAX_THREADS / grid->cluster))
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "grid.cluster is %u, must divide grid.x, %u, and have at most %u threads in all", grid->cluster,
+                       grid->x, FK_MAX_THREADS);
     if (threads == 0 || threads > FK_MAX_THREADS || threads % FK_WARP_LANES != 0)
         return fk_fail(err, FK_BAD_ARGUMENT, "threads is %u, must be a multiple of 32 up to %u", threads,
                        FK_MAX_THREADS);
@@ -149,8 +153,11 @@ static fk_status launch_entry(const fk_emu_entry *entry, const void *params, siz
     prototype->params = params;
     if (options) prototype->options = *options;
     prototype->grid = grid;
-    prototype->threads = threads;
-    prototype->smem_bytes = (uint32_t)smem_bytes;
+    prototype->ctas = grid.cluster ? grid.cluster : 1;
+    prototype->cta_threads = threads;
+    prototype->threads = threads * prototype->ctas;
+    prototype->cta_window = ((uint32_t)smem_bytes + 1023u) / 1024u * 1024u;
+    prototype->smem_bytes = prototype->ctas == 1 ? (uint32_t)smem_bytes : prototype->ctas * prototype->cta_window;
     prototype->counting = stats != NULL;
     status = run_grid(prototype, &sums, err);
     if (stats && status == FK_OK) *stats = sums;
@@ -171,6 +178,6 @@ fk_status fk_emu_launch_grid(const fk_emu_image *image, const char *entry, const
 
 fk_status fk_emu_launch(const fk_emu_image *image, const void *params, size_t param_bytes, uint32_t grid_x,
                         uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_error *err) {
-    return launch_entry(&image->exports->entries[0], params, param_bytes, (fk_emu_grid){grid_x, 1, 1}, threads,
+    return launch_entry(&image->exports->entries[0], params, param_bytes, (fk_emu_grid){grid_x, 1, 1, 1}, threads,
                         smem_bytes, options, NULL, err);
 }

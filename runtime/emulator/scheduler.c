@@ -63,6 +63,7 @@ fk_status fk_block_init(fk_block *block, fk_error *err) {
         lane->warp = &block->warps[i / FK_WARP_LANES];
         lane->thread = (uint16_t)i;
         lane->lane = (uint16_t)(i % FK_WARP_LANES);
+        lane->rank = i / block->cta_threads;
     }
     return FK_OK;
 }
@@ -172,16 +173,25 @@ static void release_barrier(fk_block *block) {
     }
 }
 
-int fk_emu_syncthreads(int vote) {
-    fk_block *block = running;
+static void meet(fk_block *block) {
     fk_lane *lane = block->current;
-    block->vote = block->vote || vote;
     lane->state = FK_LANE_AT_BARRIER;
     lane->warp->at_barrier |= 1u << lane->lane;
     fk_warp_update(block, lane->warp);
     if (++block->arrived == block->alive) release_barrier(block);
     fk_block_yield(block);
+}
+
+int fk_emu_syncthreads(int vote) {
+    fk_block *block = running;
+    if (block->ctas > 1) fk_block_fault(block, "__syncthreads: the emulator has it for CTAs without a cluster alone");
+    block->vote = block->vote || vote;
+    meet(block);
     return block->elected; /* no lane is past the next barrier before this one has come to it */
+}
+
+void fk_emu_cluster_sync(void) {
+    meet(running);
 }
 
 static void start_lane(void *arg) {
@@ -205,14 +215,16 @@ static void start_lane(void *arg) {
 }
 
 static fk_emu_dim block_idx(const fk_block *block) {
-    const uint32_t rows = block->index / block->grid.x;
-    return (fk_emu_dim){block->index % block->grid.x, rows % block->grid.y, rows / block->grid.y};
+    const uint32_t in_row = block->grid.x / block->ctas, rows = block->index / in_row;
+    return (fk_emu_dim){block->index % in_row * block->ctas, rows % block->grid.y, rows / block->grid.y};
 }
 
 static void prepare_lane(fk_block *block, fk_lane *lane) {
-    lane->view.thread_idx = (fk_emu_dim){lane->thread, 0, 0};
+    lane->view.thread_idx = (fk_emu_dim){lane->thread % block->cta_threads, 0, 0};
     lane->view.block_idx = block_idx(block);
-    lane->view.block_dim = (fk_emu_dim){block->threads, 1, 1};
+    lane->view.block_idx.x += lane->rank;
+    lane->view.cluster_rank = lane->rank;
+    lane->view.block_dim = (fk_emu_dim){block->cta_threads, 1, 1};
     lane->view.grid_dim = (fk_emu_dim){block->grid.x, block->grid.y, block->grid.z};
     lane->state = FK_LANE_READY;
     lane->num_copies = 0;

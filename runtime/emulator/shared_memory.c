@@ -4,6 +4,14 @@
 
 #include <string.h>
 
+uint32_t fk_smem_address(const fk_lane *lane, uint32_t addr) {
+    const fk_block *block = lane->block;
+    const uint32_t cta = addr >> 24, offset = (addr & 0xffffffu) - FK_SMEM_BASE;
+    if (block->ctas == 1) return addr;
+    if (cta > block->ctas || offset >= block->cta_window) return addr | 0xff000000u; /* outside of all */
+    return FK_SMEM_BASE + offset + (cta ? cta - 1 : lane->rank) * block->cta_window;
+}
+
 unsigned char *fk_smem_at(fk_block *block, uint32_t addr, uint32_t bytes, const char *what) {
     const uint32_t offset = addr - FK_SMEM_BASE;
     if (addr % bytes != 0)

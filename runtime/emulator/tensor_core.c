@@ -30,7 +30,7 @@ typedef uint32_t v4u __attribute__((vector_size(16)));
 void fk_emu_ldmatrix(fk_emu_op op, unsigned int *r, unsigned int addr) {
     fk_lane *lane = fk_block_current()->current;
     lane->r = r;
-    lane->addr = addr;
+    lane->addr = fk_smem_address(lane, addr);
     fk_warp_arrive(lane, op, FK_ALL_LANES);
 }
 

@@ -1,6 +1,11 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
 constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
+constexpr int own_n = $(layout.own_n); // keys of a CTA
+@ local pair = plan.cluster > 1
+@ if pair then
+constexpr u32 smem_dout = $(layout.dout), smem_other_k = $(layout.other_k), smem_other_ds = $(layout.other_ds), ds_bytes = $(layout.ds_bytes);
+@ end
 @ if plan.ordered or plan.q_stages == 2 then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
@@ -68,6 +73,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ local late = plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0 and not ordered
+@ local behind = ordered and pair -- all of it behind them, where its turn is waited for under a product
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -79,6 +85,11 @@ struct Consumer {
 @ end
 @ if late then
     Ring<ds_buffers> write, read; // of dS
+@ end
+@ if pair then
+    const u32 rank = cluster_rank();
+    Ring<ds_buffers> exchange; // of dS: the tile at hand once that before has been multiplied
+    u32 dout_parity = 0;
 @ end
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
@@ -104,6 +115,15 @@ struct Consumer {
         return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
     }
 
+    // This warp is done with what the producer$(pair and "s of the cluster fill" or " fills") again.
+    __device__ __forceinline__ void give_back(u32 bar) const {
+        if (threadIdx.x % 32) return;
+        mbarrier_arrive(bar);
+@ if pair then
+        cluster_arrive(cluster_map(bar, rank ^ 1));
+@ end
+    }
+
     // The scores of one part, which are the accumulator of a warp's 16 keys.
     template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
         return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
@@ -112,66 +132,24 @@ struct Consumer {
     // dQ = dS K, the warpgroup's rows or columns.
     __device__ __forceinline__ void multiply_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
 @ if by_rows then
-        gemm_dq(dq, tile_ds + group * (block_n * 128), smem + smem_k);
+        gemm_dq(dq, tile_ds + group * (own_n * 128), smem + smem_k);
 @ else
-        gemm_dq(dq, tile_ds, own_columns<block_n, $(layout.dq_cols)>(smem + smem_k));
+        gemm_dq(dq, tile_ds, own_columns<own_n, $(layout.dq_cols)>(smem + smem_k$(pair and " + rank * (k_bytes / 2)" or "")));
 @ end
     }
+@ if pair then
 
-    // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(apart and "" or " const") {
-        const int lane = threadIdx.x % 32;
-@ if by_rows then
-        const int own_16 = warp, first = 0;
-@ else
-        const int own_16 = warp % 4, first = group * dq_atoms;
-@ end
-@ local uneven = not by_rows and layout.dq_cols * plan.consumers ~= layout.d_pad
-@ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
-@ if not apart or plan.q_stages == 0 then
-        float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
-@ end
-@ if plan.q_stages == 0 then
-@   if ordered then
-        mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
-@   end
-#pragma unroll
-        for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
-            if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
-@ elseif apart then
-        const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
-        mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
-#pragma unroll
-        for (int i = 0; i < dq_atoms; ++i)
-            if ($(uneven and "first + i < d_pad / 8" or "true"))
-                st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
-                                                                     __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
-        fence_proxy_async();
-@ else
-        const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
-        if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < dq_atoms; ++i)
-            st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
-                                                                 __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
-        fence_proxy_async();
-        __syncwarp();
-        if (elect_lane()) {
-@   if uneven then
-            if (first < d_pad / 8) bulk_add_f32(to, stage, $(count) * 512);
-@   else
-            bulk_add_f32(to, stage, dq_atoms * 512);
-@   end
-            tma_store_commit();
-        }
-@ end
-@ if apart then
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
-        dq_ring.next();
-@ end
+    // dS of the tile at hand to the other CTA.
+    __device__ __forceinline__ void send_ds() {
+        if (warp > 0 || !elect_lane()) return;
+        const u32 bar = smem + ds_full + 8 * exchange.index();
+        mbarrier_arrive_expect_tx(bar, ds_bytes);
+        cluster_copy(cluster_map(smem + smem_other_ds + exchange.index() * ds_bytes, rank ^ 1),
+                     smem + smem_ds + exchange.index() * share_bytes, ds_bytes, cluster_map(bar, rank ^ 1));
     }
+@ end
+
+@ include("piece/add_dq.cu", { ordered = ordered, apart = apart, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -193,10 +171,16 @@ struct Consumer {
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
         Where at = tile_at(p, index, kv_head);
+@ if pair then
+        at = keys_of(at, rank);
+@ end
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
-@ if late then
+@ if pair then
+        int n = -1;           // the tile whose dS is to be multiplied; at.h is its head
+        u32 used_parity = 0;
+@ elseif late then
         int n = -1, n_before = -1, head_before = 0; // the last tile and the one before it, whose dS is multiplied next
 @ else
         u32 buffer = 0;   // of dS
@@ -222,24 +206,48 @@ struct Consumer {
             const u32 buffer = write.index() * share_bytes;
             if (n_before >= 0) mbarrier_wait(smem + ds_full + 8 * read.index(), read.parity());
             multiply_dq(dq, n_before >= 0 ? tile_ds + read.index() * share_bytes : tile); // of what is there the first times, and is not added
+@ elseif pair then
+            const u32 tile_dout = smem + smem_dout;
+            const u32 last = exchange.index() ^ (n < 0);
+            multiply_dq(dq, tile_ds + last * share_bytes); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<2>(registers(dv));
+            if (n >= 0) give_back(smem + dout_empty);
+            mbarrier_wait(smem + ds_full + 8 * exchange.index(), exchange.parity() ^ (n < 0));
+            gemm_dq_more(dq, n < 0 ? tile_ds + last * share_bytes : smem + smem_other_ds + last * ds_bytes,
+                         own_columns<own_n, $(layout.dq_cols)>(smem + (n < 0 ? smem_k : smem_other_k)));
+            if (n >= 0) exchange.next();
+            const u32 buffer = exchange.index() * share_bytes;
 @ else
             multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
 @ end
+@ if not pair then
+            const u32 tile_dout = tile + q_bytes;
             wgmma_wait<1>(registers(dk));                      // and dV
-            if (n >= 0 && threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            if (n >= 0) give_back(smem + used);
+@ end
             gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
             wgmma_wait<1>(registers(dq));
+@ if pair then
+            if (n >= 0) give_back(smem + used); // not before dQ: it tells the other CTA that its dS has been read
+@ end
 @ if late then
             if (n_before >= 0) {
                 free_ds();
                 add_dq(dq, at, head_before, n_before);
             }
 @ else
+@   if not behind then
             if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
+@   end
 @ end
             if (n < 0) mbarrier_wait(smem + v_full, parity);
+@ if pair then
+            if (n < 0) mbarrier_wait(smem + other_full, parity);
+            mbarrier_wait(smem + dout_full, dout_parity);
+            dout_parity ^= 1;
+@ end
 @ for part = 0, layout.parts - 1 do
-            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile + q_bytes$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
+            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
 @ end
 
             const int head = tile_head(ring);
@@ -252,7 +260,7 @@ struct Consumer {
 @ if late then
             n_before = n;
             head_before = at.h;
-@ elseif halved then
+@ elseif halved or behind then
             const int n_before = n, head_before = at.h;
 @ end
             n = word >> 1;
@@ -278,8 +286,8 @@ struct Consumer {
 @   if not fused then
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
-@   if halved and part == layout.parts - 1 then
-            if (n_before >= 0) add_dq<1>(dq, at, head_before, n_before);
+@   if (halved or behind) and part == layout.parts - 1 then
+            if (n_before >= 0) add_dq$(halved and "<1>" or "")(dq, at, head_before, n_before);
 @   end
 @ -- Packs x into operands.
 @   local function pack(into, x)
@@ -287,7 +295,7 @@ struct Consumer {
                 for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[$(part)][j], $(x)[$(part)], j);
 @   end
 @   local function multiply_dv()
-                gemm_dkv(dv, weights[$(part)], tile + q_bytes$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
+                gemm_dkv(dv, weights[$(part)], tile_dout$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
 @   end
 @   if early then
 @     pack("weights", "s")
@@ -334,7 +342,7 @@ struct Consumer {
 @   if late and part == 0 then
                 mbarrier_wait(smem + ds_empty + 8 * write.index(), write.parity() ^ 1);
 @   end
-                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (block_n * 128)" or ""));
+                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (own_n * 128)" or ""));
 @   if shared > 1 and not early then
                 share(weights[$(part)], smem + smem_p + buffer);
 @   end
@@ -342,6 +350,9 @@ struct Consumer {
 @ end
             fence_proxy_async();
             used = empty + 8 * ring.index();
+@ if pair then
+            used_parity = ring.parity();
+@ end
             ring.next();
 @ if late then
             __syncwarp();
@@ -354,11 +365,16 @@ struct Consumer {
             word = wait_tile(ring);                 // while others come to the barrier
             if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
+@ if pair then
+            send_ds();
+@ end
 @ if shared > 1 then
-            gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile + q_bytes)); // dV += P^T dO
+            gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
             gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
 @ end
+@ if not pair then
             buffer ^= share_bytes;
+@ end
         }
 @ end
         if (n >= 0) {
@@ -369,15 +385,25 @@ struct Consumer {
                 add_dq(dq, at, head_before, n_before);
             }
             last_dq(dq);
+@ elseif pair then
+            multiply_dq(dq, smem + smem_ds + exchange.index() * share_bytes);
+            mbarrier_wait(smem + ds_full + 8 * exchange.index(), exchange.parity());
+            gemm_dq_more(dq, smem + smem_other_ds + exchange.index() * ds_bytes, own_columns<own_n, $(layout.dq_cols)>(smem + smem_other_k));
+            exchange.next();
+            wgmma_wait<0>(registers(dq));
+            give_back(smem + dout_empty);
 @ else
             multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
             wgmma_wait<0>(registers(dq));
 @ end
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);
+            give_back(smem + used);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
             add_dq(dq, at, at.h, n);
         } else {
             mbarrier_wait(smem + v_full, parity);
+@ if pair then
+            mbarrier_wait(smem + other_full, parity);
+@ end
             if (threadIdx.x % 32 == 0) {
                 mbarrier_arrive(smem + v_empty);
                 mbarrier_arrive(smem + k_empty);
@@ -385,8 +411,11 @@ struct Consumer {
         }
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + empty + 8 * ring.index());
+        give_back(smem + empty + 8 * ring.index());
         ring.next();
+@ if pair then
+        if (n >= 0) mbarrier_wait(smem + used, used_parity); // then the other CTA has the last dS
+@ end
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
@@ -422,21 +451,24 @@ struct Consumer {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers(smem);
-    __syncthreads();
+    $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
-        setmaxnreg_dec<24>();
+        setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
         if (warp == 4 * consumers) Producer(p, smem).run();
 @ if apart then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
-        setmaxnreg_inc<240>();
+        setmaxnreg_inc<$(pair and 232 or 240)>();
         Consumer(p, smem, warp).run();
     }
+@ if pair then
+    cluster_sync(); // the other CTA may still give back what this one filled
+@ end
 }
 
 @ if problem.dropout then

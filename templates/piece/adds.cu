@@ -75,7 +75,7 @@ struct Adder {
 
     __device__ __forceinline__ void visit(const Where &at, int n) {
         const i64 tile = padded_start(p, at, at.h) / block_m + n;
-        u32 *added = p.added + tile;
+        u32 *added = p.added + $(plan.cluster > 1 and "2 * tile + cluster_rank()" or "tile");
         const u32 own = at.k_first / block_n + 1, bar = 8 * dq_ring.index(), parity = dq_ring.parity();
 @ if direct then
         if (which == 1) {

@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
     if (at.b < 0) return;
     const i64 row = padded_start(p, at, h) + first;
 @ if ordered then
-    if (threadIdx.x == 0 && first % block_m == 0) p.added[row / block_m] = 0;
+    if (threadIdx.x < $(plan.cluster) && first % block_m == 0) p.added[$(plan.cluster > 1 and "2 * (row / block_m) + threadIdx.x" or "row / block_m")] = 0;
 @ end
 @ if clears then
     for (int i = threadIdx.x; i < 16 * d_pad / 4; i += 128) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));

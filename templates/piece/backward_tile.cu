@@ -110,7 +110,7 @@ __device__ __forceinline__ void share(const u32 (&x)[q_atoms / 2][4], u32 tile) 
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < q_atoms / 2; ++j)
-        stmatrix_x4(tile + fragment_offset<block_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16), x[j]);
+        stmatrix_x4(tile + fragment_offset<own_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16), x[j]);
 }
 @ elseif layout.col_warps > 1 or not plan.dq_kernel then
 

@@ -13,10 +13,10 @@ template <int ROWS> __device__ __forceinline__ u64 down(u32 tile) { return wgmma
 @ local function product(depth) return "wgmma_m64k" .. depth .. "_" .. problem.dtype end
 // S^T = K Q^T and dP^T = V dO^T.
 template <int R> __device__ __forceinline__ void gemm_s(float (&s)[R], u32 tile_k, u32 tile_q) {
-    $(product(layout.d_pad))<block_n, block_m>(s, along(tile_k), along(tile_q));
+    $(product(layout.d_pad))<own_n, block_m>(s, along(tile_k), along(tile_q));
 }
 template <int R> __device__ __forceinline__ void gemm_dp(float (&dp)[R], u32 tile_v, u32 tile_dout) {
-    $(product(layout.dv_pad))<block_n, block_m>(dp, along(tile_v), along(tile_dout));
+    $(product(layout.dv_pad))<own_n, block_m>(dp, along(tile_v), along(tile_dout));
 }
 
 // dV += P^T dO or dK += dS^T Q, of part_m queries.
@@ -26,11 +26,17 @@ template <int N> __device__ __forceinline__ void gemm_dkv(float (&acc)[1][N][4],
 }
 @ else
 template <int N> __device__ __forceinline__ void gemm_dkv(float (&acc)[1][N][4], u32 weights, u32 tile) {
-    $(product(64))<block_n, 0>(registers(acc), along(weights), down<block_m>(tile), true);
+    $(product(64))<own_n, 0>(registers(acc), along(weights), down<block_m>(tile), true);
 }
 @ end
 
 // dQ = dS K, where dS lies [key][query].
 template <int N> __device__ __forceinline__ void gemm_dq(float (&dq)[1][N][4], u32 tile_ds, u32 tile_k) {
-    $(product(plan.block_n))<0, 0>(registers(dq), down<block_n>(tile_ds), down<block_n>(tile_k));
+    $(product(layout.own_n))<0, 0>(registers(dq), down<own_n>(tile_ds), down<own_n>(tile_k));
 }
+@ if plan.cluster > 1 then
+// The same, added to it.
+template <int N> __device__ __forceinline__ void gemm_dq_more(float (&dq)[1][N][4], u32 tile_ds, u32 tile_k) {
+    $(product(layout.own_n))<0, 0>(registers(dq), down<own_n>(tile_ds), down<own_n>(tile_k), true);
+}
+@ end

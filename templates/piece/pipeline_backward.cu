@@ -2,6 +2,8 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 @ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local pair = plan.cluster > 1
+@ local rotates = pair and not ordered and not mask.residual -- walks begin at different tiles of queries
 @ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
@@ -18,6 +20,13 @@ constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direc
 constexpr int ds_buffers = $(plan.k_stages);
 constexpr u32 ds_full = key_tile + 8, ds_empty = ds_full + 8 * ds_buffers;
 @ end
+@ if pair then
+// The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
+constexpr int ds_buffers = $(plan.k_stages);
+constexpr u32 other_full = $(apart and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
+constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
+constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
+@ end
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
@@ -31,12 +40,22 @@ template <int N> struct Ring {
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < stages; ++i) {
         mbarrier_init(smem + full + 8 * i, 1);
-        mbarrier_init(smem + empty + 8 * i, 4 * consumers + adders);
+        mbarrier_init(smem + empty + 8 * i, $(pair and plan.cluster .. " * " or "")4 * consumers + adders);
     }
     mbarrier_init(smem + k_full, 1);
     mbarrier_init(smem + k_empty, 4 * consumers);
     mbarrier_init(smem + v_full, 1);
     mbarrier_init(smem + v_empty, 4 * consumers + adders);
+@ if pair then
+    mbarrier_init(smem + other_full, 1);
+    mbarrier_init(smem + dout_full, 1);
+    mbarrier_init(smem + dout_empty, $(plan.cluster) * 4 * consumers);
+    for (int i = 0; i < ds_buffers; ++i) mbarrier_init(smem + ds_full + 8 * i, 1);
+    for (int i = 0; i < stages; ++i) mbarrier_init(smem + tile_tail + 8 * i, 1);
+    mbarrier_init(smem + dout_tail, 1);
+    mbarrier_init(smem + claim_full, 1);
+    mbarrier_init(smem + claim_empty, 1);
+@ end
 @ if late then
     for (int i = 0; i < ds_buffers; ++i) {
         mbarrier_init(smem + ds_full + 8 * i, 4 * consumers);
@@ -56,12 +75,31 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init_fence();
 }
 
-// Rows `row` and on of a head, in panels of 64 columns; outside the tensor there are zeros.
+// Rows `row` and on of a head, in panels of 64 columns$(pair and " from `col` on" or ""); outside the tensor there are zeros.
 template <int ROWS, int COLS>
-__device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+__device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch$(pair and ", int col = 0" or "")) {
 #pragma unroll
-    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel, row, head, batch);
+    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel$(pair and " + col" or ""), row, head, batch);
 }
+@ if pair then
+
+// The same for both CTAs of the cluster, of which each loads half of the panels.
+template <int ROWS, int COLS>
+__device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+#pragma unroll
+    for (int i = 0; i < COLS / 128; ++i) {
+        const int panel = cluster_rank() * (COLS / 128) + i;
+        tma_multicast_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel, row, head, batch, 3);
+    }
+}
+
+// Of a cluster's tile of keys those of CTA `rank`.
+__device__ __forceinline__ Where keys_of(Where at, u32 rank) {
+    at.k_first += rank * own_n;
+    at.k_last = min(at.k_first + own_n, at.seqlen_k) - 1;
+    return at;
+}
+@ end
 
 @ local tails = problem.packed or problem.seqused_k
 @ local batch = problem.packed and "0" or "at.b"
@@ -81,17 +119,29 @@ struct Producer {
     Ring<stages> ring;
     u32 parity = 1; // of the phase in which K and V are free
 @ if tails then
-    u32 tail_parity = 0;
+    u32 tail_parity = 0$(pair and "; // a bit for each barrier: of keys, of dO, of the stages" or ";")
+@ end
+@ if pair then
+    const u32 rank = cluster_rank();
+    u32 dout_parity = 1, claim_parity = 0;
 @ end
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 @ if tails then
 
+@   if pair then
+    // The copies that `tail` counts have landed, and zeros are to be written; then those behind `bar` may read.
+    __device__ __forceinline__ void wait_tail(u32 tail = tail_full, u32 bit = 0) {
+        mbarrier_wait(smem + tail, tail_parity >> bit & 1);
+        tail_parity ^= 1u << bit;
+    }
+@   else
     // The copies that tail_full counts have landed, and zeros are to be written; then those behind `bar` may read.
     __device__ __forceinline__ void wait_tail() {
         mbarrier_wait(smem + tail_full, tail_parity);
         tail_parity ^= 1;
     }
+@   end
     __device__ __forceinline__ void pass_tail(u32 bar) {
         fence_proxy_async();
         __syncwarp();
@@ -101,29 +151,96 @@ struct Producer {
 
     // K or V of a tile, as soon as the consumers are done with the one before.
     template <int COLS>
-    __device__ __forceinline__ void send_keys(u32 tile, const TensorMap &map, u32 is_full, u32 is_empty, const Where &at, int kv_head) {
+    __device__ __forceinline__ void send_keys(u32 tile, const TensorMap &map, u32 is_full, u32 is_empty, const Where &at, int kv_head$(pair and ", int col = 0" or "")) {
         mbarrier_wait(smem + is_empty, parity);
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
-        const u32 bar = smem + (num_rows < block_n ? tail_full : is_full);
+        const u32 bar = smem + (num_rows < own_n ? tail_full : is_full);
 @ else
         const u32 bar = smem + is_full;
 @ end
         if (elect_lane()) {
-            mbarrier_arrive_expect_tx(bar, block_n * COLS * 2);
-            load_tile<block_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch));
+            mbarrier_arrive_expect_tx(bar, own_n * COLS * 2);
+            load_tile<own_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch)$(pair and ", col" or ""));
         }
 @ if tails then
-        if (num_rows >= block_n) return;
+        if (num_rows >= own_n) return;
         wait_tail();
-        clear_rows<block_n, COLS>(tile, max(num_rows, 0));
+        clear_rows<own_n, COLS>(tile, max(num_rows, 0));
         pass_tail(smem + is_full);
 @ end
     }
 
+    // The next stage, as soon as the consumers are done with it.
+    __device__ __forceinline__ u32 free_stage() const {
+        mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);
+        return ring.index();
+    }
+
+@ if pair then
+    // One of Q and dO: both CTAs load half, and each counts the whole; `tail` counts where rows are to be cleared.
+    template <int COLS>
+    __device__ __forceinline__ void send_shared(u32 tile, const TensorMap &map, u32 is_full, u32 tail, u32 bit, const Where &at, int n, u32 others) {
+        const int row = $(problem.packed and "at.q_offset + " or "")n * block_m;
+@   if problem.packed then
+        const int num_rows = at.seqlen_q - n * block_m;
+        const u32 bar = smem + (num_rows < block_m ? tail : is_full);
+@   else
+        const u32 bar = smem + is_full;
+@   end
+        if (elect_lane()) {
+            mbarrier_arrive_expect_tx(bar, block_m * COLS * 2 + others);
+            load_shared_tile<block_m, COLS>(tile, map, bar, row, at.h, $(batch));
+            if (others) {
+                const i64 statistics = padded_start(p, at, at.h) + n * block_m;
+                const u32 rows = smem + smem_rows + ring.index() * (block_m * 8);
+                bulk_load(rows, p.lse_log2 + statistics, block_m * 4, bar);
+                bulk_load(rows + block_m * 4, p.delta + statistics, block_m * 4, bar);
+            }
+        }
+@   if problem.packed then
+        if (num_rows < block_m) {
+            wait_tail(tail, bit);
+            clear_rows<block_m, COLS>(tile, num_rows);
+            pass_tail(smem + is_full);
+        }
+@   end
+    }
+
     __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
-        const u32 i = ring.index(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
-        mbarrier_wait(smem + empty + 8 * i, ring.parity() ^ 1);
+        const u32 i = free_stage();
+        if (elect_lane()) { // the lane that announces the bytes
+            st_shared_u32(smem + stage_tile + 8 * i, 2 * n + whole);
+            st_shared_u32(smem + stage_tile + 8 * i + 4, at.h);
+        }
+        send_shared<$(layout.d_cols)>(smem + smem_q + i * stage_bytes, p.map_q, full + 8 * i, tile_tail + 8 * i, 2 + i, at, n, block_m * 8);
+        mbarrier_wait(smem + dout_empty, dout_parity);
+        dout_parity ^= 1;
+        send_shared<$(layout.dv_cols)>(smem + smem_dout, p.map_dout, dout_full, dout_tail, 1, at, n, 0);
+        ring.next();
+    }
+
+    // The tile of keys that comes next, which the first CTA claims and tells the other.
+    __device__ __forceinline__ int next_tile(int claimed) {
+        const u32 slot = smem + claim_slot;
+        if (rank == 0) {
+            claimed = __shfl_sync(full_warp, claimed, 0);
+            cluster_wait(smem + claim_empty, claim_parity ^ 1);
+            if (threadIdx.x % 32 == 0) {
+                cluster_store_u32(cluster_map(slot, 1), claimed);
+                cluster_publish(cluster_map(smem + claim_full, 1));
+            }
+        } else {
+            cluster_wait(smem + claim_full, claim_parity);
+            claimed = warp_word(slot);
+            if (threadIdx.x % 32 == 0) cluster_arrive(cluster_map(smem + claim_empty, 0));
+        }
+        claim_parity ^= 1;
+        return claimed;
+    }
+@ else
+    __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
+        const u32 i = free_stage(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
 @ if problem.packed then
         const int num_rows = at.seqlen_q - n * block_m;
         const u32 bar = smem + (num_rows < block_m ? tail_full : full + 8 * i);
@@ -151,22 +268,43 @@ struct Producer {
 @ end
         ring.next();
     }
+@ end
 
+@ if rotates then
+    // The tiles that the keys of `at` visit, from the last to the first, but from another one on for each tile of keys: clusters that
+    // go through the keys of a head side by side then add to different sums.
+    __device__ __forceinline__ void send_tiles(const Where &at) {
+        const TileRange tiles = tile_range(p, at);
+        const int count = tiles.end - tiles.begin;
+        int n = count > 0 ? tiles.end - 1 - at.k_first / block_m % count : 0;
+        for (int left = count; left > 0; --left) {
+            send_tile(at, n, n >= tiles.full_begin && n < tiles.full_end);
+            n = n > tiles.begin ? n - 1 : tiles.end - 1;
+        }
+    }
+
+@ end
     // Sends instead of a tile of queries that there is none for these keys.
     __device__ __forceinline__ void send_end() {
-        mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);
+        const u32 i = free_stage();
         if (threadIdx.x % 32 == 0) {
-            st_shared_u32(smem + stage_tile + 8 * ring.index(), u32(no_more));
-            mbarrier_arrive(smem + full + 8 * ring.index());
+            st_shared_u32(smem + stage_tile + 8 * i, u32(no_more));
+            mbarrier_arrive(smem + full + 8 * i);
         }
         ring.next();
     }
 
 @ if ordered then
     __device__ __forceinline__ int claim() {
+@   if pair then
+        int index = 0;
+        if (rank == 0 && threadIdx.x % 32 == 0) index = claim_tile(p);
+        return next_tile(index);
+@   else
         int index;
         if (threadIdx.x % 32 == 0) index = claim_tile(p);
         return __shfl_sync(full_warp, index, 0);
+@   end
     }
 
 @ end
@@ -180,6 +318,9 @@ struct Producer {
 @ if ordered then
         // A tile claimed ahead of its need would keep those behind it waiting.
         for (int index = claim(); index < p.num_tiles; index = claim()) {
+@ elseif pair then
+        for (int index = blockIdx.x / $(plan.cluster), next = 0; index < p.num_tiles; index = next_tile(next)) {
+            if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ else
         for (int index = blockIdx.x, next; index < p.num_tiles; index = __shfl_sync(full_warp, next, 0)) {
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
@@ -188,12 +329,22 @@ struct Producer {
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
             // V is free before K is, and of what comes then K and the first queries are needed first.
-            send_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, v_empty, at, kv_head);
+@ if pair then
+            const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
+@ end
+            send_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, v_empty, $(pair and "own" or "at"), kv_head);
             if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
-            send_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, k_empty, at, kv_head);
+            send_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, k_empty, $(pair and "own" or "at"), kv_head);
+@ if pair then
+            send_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, k_empty, other, kv_head, rank * $(layout.d_cols // 2));
+@ end
             parity ^= 1;
             for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
+@ if rotates then
+                send_tiles(at);
+@ else
                 for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+@ end
             send_end();
         }
         mbarrier_wait(smem + v_empty, parity);

@@ -13,6 +13,10 @@
 
 @   include("primitive/tma.cu")
 
+@   if plan.cluster > 1 then
+@     include("primitive/cluster.cu")
+
+@   end
 @   local products = { -- of the forward pass: S, O
 @     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs, adds = false },
 @     { n = layout.dv_pad, depth = plan.block_n, registers = true, adds = true },
@@ -24,7 +28,8 @@
 @       { n = layout.score_cols, depth = layout.dv_pad, registers = false, adds = false },
 @       { n = layout.dv_own_cols, depth = 64, registers = own_keys, adds = true },
 @       { n = layout.dk_cols, depth = 64, registers = own_keys, adds = true },
-@       { n = layout.dq_cols, depth = plan.block_n, registers = false, adds = false },
+@       { n = layout.dq_cols, depth = layout.own_n, registers = false, adds = false },
+@       plan.cluster > 1 and { n = layout.dq_cols, depth = layout.own_n, registers = false, adds = true } or nil,
 @     }
 @   end
 @   local once, seen = {}, {}

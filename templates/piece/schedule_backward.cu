@@ -42,8 +42,8 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
 // CTAs claim tiles. All are counted, so that whoever has a tile runs, and with it all that it waits for.
 __device__ __forceinline__ int claim_tile(const Params &p) { return atom_inc_u32(p.claims, 0x7fffffff); }
 @   else
-// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted.
-__device__ __forceinline__ int claim_tile(const Params &p) { return gridDim.x + atom_inc_u32(p.claims, 0x7fffffff); }
+// $(plan.cluster > 1 and "Clusters" or "CTAs") claim tiles: the first is a $(plan.cluster > 1 and "cluster" or "CTA")'s own number, and those that follow are counted.
+__device__ __forceinline__ int claim_tile(const Params &p) { return gridDim.x$(plan.cluster > 1 and " / " .. plan.cluster or "") + atom_inc_u32(p.claims, 0x7fffffff); }
 @   end
 @ elseif problem.packed then
 // CTAs start in the order of x, then y, as in the forward kernel: groups of heads that share L2 (y), the tiles of all sequences,

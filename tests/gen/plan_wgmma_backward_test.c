@@ -7,7 +7,8 @@ static void test_what_is_chosen_backward(void **state) {
         const char *spelling;
         int block_m, block_n, q_stages, k_stages, panel_bytes;
     } cases[] = {
-        /* K, V; two stages of Q and dO; two of dS; two of dQ in float32, which is added in turn, and two barriers of each */
+        /* K, V; two stages of Q and dO; two of dS; two of dQ in float32, which is added in turn, and two barriers of
+           each */
         {"bwd bf16 d64", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd fp16 d64 causal gqa packed", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd bf16 d128", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
@@ -16,13 +17,16 @@ static void test_what_is_chosen_backward(void **state) {
         /* a mask that is no bound: whoever comes before in turn would have to be searched for */
         {"bwd bf16 d64 document", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
         {"bwd bf16 d128 document", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
-        /* 64 keys for both warpgroups, and beside dS as much for P; dQ has no room */
-        {"bwd bf16 d256", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
-        {"bwd fp16 d256 causal", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192},
+        /* a cluster's, of which each CTA has 64 keys for both warpgroups, half of the other's K, one buffer of dO,
+         * beside dS as much for P, and the other's dS; and eleven more barriers, and a slot. dQ has no room */
+        {"bwd bf16 d256", 64, 128, 0, 2, 2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88},
+        {"bwd fp16 d192 causal", 64, 128, 0, 2, 2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88},
+        /* no cluster: two buffers of dO */
+        {"bwd fp16 d128 dv256", 64, 64, 0, 2, 16384 + 32768 + 2 * (16384 + 32768) + 4 * 8192},
         /* without a buffer of dQ, three barriers of each turn */
         {"bwd bf16 d64 deterministic", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd fp16 d128 causal deterministic", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
-        {"bwd bf16 d256 deterministic", 64, 64, 0, 2, 2 * 32768 + 4 * 32768 + 4 * 8192 + 48},
+        {"bwd bf16 d256 deterministic", 64, 128, 0, 2, 2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88 + 48},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
@@ -105,16 +109,29 @@ static void test_backward_rejections_name_the_limit(void **state) {
     assert_true(single > 0);
     free(plans);
     /* dQ's columns are shared between two warpgroups in whole panels, and dK and dV pass through dS */
-    const size_t wide = enumerate("bwd bf16 d136 dv32", "h200", NULL, &plans);
-    size_t rows = 0;
-    for (size_t j = 0; j < wide; ++j) {
-        if (!is_wgmma(&plans[j]) || plans[j].block_n != 128) continue;
-        assert_false(plans[j].legal);
-        assert_message(plans[j].reason, "block_n 128: must be 64 where head_dim or head_dim_v is more than 128");
-        ++rows;
+    static const struct {
+        const char *spelling, *reason;
+        bool cluster; /* whether one row of 128 keys is legal */
+    } wide[] = {
+        {"bwd bf16 d136 dv32", "block_n 128: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0",
+         true},
+        {"bwd bf16 d256 deterministic", "block_n 128: with head_dim above 128 a cluster's, which has", true},
+        {"bwd bf16 d128 dv136", "block_n 128: must be 64 where head_dim_v alone is more than 128", false},
+    };
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; ++i) {
+        const size_t all = enumerate(wide[i].spelling, "h200", NULL, &plans);
+        int legal = 0, rejected = 0;
+        for (size_t j = 0; j < all; ++j) {
+            if (!is_wgmma(&plans[j]) || plans[j].block_n != 128) continue;
+            legal += plans[j].legal;
+            if (plans[j].legal || strstr(plans[j].reason, "k_stages 3:")) continue; /* first of what is wrong */
+            assert_message(plans[j].reason, wide[i].reason);
+            ++rejected;
+        }
+        assert_int_equal(legal, wide[i].cluster);
+        assert_true(rejected > 0);
+        free(plans);
     }
-    assert_true(rows > 0);
-    free(plans);
     temp_dir_remove(&dir);
 }
 

@@ -179,7 +179,7 @@ static void test_several_kernels_of_an_image(void **state) {
         uint32_t *out;
         uint32_t a, b;
     } pair = {out, 6, 9};
-    const fk_emu_grid one = {1, 1, 1};
+    const fk_emu_grid one = {1, 1, 1, 1};
     memset(out, 0, 64);
     assert_int_equal(fk_emu_launch_grid(image, "second", &pair, sizeof pair, one, 32, 0, NULL, NULL, &err), FK_OK);
     assert_true(out[0] == 0 && out[1] == 54);

@@ -222,7 +222,7 @@ static void test_grid(void **state) {
     fk_emu_image *image = load_body(
         "if (threadIdx.x == 0) p.out[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] += 1 + gridDim.z;"
         "if (p.n && threadIdx.x == 9 && blockIdx.x == 4 && blockIdx.y == 2 && blockIdx.z == 1) st_shared_u32(0, 0);");
-    const fk_emu_grid grid = {5, 3, 7};
+    const fk_emu_grid grid = {5, 3, 7, 1};
     for (uint64_t seed = 0; seed < 3; ++seed) {
         fk_error err = {FK_OK, ""};
         const fk_emu_options o = {.seed = seed};
@@ -264,9 +264,9 @@ static void test_bad_launches(void **state) {
     static const struct {
         fk_emu_grid grid;
         const char *words;
-    } grids[] = {{{1, 65536, 1}, "grid.y is 65536, must be 1 to 65535"},
-                 {{1, 1, 0}, "grid.z is 0"},
-                 {{65536, 65535, 2}, "grid is 65536 x 65535 x 2"}};
+    } grids[] = {{{1, 65536, 1, 1}, "grid.y is 65536, must be 1 to 65535"},
+                 {{1, 1, 0, 1}, "grid.z is 0"},
+                 {{65536, 65535, 2, 1}, "grid is 65536 x 65535 x 2"}};
     for (size_t i = 0; i < sizeof grids / sizeof *grids; ++i) {
         fk_error err = {FK_OK, ""};
         assert_int_equal(fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, grids[i].grid, 32, 0, NULL, NULL, &err),

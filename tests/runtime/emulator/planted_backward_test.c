@@ -81,15 +81,16 @@ static void expect(const char *spelling, const char *what, const char *words) {
 #define PRODUCER "piece/pipeline_backward.cu"
 #define RACE "race at smem_base() + |is in flight|already has its "
 
-static const struct {
+typedef struct plant {
     const char *what, *file, *old, *new, *words;
-} plants[] = {
+} plant;
+
+static const plant plants[] = {
     {"dS is not waited for", CONSUMER, "named_barrier_sync(1, 128 * consumers); // dS is there", "//", RACE},
     {"one buffer of dS", CONSUMER, "share_bytes = $(layout.share_bytes)", "share_bytes = 0", RACE},
     {"a stage is given back early", CONSUMER, "wgmma_wait<1>(registers(dk)); ", "",
      RACE "|while in flight|in flight yet"},
-    {"the last stage is never given back", CONSUMER,
-     "            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + used);\n", "", "deadlock: "},
+    {"the last stage is never given back", CONSUMER, "            give_back(smem + used);\n", "", "deadlock: "},
     {"keys come too early", PRODUCER, "mbarrier_wait(smem + is_empty, parity);", "", RACE "|deadlock: "},
     {"gradients pass through dS too early", CONSUMER,
      "named_barrier_sync(1, 128 * consumers); // every warp is done with dS", "//", RACE},
@@ -97,26 +98,42 @@ static const struct {
      RACE},
     {"a tile is not waited for", CONSUMER, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
     {"keys are not waited for", CONSUMER, "mbarrier_wait(smem + k_full, parity);", "", RACE "|wgmma|deadlock: "},
-    {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * i, ring.parity() ^ 1);", "", RACE "|deadlock: "},
+    {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);", "", RACE "|deadlock: "},
     {"too few bytes", PRODUCER, "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);",
      "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8 + 16);", "lacks 0 of 1 arrivals and 16 bytes"},
 };
 
+/* Of a cluster. */
+static const plant pair_plants[] = {
+    {"dS is not waited for", CONSUMER, "named_barrier_sync(1, 128 * consumers); // dS is there", "//", RACE},
+    {"the other's dS is not waited for", CONSUMER, "exchange.parity() ^ (n < 0));", "1 ^ exchange.parity());", RACE},
+    {"dO is not waited for", CONSUMER, "mbarrier_wait(smem + dout_full, dout_parity);", "", RACE},
+    {"the other CTA hears of nothing", CONSUMER, "cluster_arrive(cluster_map(bar, rank ^ 1));", "", "deadlock: "},
+    {"dO is given back early", CONSUMER, "wgmma_wait<2>(registers(dv));", "", RACE},
+    {"half of Q is loaded for one CTA", PRODUCER, "batch, 3);", "batch, 1);", "deadlock: "},
+    {"there is no room for dO", PRODUCER, "mbarrier_wait(smem + dout_empty, dout_parity);", "", RACE "|deadlock: "},
+    {"a claim is read before it comes", PRODUCER, "cluster_wait(smem + claim_full, claim_parity);", "",
+     RACE "|deadlock: "},
+};
+
+static void test_each(const char *spelling, const plant *list, size_t count) {
+    assert_true(scratch_make(folder, sizeof folder));
+    expect(spelling, "untouched", NULL);
+    assert_true(scratch_remove(folder));
+    for (size_t j = 0; j < count; j++) {
+        assert_true(scratch_make(folder, sizeof folder));
+        edit(list[j].file, list[j].old, list[j].new);
+        print_message("%s: %s\n", spelling, list[j].what);
+        expect(spelling, list[j].what, list[j].words);
+        assert_true(scratch_remove(folder));
+    }
+}
+
 static void test_plants(void **state) {
     (void)state;
-    static const char *const spellings[] = {"bwd bf16 d128", "bwd fp16 d256 causal"};
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
-        assert_true(scratch_make(folder, sizeof folder));
-        expect(spellings[i], "untouched", NULL);
-        assert_true(scratch_remove(folder));
-        for (size_t j = 0; j < sizeof plants / sizeof *plants; j++) {
-            assert_true(scratch_make(folder, sizeof folder));
-            edit(plants[j].file, plants[j].old, plants[j].new);
-            print_message("%s: %s\n", spellings[i], plants[j].what);
-            expect(spellings[i], plants[j].what, plants[j].words);
-            assert_true(scratch_remove(folder));
-        }
-    }
+    test_each("bwd bf16 d128", plants, sizeof plants / sizeof *plants);
+    test_each("bwd fp16 d128 dv256 causal", plants, sizeof plants / sizeof *plants);
+    test_each("bwd bf16 d256 causal", pair_plants, sizeof pair_plants / sizeof *pair_plants);
 }
 
 int main(void) {

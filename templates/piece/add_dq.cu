@@ -1,0 +1,54 @@
+    // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(apart and "" or " const") {
+        const int lane = threadIdx.x % 32;
+@ if by_rows then
+        const int own_16 = warp, first = 0;
+@ else
+        const int own_16 = warp % 4, first = $(pair and "(rank * consumers + group)" or "group") * dq_atoms;
+@ end
+@ local uneven = not by_rows and layout.dq_cols * plan.consumers * plan.cluster ~= layout.d_pad
+@ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
+@ if not apart or plan.q_stages == 0 then
+        float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
+@ end
+@ if plan.q_stages == 0 then
+@   if ordered then
+        mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
+@   end
+#pragma unroll
+        for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
+            if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
+@ elseif apart then
+        const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
+        mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            if ($(uneven and "first + i < d_pad / 8" or "true"))
+                st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
+                                                                     __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
+        fence_proxy_async();
+@ else
+        const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
+        if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < dq_atoms; ++i)
+            st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
+                                                                 __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
+        fence_proxy_async();
+        __syncwarp();
+        if (elect_lane()) {
+@   if uneven then
+            if (first < d_pad / 8) bulk_add_f32(to, stage, $(count) * 512);
+@   else
+            bulk_add_f32(to, stage, dq_atoms * 512);
+@   end
+            tma_store_commit();
+        }
+@ end
+@ if apart then
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
+        dq_ring.next();
+@ end
+    }
