@@ -167,8 +167,17 @@ const char *fk_tile_family(const fk_tile *tile) {
     return tile->wgmma ? "wgmma" : "mma";
 }
 
-int fk_tile_consumers(const fk_tile *tile) {
+static int computing_warpgroups(const fk_tile *tile) {
     return tile->wgmma ? tile->warps / 4 - 1 : 0;
+}
+
+int fk_tile_teams(const fk_tile *tile) {
+    const int of_rows = tile->block_m / 64, computing = computing_warpgroups(tile);
+    return !tile->walks_q && computing > 1 && computing == 2 * of_rows ? 2 : 1;
+}
+
+int fk_tile_consumers(const fk_tile *tile) {
+    return computing_warpgroups(tile) / fk_tile_teams(tile);
 }
 
 /* ---- what templates see ---- */
@@ -211,6 +220,7 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_table_set_int(L, "k_stages", tile->k_stages);
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_int(L, "overlap", tile->overlap);
+    fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {

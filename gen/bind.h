@@ -20,6 +20,8 @@ typedef struct fk_tile {
 /** The family's name: which kernel file. */
 const char *fk_tile_family(const fk_tile *tile);
 /** wgmma: warpgroups that compute; else 0. */
+int fk_tile_teams(const fk_tile *tile);
+/* Of a team. */
 int fk_tile_consumers(const fk_tile *tile);
 
 #define FK_MAX_TILES 64
