@@ -42,7 +42,7 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
-    const int consumers = plan->block_m / 64;
+    const int consumers = plan->block_m / 64, teams = (plan->warps / 4 - 1) / consumers;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
@@ -57,11 +57,12 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         .issue = scores * (SOFTMAX_LANES + extra) / device->issue_rate,
         .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
         .turns = 1,
-        .start = TILE_CLOCKS,
-        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),
+        .start = TILE_CLOCKS / teams, /* the other team works meanwhile */
+        .edge = own_bytes / EDGE_RATE / teams * (plan->q_stages == 1 ? ONE_BUFFER : 1),
     };
     const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
-    const double chain = (cost.tensor + softmax) / consumers + (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY);
+    const double latency = p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY;
+    const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
