@@ -158,11 +158,13 @@ static void test_rejections_name_the_limit(void **state) {
             ROW_OF(64, 16, 8, 8, "q_in_regs = false, k_stages = 8, " REST)
         /* as in cases[] */
         ROW(192, 128, 16, REGS_2) ROW(128, 256, 12, SMEM_2) ROW(64, 256, 8, SMEM_2) ROW(128, 272, 12, SMEM_2)
-            ROW(128, 120, 12, SMEM_2) ROW(192, 64, 12, SMEM_2) ROW(256, 64, 20, SMEM_2) ROW(64, 64, 6, SMEM_2)
-                ROW_OF(128, 32, 12, 1, SMEM_2) ROW_OF(128, 48, 12, 9, SMEM_2)
-                    ROW(128, 64, 12, "q_in_regs = false, k_stages = 1, " REST)
-                        ROW(128, 80, 12, "q_in_regs = false, k_stages = 9, " REST)
-                            ROW_OF(128, 128, 12, 8, "q_in_regs = false, k_stages = 8, " REST) "} }\n";
+            ROW(128, 120, 12, SMEM_2) ROW(192, 64, 12, SMEM_2) ROW(320, 64, 24, SMEM_2) ROW(64, 64, 6, SMEM_2)
+                ROW(128, 112, 20, SMEM_2)
+                    ROW(128, 16, 20, "q_in_regs = false, k_stages = 2, q_stages = 1, turns = false, overlap = 1")
+                        ROW_OF(128, 32, 12, 1, SMEM_2) ROW_OF(128, 48, 12, 9, SMEM_2)
+                            ROW(128, 64, 12, "q_in_regs = false, k_stages = 1, " REST)
+                                ROW(128, 80, 12, "q_in_regs = false, k_stages = 9, " REST)
+                                    ROW_OF(128, 128, 12, 8, "q_in_regs = false, k_stages = 8, " REST) "} }\n";
     static const struct {
         int block_m, block_n;
         const char *reason;
@@ -173,8 +175,10 @@ static void test_rejections_name_the_limit(void **state) {
         {128, 272, "block_n 272: must be a multiple of 16, at most 256"},
         {128, 120, "block_n 120: must be a multiple of 16, at most 256"},
         {192, 64, "block_m 192: must be 64 rows for each of 2 warpgroups that compute"},
-        {256, 64, "warps 20: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads"},
-        {64, 64, "warps 6: must be 8, 12 or 16"},
+        {320, 64, "warps 24: must be 8, 12, 16 or 20, of 1 to 4 warpgroups that compute and one that loads"},
+        {64, 64, "warps 6: must be 8, 12, 16 or 20"},
+        {128, 112, "registers: about 144 > 112 of a thread of 2 warpgroups that compute"},
+        {128, 16, "q_stages 1, turns 0: two teams need 2 and 0, and have no e4m3"},
         {128, 32, "k_stages 2, stages 1: must be from 2 to 8"},
         {128, 48, "k_stages 2, stages 9: must be from 2 to 8"},
         {128, 64, "k_stages 1, stages 2: must be from 2 to 8"},
