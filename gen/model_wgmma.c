@@ -65,7 +65,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
-    if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    if (!plan->turns && teams == 1) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;

@@ -62,9 +62,8 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
-    } else if (fk_tile_teams(tile) > 1 && (tile->q_stages == 1 || tile->turns || p->dtype == FK_E4M3)) {
-        fk_plan_reject(plan, "q_stages %d, turns %d: two teams need 2 and 0, and have no e4m3", tile->q_stages,
-                       tile->turns);
+    } else if (fk_tile_teams(tile) > 1 && tile->q_stages == 1) {
+        fk_plan_reject(plan, "q_stages 1: must be 2 with two teams");
     }
 }
 

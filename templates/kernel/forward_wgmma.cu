@@ -65,6 +65,9 @@ struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
+@ if plan.turns then
+    const int first_turn; // of the team's named barriers
+@ end
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
@@ -73,7 +76,8 @@ struct Consumer {
 @ end
     int behind = 0; // tiles of the CTA's behind the walk's
 
-    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -268,9 +272,6 @@ struct Consumer {
 @ if not plan.q_in_regs then
                 const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @ end
-@ if plan.q_stages == 2 then
-                release_held();
-@ end
                 {
 @ steps.score_step(true)
 @ steps.pack_step(0)
@@ -278,6 +279,9 @@ struct Consumer {
 @   steps.next_tile_step()
 @ end
                 }
+@ if plan.q_stages == 2 then
+                release_held(); // by now the store has read it
+@ end
                 for (;;) {
                     if ($(at_end)) {
 @ last_step(0)
@@ -355,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         }
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
-        Consumer(p, smem, number - 4 * consumers * team).run();
+        Consumer(p, smem, number - 4 * consumers * team, team).run();
     }
 @ else
     const u32 smem = smem_base();
@@ -372,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
-        Consumer(p, smem, warp).run();
+        Consumer(p, smem, warp, 0).run();
     }
 @ end
 }

@@ -178,7 +178,7 @@ static void test_rejections_name_the_limit(void **state) {
         {320, 64, "warps 24: must be 8, 12, 16 or 20, of 1 to 4 warpgroups that compute and one that loads"},
         {64, 64, "warps 6: must be 8, 12, 16 or 20"},
         {128, 112, "registers: about 144 > 112 of a thread of 2 warpgroups that compute"},
-        {128, 16, "q_stages 1, turns 0: two teams need 2 and 0, and have no e4m3"},
+        {128, 16, "q_stages 1: must be 2 with two teams"},
         {128, 32, "k_stages 2, stages 1: must be from 2 to 8"},
         {128, 48, "k_stages 2, stages 9: must be from 2 to 8"},
         {128, 64, "k_stages 1, stages 2: must be from 2 to 8"},
