@@ -5,19 +5,20 @@ static void test_what_is_chosen(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
+        int block_m, block_n, teams, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
     } cases[] = {
-        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384, 0},
-        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 0},
-        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
-        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
-        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d64", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 causal", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 document", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
+         8 * (2 * 128 + 4 * 64)},
+        {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
+        {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
-        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
-        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
-        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d72 dv64", 192, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
+        {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d256 causal", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
     };
     static const char *const gpus[] = {"h200", "h100"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -28,7 +29,7 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal(plans->sm, 90);
         assert_int_equal(plans->block_m, cases[i].block_m);
         assert_int_equal(plans->block_n, cases[i].block_n);
-        assert_int_equal(plans->warps, cases[i].block_m / 16 + 4);
+        assert_int_equal(plans->warps, cases[i].teams * cases[i].block_m / 16 + 4);
         assert_int_equal(plans->stages, cases[i].stages);
         assert_int_equal(plans->k_stages, cases[i].k_stages);
         assert_int_equal(plans->ctas_per_sm, 1);
@@ -353,7 +354,7 @@ static void test_source_is_launched_as_planned(void **state) {
     assert_int_equal(source.kernel[0].threads, plan.warps * 32);
     assert_int_equal(source.kernel[0].smem_bytes, plan.smem_bytes);
     assert_int_equal(source.kernel[1].grid, FK_GRID_KEEP_MASK);
-    assert_int_equal(source.kernel[1].threads, (plan.warps - 4) * 32); /* those that own rows */
+    assert_int_equal(source.kernel[1].threads, plan.block_m / 16 * 32); /* those that own a tile's rows */
     assert_int_equal(source.num_kernels, 2);
     const char *maps = strstr(source.text, "map_q"), *first = strstr(source.text, "const Element * q;");
     if (!first) first = strstr(source.text, "const Element *q;");
