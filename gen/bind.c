@@ -253,6 +253,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
     out->walks_q = tile->walks_q;
     out->wgmma = tile->wgmma;
+    out->scans = scan.needed;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     fk_lua_seal(L, "layout", NULL);
 }

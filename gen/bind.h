@@ -46,6 +46,7 @@ typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
     bool walks_q, wgmma; /* of the tile */
+    bool scans;          /* tiles are looked for in a mask that is no bound */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
  *  alone (fk_array_list_reads_row). */

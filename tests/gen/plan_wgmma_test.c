@@ -9,8 +9,8 @@ static void test_what_is_chosen(void **state) {
     } cases[] = {
         {"fwd bf16 d64", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd bf16 d64 causal", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
-        {"fwd bf16 d64 document", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
-         8 * (2 * 128 + 4 * 64)},
+        {"fwd bf16 d64 document", 192, 128, 1, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
+        {"fwd bf16 d64 block_bits(64)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
         {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
@@ -86,9 +86,9 @@ static void test_e4m3(void **state) {
         const char *spelling;
         int block_m, block_n, q_stages, smem; /* smem: without barriers */
     } cases[] = {
-        {"fwd e4m3 d64", 192, 128, 2,
-         2 * 192 * 128 + 4 * 128 * (128 + 64)}, /* rows of q and k fill a panel, as o's do */
-        {"fwd e4m3 d64 causal", 192, 128, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},
+        /* rows of q and k fill a panel, as o's do; of two teams each has its own */
+        {"fwd e4m3 d64", 128, 64, 2, 2 * (2 * 128 * 128 + 4 * (64 * 128 + 64 * 128)) + 1024},
+        {"fwd e4m3 d64 dv128", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
         /* o has twice q's bytes; columns of v have rows of 128 */
         {"fwd e4m3 d128 causal", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
         {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512},
@@ -302,7 +302,9 @@ static void test_model_is_near_what_was_measured(void **state) {
         int head_dim, block_m, block_n, stages;
         double tflops[NUM_LENGTHS];
     } cases[] = {
+        {"fwd bf16 d64", 64, 128, 64, 4, {473, 505, 542, 554, 564}},
         {"fwd bf16 d64", 64, 192, 128, 2, {443, 479, 566, 559, 600}},
+        {"fwd bf16 d64 causal", 64, 128, 64, 4, {324, 433, 493, 540, 563}},
         {"fwd bf16 d64 causal", 64, 192, 128, 4, {281, 367, 470, 500, 533}},
         {"fwd bf16 d128", 128, 128, 128, 2, {528, 624, 687, 673, 706}},
         {"fwd bf16 d128 causal", 128, 128, 128, 2, {340, 504, 620, 633, 687}},
