@@ -5,7 +5,7 @@
             [--flex] [--plot]
 
   density  blocks of 128 x 128 at random (and the diagonal's), as a predicate and as a table at run time, which must give the
-           same bits; the same blocks by FlexAttention with --flex. 16,384 tokens and 2,048 hidden; from 32,768 tokens on
+           same bits, also with each of --templates; the same blocks by FlexAttention with --flex. 16,384 tokens and 2,048 hidden; from 32,768 tokens on
            one sequence and 512 hidden
   blocks   butterflies of blocks of 32 to 256 at the first of --sizes, also with each of --templates
   paper    FlashAttention's own setting (Dao et al. 2022, figure 3): batch 16, 8 heads, head_dim 64, fp16, butterfly(128),
@@ -116,6 +116,12 @@ class Session:
         self.compiled = self.compiled or self.torch.compile(flex_attention, dynamic=False)
         return FlexBlocks(self.torch, blocks, self.compiled)
 
+    def contexts(self):
+        """{" NAME": context} of --templates."""
+        folders = {" " + os.path.basename(os.path.normpath(folder)): folder for folder in self.args.templates}
+        return {name: self.library.context("cuda:0", self.args.plan_for, self.args.cache_dir, folder)
+                for name, folder in folders.items()}
+
     def shape(self, seqlen, dim, op, batch=None, heads=None):
         return Shape(self.torch, self.args, seqlen, dim, "full", op, batch=batch, heads=heads)
 
@@ -159,6 +165,7 @@ def same_bits(contender, other, t, op):
 
 def density(session):
     torch, args = session.torch, session.args
+    contexts = {"": session.context, **session.contexts()}
     for seqlen in args.sizes:
         long = seqlen >= 32768
         for dim in args.dims:
@@ -169,12 +176,13 @@ def density(session):
                 for percent in args.densities:
                     blocks = random_blocks(torch, percent, seqlen // BLOCK)
                     share = blocks.float().mean().item()
-                    dense, ours = Sparse(session, "dense", ""), Sparse(session, "predicate", random_words(percent))
-                    table = Sparse(session, "table", f" block_bits({BLOCK})",
-                                   {"block_bits": packed(torch, blocks).expand(shape.batch, shape.heads, -1, -1)})
-                    contenders = [dense, ours, table] + ([session.flex(blocks)] if args.flex else [])
-                    times = session.time(shape, t, contenders)
-                    if not same_bits(ours, table, t, op):
+                    bits = {"block_bits": packed(torch, blocks).expand(shape.batch, shape.heads, -1, -1)}
+                    pairs = [(Sparse(session, "predicate" + name, random_words(percent), context=context),
+                              Sparse(session, "table" + name, f" block_bits({BLOCK})", bits, context))
+                             for name, context in contexts.items()]
+                    contenders = [Sparse(session, "dense", ""), *(c for pair in pairs for c in pair)]
+                    times = session.time(shape, t, contenders + ([session.flex(blocks)] if args.flex else []))
+                    if not all(same_bits(*pair, t, op) for pair in pairs):
                         print("FAIL: predicate and table differ")
                         return False
                     session.write("density", shape, share, random_words(percent), times, median(times["dense"]))
@@ -183,9 +191,7 @@ def density(session):
 
 def blocks(session):
     args = session.args
-    folders = {os.path.basename(os.path.normpath(folder)): folder for folder in args.templates}
-    contexts = {name: session.library.context("cuda:0", args.plan_for, args.cache_dir, folder)
-                for name, folder in folders.items()}
+    contexts = session.contexts()
     for dim in args.dims:
         for op in args.ops:
             shape = session.shape(args.sizes[0], dim, op)
@@ -193,7 +199,7 @@ def blocks(session):
             for size in (32, 64, 128, 256):
                 mask = f" butterfly({size})"
                 ours = [Sparse(session, "pattern", mask)]
-                ours += [Sparse(session, name, mask, context=context) for name, context in contexts.items()]
+                ours += [Sparse(session, "pattern" + name, mask, context=context) for name, context in contexts.items()]
                 times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
                 session.write("blocks", shape, butterfly_share(shape.seqlen, size), mask, times, median(times["dense"]))
                 for kernel in ours:

@@ -168,12 +168,21 @@ const char *fk_tile_family(const fk_tile *tile) {
     return tile->wgmma ? "wgmma" : "mma";
 }
 
-int fk_tile_consumers(const fk_tile *tile) {
+static int computing_warpgroups(const fk_tile *tile) {
     return tile->wgmma ? tile->warps / 4 - 1 : 0;
 }
 
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
     return tile->wgmma && tile->walks_q && tile->block_n == 128 && p->head_dim > 128 ? 2 : 1;
+}
+
+int fk_tile_teams(const fk_tile *tile) {
+    const int of_rows = tile->block_m / 64, computing = computing_warpgroups(tile);
+    return !tile->walks_q && computing > 1 && computing == 2 * of_rows ? 2 : 1;
+}
+
+int fk_tile_consumers(const fk_tile *tile) {
+    return computing_warpgroups(tile) / fk_tile_teams(tile);
 }
 
 /* ---- what templates see ---- */
@@ -217,6 +226,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_bool(L, "ordered", tile->ordered);
     fk_table_set_int(L, "overlap", tile->overlap);
+    fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
     lua_newtable(L);
@@ -250,6 +260,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v, 2 * FK_MAX_HEAD_DIM);
     out->walks_q = tile->walks_q;
     out->wgmma = tile->wgmma;
+    out->scans = scan.needed;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     fk_lua_seal(L, "layout", NULL);
 }
@@ -316,6 +327,8 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     set_texts(L, "lower_at", texts->lower_at);
     fk_table_set_int(L, "q_order", q_order);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
+    const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
+    fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
     fk_table_set_int(L, "size", mask->keep ? fk_expr_size(mask->keep) : 0);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),

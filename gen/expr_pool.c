@@ -206,6 +206,22 @@ bool fk_expr_computes_with(const fk_expr *e, const char *name) {
     return false;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+int64_t fk_expr_block(const fk_expr *e, const char *name) {
+    if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return 1;
+    const fk_expr *by = e->arg[1];
+    if ((e->op == OP_DIV || e->op == OP_SHR) && e->arg[0]->op == OP_SCALAR && strcmp(e->arg[0]->name, name) == 0 &&
+        by->op == OP_INT && by->i >= 0 && (e->op == OP_DIV ? by->i > 0 : by->i < 31))
+        return e->op == OP_DIV ? by->i : (int64_t)1 << by->i;
+    int64_t block = 0;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
+        block = common_divisor(block, fk_expr_block(e->arg[i], name));
+    return block;
+}
+
 static void find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most, size_t *count) {
     bool is_new = e->op == OP_READ && strcmp(e->name, array) == 0;
     for (size_t i = 0; is_new && i < *count && i < most; ++i)

@@ -108,12 +108,14 @@ local function wgmma(problem, plan, scan)
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
   local bars = tile_places + (problem.packed and 2 * 32 or 0)
+  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
+    (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
+  local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
-    bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
-      (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0),
+    team_bytes = team_bytes, bytes = plan.teams == 2 and team_bytes + bytes or bytes,
   }
 end
 

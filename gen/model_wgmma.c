@@ -20,14 +20,18 @@ static const double MASK_LANES = 3.0;
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
- * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is. */
-static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5;
+ * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another team
+ * computes meanwhile. */
+static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
  * products; of a ring of two where CTAs walk over unlike numbers of tiles. Measured at head dim 64; at 128 nobody falls
  * into step. */
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
+/* Two teams stay out of step, but read K and V twice as often. The warpgroups of a team gain by turns where tiles are
+ * looked for, and lose a little where they are not; of e4m3, whose products are short, nothing was lost. */
+static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
  * where a mask's code wants the registers, if only for few tiles. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
@@ -42,7 +46,7 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
-    const int consumers = plan->block_m / 64;
+    const int consumers = plan->block_m / 64, teams = (plan->warps / 4 - 1) / consumers;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
@@ -58,13 +62,16 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
         .turns = 1,
         .start = TILE_CLOCKS,
-        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),
+        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (teams == 2 ? EDGE_TEAMS : 1),
     };
     const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
-    const double chain = (cost.tensor + softmax) / consumers + (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY);
+    const double latency = p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY;
+    const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
-    if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    if (teams == 2 && p->dtype != FK_E4M3)
+        cost.serial *= 1 + TEAMS + (plan->turns ? (layout->scans ? 0 : TEAMS_TURNS) : (layout->scans ? TEAMS_SCAN : 0));
+    if (!plan->turns && teams == 1) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;

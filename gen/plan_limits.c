@@ -49,8 +49,8 @@ static const char *refuse_problem(const fk_problem *p) {
 static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
     if (tile->block_m != 64 * consumers) {
-        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute", tile->block_m,
-                       consumers);
+        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute, or half of that",
+                       tile->block_m, consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
     } else if (p->dtype == FK_E4M3 && (tile->block_n > 128 || tile->block_n % 32)) {
@@ -62,6 +62,8 @@ static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_pla
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
+    } else if (fk_tile_teams(tile) > 1 && tile->q_stages == 1) {
+        fk_plan_reject(plan, "q_stages 1: must be 2 with two teams");
     }
 }
 
@@ -108,13 +110,13 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
 
 static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const char *refused = refuse_problem(planner->p);
-    const int consumers = fk_tile_consumers(tile);
+    const int computing = fk_tile_teams(tile) * fk_tile_consumers(tile);
     if (refused) {
         fk_plan_reject(plan, "%s: the wgmma family has none", refused);
     } else if (!planner->arch.wgmma_flops || planner->device->sm != planner->arch.sm) {
         fk_plan_reject(plan, "sm_%d: has no wgmma, which is sm_90's alone", planner->device->sm);
-    } else if (tile->warps % 4 || consumers < 1 || consumers > 3) {
-        fk_plan_reject(plan, "warps %d: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads",
+    } else if (tile->warps % 4 || computing < 1 || computing > 4) {
+        fk_plan_reject(plan, "warps %d: must be 8, 12, 16 or 20, of 1 to 4 warpgroups that compute and one that loads",
                        tile->warps);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
@@ -146,14 +148,15 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
 static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
-    static const int of_consumers[] = {0, 248, 224, 160}; /* as templates/kernel/forward_wgmma.cu gives them */
+    static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
     const fk_device_info *device = planner->device;
     const int consumers = fk_tile_consumers(tile);
+    const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
         return fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
-    if (tile->wgmma) return of_consumers[consumers];
+    if (tile->wgmma) return of_computing[computing];
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import xml.dom.minidom
+import zlib
 
 import cli_case
 from cli_case import BAD_INPUT, CHECK_FAILED, FAILED, IO, OK, UNAVAILABLE, USAGE, Case
@@ -116,6 +117,23 @@ class Planning(Case):
         self.assertAlmostEqual(facts["walked_bytes"] / 2 / terms, facts["io_factor"], places=6)
         self.assertIn("Theta(N d + N^2 d^2 s / M)", self.good(*words))
 
+    def png(self, name):
+        """Its width, height and rows of colours; checks each chunk's CRC."""
+        with open(self.path(name), "rb") as file:
+            data = file.read()
+        chunks, at = {}, 8
+        self.assertEqual(data[:at], b"\x89PNG\r\n\x1a\n")
+        while at < len(data):
+            size = int.from_bytes(data[at:at + 4], "big")
+            kind, crc = data[at + 4:at + 8], data[at + 8 + size:at + 12 + size]
+            self.assertEqual(zlib.crc32(data[at + 4:at + 8 + size]), int.from_bytes(crc, "big"))
+            chunks[kind] = data[at + 8:at + 8 + size]
+            at += 12 + size
+        width, height = (int.from_bytes(chunks[b"IHDR"][i:i + 4], "big") for i in (0, 4))
+        rows = zlib.decompress(chunks[b"IDAT"])
+        self.assertEqual(len(rows), height * (width + 1))
+        return width, height, [rows[y * (width + 1) + 1:(y + 1) * (width + 1)] for y in range(height)]
+
     def test_patterns_are_drawn(self):
         text = self.good("pattern", "show", "butterfly(64)", "--n", "256", "--gpu", "a100")
         self.assertIn("fwd fp16 d64 butterfly(64), head 0: 256 queries x 256 keys", text)
@@ -128,7 +146,11 @@ class Planning(Case):
             text = file.read()
         self.assertEqual(len(xml.dom.minidom.parseString(text).getElementsByTagName("path")), 3)
         self.assertIn("bigbird(64)", text)
-        for message, *more in (("must be: pattern show", "draw", "local(64,1)"), ("pictures are SVG alone", "show", "local(64,1)", "-o", "x.png"),
+        self.good("pattern", "show", "local(64,0)", "--n", "128", "--keys", "192", "-o", "local.png")
+        width, height, rows = self.png("local.png")
+        self.assertEqual((width, height), (192, 192))
+        self.assertEqual([rows[y][x] for y, x in ((32, 96), (32, 32), (96, 160), (160, 32))], [2, 3, 2, 0])  # shown, hidden; below: nothing
+        for message, *more in (("must be: pattern show", "draw", "local(64,1)"), ("must end in .svg or .png", "show", "local(64,1)", "-o", "x.gif"),
                                ("blocks of 1 x 1: must be at most", "show", "local(1,1)", "--n", "9999")):
             self.bad(USAGE, [message], "pattern", *more)
         self.bad(BAD_INPUT, ["head is 8: must be from 0 to 7"], "pattern", "show", "local(64,1)", "--head", "8")

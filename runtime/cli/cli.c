@@ -220,10 +220,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
-        const int computing = plan->warps / 4 - 1;
-        printf("%sblock_m %d, block_n %d: %d warpgroup%s of %d query rows%s, and one that loads; tiles of %d keys\n",
-               indent, plan->block_m, plan->block_n, computing, computing == 1 ? "" : "s", plan->block_m / computing,
-               plan->turns ? " that multiply in turns" : "", plan->block_n);
+        const int teams = (plan->warps / 4 - 1) * 64 / plan->block_m, computing = plan->block_m / 64;
+        printf("%sblock_m %d, block_n %d: %s%d warpgroup%s of 64 query rows%s, and one that loads; tiles of %d keys\n",
+               indent, plan->block_m, plan->block_n, teams == 2 ? "two teams of " : "", computing,
+               computing == 1 ? "" : "s", plan->turns ? " that multiply in turns" : "", plan->block_n);
         const int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
                                   plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
         if (plan->k_stages == plan->stages) {

@@ -1,6 +1,7 @@
 /* pattern show: what a mask shows, block by block, and the tiles that a plan visits for it. */
 #include "cli.h"
 #include "output.h"
+#include "png.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,21 +152,64 @@ static void put_svg(FILE *out, const picture *p) {
     fputs("</svg>\n</svg>\n", out);
 }
 
-static cli_exit write_svg(const picture *p, const char *path) {
+/* ---- as PNG: the same without words ---- */
+
+typedef enum colour { NOTHING, IN_PART, SHOWN, HIDDEN, OUTLINE, NUM_COLOURS } colour;
+
+static bool visited(const grid *g, int64_t q, int64_t k) {
+    return g->state[q / g->tile_rows * g->columns + k / g->tile_columns] != FK_TILE_EMPTY;
+}
+
+/* Of the pixel whose first pair is (q, k), and the pixel before it in either direction `step` less. */
+static colour colour_of(const picture *p, int64_t q, int64_t k, int64_t step) {
+    static const colour of_state[] = {[FK_TILE_EMPTY] = HIDDEN, [FK_TILE_PARTIAL] = IN_PART, [FK_TILE_FULL] = SHOWN};
+    const grid *b = &p->blocks, *t = &p->tiles;
+    if (q >= p->how.shape.seqlen_q || k >= p->how.shape.seqlen_k) return NOTHING;
+    const bool row_begins = q % t->tile_rows < step, column_begins = k % t->tile_columns < step;
+    const bool above = row_begins && q >= step && visited(t, q - step, k);
+    const bool left = column_begins && k >= step && visited(t, q, k - step);
+    const bool wide = t->tile_rows >= 4 * step && t->tile_columns >= 4 * step; /* else outlines would cover all */
+    if (wide && (((row_begins || column_begins) && visited(t, q, k)) || above || left)) return OUTLINE;
+    return of_state[b->state[q / b->tile_rows * b->columns + k / b->tile_columns]];
+}
+
+static cli_exit put_png(FILE *out, const picture *p) {
+    static const uint8_t colours[NUM_COLOURS][3] = {[NOTHING] = {255, 255, 255},
+                                                    [IN_PART] = {0x93, 0xc5, 0xfd},
+                                                    [SHOWN] = {0x1d, 0x4e, 0xd8},
+                                                    [HIDDEN] = {0xf1, 0xf5, 0xf9},
+                                                    [OUTLINE] = {0xc2, 0x41, 0x0c}};
+    const fk_shape *s = &p->how.shape;
+    const int64_t longest = s->seqlen_q > s->seqlen_k ? s->seqlen_q : s->seqlen_k;
+    const int64_t step = (longest + SIDE - 1) / SIDE, side = (longest + step - 1) / step; /* pairs a pixel; pixels */
+    uint8_t *pixels = malloc((size_t)(side * side));
+    if (!pixels) return cli_fail(CLI_FAILED, "pattern: no memory for a picture");
+    for (int64_t i = 0; i < side * side; i++)
+        pixels[i] = (uint8_t)colour_of(p, i / side * step, i % side * step, step);
+    png_write(out, (uint32_t)side, (uint32_t)side, colours, NUM_COLOURS, pixels);
+    free(pixels);
+    return CLI_OK;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), of_end = strlen(end);
+    return length >= of_end && strcmp(text + length - of_end, end) == 0;
+}
+
+static cli_exit draw(const picture *p, const char *path) {
     output out = {0};
     cli_exit code = output_open(&out, path);
-    if (code == CLI_OK) put_svg(out.file, p);
+    if (code == CLI_OK && ends_with(path, ".png")) {
+        code = put_png(out.file, p);
+    } else if (code == CLI_OK) {
+        put_svg(out.file, p);
+    }
     if (code == CLI_OK) code = output_commit(&out);
     output_discard(&out);
     return code;
 }
 
 /* ---- the verb ---- */
-
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), of_end = strlen(end);
-    return length >= of_end && strcmp(text + length - of_end, end) == 0;
-}
 
 /* "butterfly(128)" alone is that of an ordinary forward problem. */
 static cli_exit read_problem(char **words, int num_words, picture *p) {
@@ -205,14 +249,14 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
         option_int("--keys", "N", &keys, 1, 1 << 20, "keys, if not as many as queries"),
         option_int("--heads", "N", &heads, 1, 1 << 16, "query heads (default 8)"),
         option_int("--head", "H", &p.head, 0, (1 << 16) - 1, "the one that is shown (default 0)"),
-        option_text("-o", "FILE.svg", &path, "draw it"),
+        option_text("-o", "FILE", &path, "draw it: FILE.svg, or FILE.png without words"),
         cli_template_option(&planning),
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     if (argc < 2 || strcmp(argv[0], "show") != 0) return cli_fail(CLI_USAGE, "pattern: must be: pattern show SPELLING");
-    if (path && !ends_with(path, ".svg"))
-        return cli_fail(CLI_USAGE, "pattern: -o %s: must end in .svg; pictures are SVG alone", path);
+    if (path && !ends_with(path, ".svg") && !ends_with(path, ".png"))
+        return cli_fail(CLI_USAGE, "pattern: -o %s: must end in .svg or .png", path);
     cli_use_templates(&planning);
     code = read_problem(argv + 1, argc - 1, &p);
     if (code != CLI_OK) return code;
@@ -220,7 +264,7 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
     p.how.shape = (fk_shape){1, heads, p.problem.gqa ? 1 : heads, n, keys ? keys : n};
     code = gather(&p, gpu);
     if (code == CLI_OK) print_counts(&p);
-    if (code == CLI_OK && path) code = write_svg(&p, path);
+    if (code == CLI_OK && path) code = draw(&p, path);
     if (code == CLI_OK && !path) print_text(&p.blocks);
     free(p.blocks.state);
     free(p.tiles.state);
@@ -228,7 +272,7 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
 }
 
 const cli_verb verb_pattern = {
-    "pattern", "show SPELLING [--n N] [-o FILE.svg]", "what a mask shows, and the tiles that are visited for it",
+    "pattern", "show SPELLING [--n N] [-o FILE.svg|png]", "what a mask shows, and the tiles that are visited for it",
     "SPELLING may be a pattern alone, butterfly(128): of fwd fp16 d64 then. A table of bits is drawn\n"
     "as planned for: a quarter of it, at random. As text: # all pairs, + some, . none.\n"
     "Without --gpu: h200.\n",

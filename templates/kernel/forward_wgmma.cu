@@ -21,7 +21,7 @@
 
 // A warp owns 16 query rows and sees every key of a tile; four warps make a warpgroup. The last warpgroup loads.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
-__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * rows_per_warp; }
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams == 2 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
 __device__ __forceinline__ int warp_col() { return 0; }
 constexpr int m_atoms = 1;           // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8; // atoms of 8 keys
@@ -65,6 +65,9 @@ struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
+@ if plan.turns then
+    const int first_turn; // of the team's named barriers
+@ end
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
@@ -73,7 +76,8 @@ struct Consumer {
 @ end
     int behind = 0; // tiles of the CTA's behind the walk's
 
-    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -268,9 +272,6 @@ struct Consumer {
 @ if not plan.q_in_regs then
                 const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @ end
-@ if plan.q_stages == 2 then
-                release_held();
-@ end
                 {
 @ steps.score_step(true)
 @ steps.pack_step(0)
@@ -278,6 +279,9 @@ struct Consumer {
 @   steps.next_tile_step()
 @ end
                 }
+@ if plan.q_stages == 2 then
+                release_held(); // by now the store has read it
+@ end
                 for (;;) {
                     if ($(at_end)) {
 @ last_step(0)
@@ -330,14 +334,38 @@ struct Consumer {
 };
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
-@ local split = { { 56, 248 }, { 56, 224 }, { 32, 160 } }
+@ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers
 @ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
-@ local producer_regs, consumer_regs = split[plan.consumers][1], split[plan.consumers][2]
+@ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+@ local warp_number = "__shfl_sync(full_warp, threadIdx.x / 32, 0)" -- which the compiler then knows to be the same for all lanes
+@ if plan.teams == 2 then
+    // Teams share nothing but the SM: while one begins a tile of queries or ends it, the other computes.
+    const int number = $(warp_number), loading = number - 4 * teams * consumers;
+    const int team = loading >= 0 ? loading / 2 : number / (4 * consumers);
+    const u32 smem = smem_base() + team * team_bytes;
+    if (threadIdx.x % (128 * consumers) == 0 && loading < 0) init_barriers(smem);
+    __syncthreads();
+    if (loading >= 0) {
+        setmaxnreg_dec<$(producer_regs)>();
+        if (loading % 2 == 0) {
+            Producer(p, smem, team).run();
+        } else {
+            claim_first(p, smem, team);
+@   if mask.residual then
+            __syncwarp();
+            Scanner(p, smem).run();
+@   end
+        }
+    } else {
+        setmaxnreg_inc<$(consumer_regs)>();
+        Consumer(p, smem, number - 4 * consumers * team, team).run();
+    }
+@ else
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers(smem);
     __syncthreads();
-    const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
+    const int warp = $(warp_number);
     if (warp >= 4 * consumers) {
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
@@ -348,8 +376,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
-        Consumer(p, smem, warp).run();
+        Consumer(p, smem, warp, 0).run();
     }
+@ end
 }
 @ if problem.dropout then
 

@@ -10,15 +10,15 @@
 @ steps.raises = score.by_place and #mask.upper == 0 and not e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
-@ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
+@ -- themselves some fall into step, and all compute weights at once. Barrier first_turn + g: the turn of group g.
 @ function steps.take_turn()
 @   if plan.turns then
-        named_barrier_sync(1 + group, 256);
+        named_barrier_sync(first_turn + group, 256);
 @   end
 @ end
 @ function steps.pass_turn()
 @   if plan.turns then
-        named_barrier_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 256);
+        named_barrier_arrive(first_turn + (group + 1 == consumers ? 0 : group + 1), 256);
 @   end
 @ end
 @ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.

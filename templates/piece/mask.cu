@@ -156,7 +156,9 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
 @ -- So do long patterns: their text is there once, as tiles of their blocks need no element test but at a sequence's end.
 @ local long = mask.residual and mask.in_blocks and mask.size > 48
-@ local in_bits = (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
+@ -- Of a tile within one block of keys a row is seen or not: that is asked once.
+@ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
+@ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
@@ -185,6 +187,25 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ if in_bits then
     $(bits) seen[m_atoms][2] = {}; // the last key's bit is the highest
+@ end
+@ if by_row then
+    bool row_seen[m_atoms][2];
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int k = n * block_n;
+@   if reads_row then
+            const int row = first + 16 * m + 8 * r;
+@   end
+@   if mask.uses.q then
+            const int q = $(inside("q", index));
+@   end
+@   if problem.joins_heads and mask.uses.h then
+            const int h = row_head(p, at, row);
+@   end
+            row_seen[m][r] = $(mask.residual_keep);
+        }
 @ end
 #pragma unroll$(in_bits and " " .. at_once or "")
     for (int i = 0; i < s_atoms * 2; ++i) {
@@ -229,7 +250,9 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 const u32 $(array.name)_bits = i % 4 == 0 ? $(element).x : i % 4 == 1 ? $(element).y : i % 4 == 2 ? $(element).z : $(element).w;
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_bits); };
 @ end
-@ if mask.residual and (mask.reads or mask.in_blocks) then
+@ if by_row then
+                keep = keep && row_seen[m][r];
+@ elseif mask.residual and (mask.reads or mask.in_blocks) then
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
                 keep = keep & residual_keep($(inside(walk, place))); // no branch, so that what is the same is done once
 @ elseif mask.residual then

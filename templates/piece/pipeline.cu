@@ -14,8 +14,13 @@ constexpr u32 tile_places = $(layout.tile_places); // of the tile at hand and th
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
 @ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
+@ local lone = plan.teams == 2 -- of a team one warp loads Q, K and V
 @ if mask.residual then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
+@ end
+@ if lone then
+constexpr int teams = $(plan.teams);
+constexpr u32 team_bytes = $(layout.team_bytes);
 @ end
 
 // Which of N buffers is next, and the parity of the phase of its barriers; in one register.
@@ -27,14 +32,19 @@ template <int N> struct Ring {
     __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
 };
 
+@ local follows = mask.residual and not lone
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
+@ if lone then
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
+@ else
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + 1); // and the producer of V, who reads which tile it is
+@ end
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(mask.residual and " + 1" or ""));$(mask.residual and " // and the producer of V, who reads its Visit" or "")
+        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(follows and " + 1" or ""));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
@@ -50,7 +60,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init_fence();
 }
 
-// ---- the producers: a warp for Q and K, and one for V, so that neither waits for the other's buffers ----
+// ---- the producers$(lone and "" or ": a warp for Q and K, and one for V, so that neither waits for the other's buffers") ----
 
 constexpr int panel_columns = 128 / sizeof(Element);
 
@@ -130,18 +140,15 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
 @ local tails = (problem.packed or problem.seqused_k) and not e4m3
-struct ValueProducer {
+struct Values {
     const Params &p;
     const u32 smem;
     Ring<v_stages> v;
-@ if mask.residual then
-    Ring<k_stages> k;
-@ end
 @ if tails then
     u32 tail_parity = 0;
 @ end
 
-    __device__ __forceinline__ ValueProducer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+    __device__ __forceinline__ Values(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
     // Starts the copy of tile n of the values, whose bytes `bar` counts.
     __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n) {
@@ -171,7 +178,32 @@ struct ValueProducer {
     }
 
 @ end
-@ if mask.residual then
+    // Sends tile n of the values when there is room.
+    __device__ __forceinline__ void send(const Where &at, int n) {
+        const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
+        mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
+@ if tails then
+        if (at.seqlen_k - n * block_n < block_n) {
+            load_tail(tile, bar, at, n);
+        } else {
+            load(tile, bar, at, n);
+        }
+@ else
+        load(tile, bar, at, n);
+@ end
+        v.next();
+    }
+};
+
+@ if not lone then
+struct ValueProducer : Values {
+@   if mask.residual then
+    Ring<k_stages> k;
+@   end
+
+    __device__ __forceinline__ ValueProducer(const Params &p_, u32 smem_) : Values(p_, smem_) {}
+
+@   if mask.residual then
     // The tile whose keys come next.
     __device__ __forceinline__ Visit follow() {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -181,25 +213,14 @@ struct ValueProducer {
         return next;
     }
 
-@ end
-    __device__ __forceinline__ void send(const Where &at) {
-@ if mask.residual then
+@   end
+    __device__ __forceinline__ void send_all(const Where &at) {
+@   if mask.residual then
         for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
-@ else
+@   else
         for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
-@ end
-            const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
-            mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
-@ if tails then
-            if (at.seqlen_k - walk.n * block_n < block_n) {
-                load_tail(tile, bar, at, walk.n);
-            } else {
-                load(tile, bar, at, walk.n);
-            }
-@ else
-            load(tile, bar, at, walk.n);
-@ end
-            v.next();
+@   end
+            send(at, walk.n);
         }
     }
 
@@ -213,16 +234,28 @@ struct ValueProducer {
             if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
             if (word == no_more) return;
-            if (at.b >= 0) send(at);
+            if (at.b >= 0) send_all(at);
         }
     }
 };
 
-// A CTA's first claim is made by a warp of its own: it takes several trips to memory, for which no copy should wait.
-__device__ __forceinline__ void claim_first(const Params &p, u32 smem) {
+@ end
+@ if lone then
+// The tile that a team begins with.
+__device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }
+
+@ end
+// A first claim is made by a warp of its own: it takes several trips to memory, for which no copy should wait.
+__device__ __forceinline__ void claim_first(const Params &p, u32 smem$(lone and ", int team" or "")) {
     if (threadIdx.x % 32 != 0) return;
+@ if lone then
+    const bool claims = first_tile(team) < p.num_tiles; // who has no tile to begin with claims none
+    if (claims) open_claims(p);
+    st_shared_u32(smem + first_claim, claims ? claim_tile(p) : p.num_tiles);
+@ else
     open_claims(p);
     st_shared_u32(smem + first_claim, claim_tile(p));
+@ end
     mbarrier_arrive(smem + claim_full);
 }
 
@@ -233,13 +266,17 @@ struct Producer {
     Ring<q_stages> q;
     Ring<k_stages> k;
     int redo = no_more; // the chain of tiles to be computed once more
+@ if lone then
+    const int team;
+    Values values;
+@ end
 @ if mask.residual then
     int row, upcoming = no_more; // what the scanner was asked about last, and what it is to be asked about next
     bool more = false;           // whether it was asked for what follows its last answer
     u32 scan_parity = 0;
 @ end
 
-    __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+    __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_)$(lone and ", team(team_), values(p_, smem_)" or "") {}
 
     // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
@@ -308,6 +345,9 @@ struct Producer {
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
             }
+@   if lone then
+            values.send(at, walk.n);
+@   end
             k.next();
         }
     }
@@ -343,7 +383,7 @@ struct Producer {
             tma_prefetch_map(&p.map_q);
             tma_prefetch_map(&p.map_k);
         }
-        int word = 0, next = blockIdx.x;
+        int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (bool first = true;; first = false) {

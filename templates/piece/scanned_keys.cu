@@ -70,6 +70,9 @@
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(k_batch));
             }
+@ if plan.teams == 2 then
+            values.send(at, sent);
+@ end
         }
         if (to_go >= 0) between();
         if (upcoming != no_more) ask(upcoming);

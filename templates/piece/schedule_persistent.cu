@@ -62,7 +62,7 @@ __device__ __forceinline__ void open_claims(const Params &p) {
 __device__ __forceinline__ int claim_tile(const Params &p) {
     const u32 claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
     if (claimed == p.num_tiles - 1) st_release_u64(p.claims, 0);
-    return gridDim.x + claimed;
+    return $(plan.walk == "k" and plan.teams == 2 and "2 * " or "")gridDim.x + claimed;
 }
 
 // A place for each tile, from which those that must be computed once more are chained.

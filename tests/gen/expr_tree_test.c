@@ -36,6 +36,13 @@ static void substitutes_and_simplifies(void **state) {
     assert_true(fk_expr_computes_with(e, "k") &&
                 fk_expr_computes_with(parse(pool, "w[h][q] * float(abs(q - k))"), "k"));
     assert_false(fk_expr_computes_with(parse(pool, "w[h][q - k] * 2.0"), "k") || fk_expr_computes_with(e, "h"));
+    assert_int_equal(fk_expr_block(e, "k"), 1);
+    assert_int_equal(fk_expr_block(e, "h"), 1);
+    assert_int_equal(fk_expr_block(e, "s"), 0);
+    assert_int_equal(fk_expr_block(parse(pool, "hash(q / 64, k >> 7) < 3 && id[k / 192 >> 5] == k / 320 % 5"), "k"),
+                     64);
+    assert_int_equal(fk_expr_block(parse(pool, "k >> 7 == q && (k + 1) / 128 == 3"), "k"), 1);
+    assert_int_equal(fk_expr_block(parse(pool, "k / q == k >> 7"), "k"), 1);
     assert_int_equal(fk_expr_type_of(e), FK_EXPR_BOOL);
     assert_ptr_equal(fk_expr_substitute(pool, e, "diag", parse(pool, "1")), e);
     assert_null(fk_expr_and(pool, NULL, NULL));

@@ -5,19 +5,20 @@ static void test_what_is_chosen(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
-        int block_m, block_n, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
+        int block_m, block_n, teams, k_stages, stages, q_in_regs, q_stages, turns, overlap, panel_bytes, row_bytes;
     } cases[] = {
-        {"fwd bf16 d64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 16384, 0},
-        {"fwd bf16 d64 causal", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 0},
-        {"fwd bf16 d64 document", 192, 128, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
-        {"fwd fp16 d128", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
-        {"fwd bf16 d128 packed seqused_k", 128, 128, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 document", 128, 128, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d64", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 causal", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 document", 192, 128, 1, 4, 4, 0, 2, 1, 1, 2 * 24576 + 8 * 16384, 4 * (2 * 192 + 4 * 128)},
+        {"fwd bf16 d64 block_bits(64)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 0},
+        {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
-        {"fwd bf16 d72 dv64", 192, 128, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
-        {"fwd bf16 d256", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
-        {"fwd bf16 d256 causal", 128, 64, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d72 dv64", 192, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
+        {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d256 causal", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
     };
     static const char *const gpus[] = {"h200", "h100"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -28,7 +29,7 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal(plans->sm, 90);
         assert_int_equal(plans->block_m, cases[i].block_m);
         assert_int_equal(plans->block_n, cases[i].block_n);
-        assert_int_equal(plans->warps, cases[i].block_m / 16 + 4);
+        assert_int_equal(plans->warps, cases[i].teams * cases[i].block_m / 16 + 4);
         assert_int_equal(plans->stages, cases[i].stages);
         assert_int_equal(plans->k_stages, cases[i].k_stages);
         assert_int_equal(plans->ctas_per_sm, 1);
@@ -85,9 +86,9 @@ static void test_e4m3(void **state) {
         const char *spelling;
         int block_m, block_n, q_stages, smem; /* smem: without barriers */
     } cases[] = {
-        {"fwd e4m3 d64", 192, 128, 2,
-         2 * 192 * 128 + 4 * 128 * (128 + 64)}, /* rows of q and k fill a panel, as o's do */
-        {"fwd e4m3 d64 causal", 192, 128, 2, 2 * 192 * 128 + 4 * 128 * (128 + 64)},
+        /* rows of q and k fill a panel, as o's do; of two teams each has its own */
+        {"fwd e4m3 d64", 128, 64, 2, 2 * (2 * 128 * 128 + 4 * (64 * 128 + 64 * 128)) + 1024},
+        {"fwd e4m3 d64 dv128", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
         /* o has twice q's bytes; columns of v have rows of 128 */
         {"fwd e4m3 d128 causal", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
         {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512},
@@ -158,11 +159,13 @@ static void test_rejections_name_the_limit(void **state) {
             ROW_OF(64, 16, 8, 8, "q_in_regs = false, k_stages = 8, " REST)
         /* as in cases[] */
         ROW(192, 128, 16, REGS_2) ROW(128, 256, 12, SMEM_2) ROW(64, 256, 8, SMEM_2) ROW(128, 272, 12, SMEM_2)
-            ROW(128, 120, 12, SMEM_2) ROW(192, 64, 12, SMEM_2) ROW(256, 64, 20, SMEM_2) ROW(64, 64, 6, SMEM_2)
-                ROW_OF(128, 32, 12, 1, SMEM_2) ROW_OF(128, 48, 12, 9, SMEM_2)
-                    ROW(128, 64, 12, "q_in_regs = false, k_stages = 1, " REST)
-                        ROW(128, 80, 12, "q_in_regs = false, k_stages = 9, " REST)
-                            ROW_OF(128, 128, 12, 8, "q_in_regs = false, k_stages = 8, " REST) "} }\n";
+            ROW(128, 120, 12, SMEM_2) ROW(192, 64, 12, SMEM_2) ROW(320, 64, 24, SMEM_2) ROW(64, 64, 6, SMEM_2)
+                ROW(128, 112, 20, SMEM_2)
+                    ROW(128, 16, 20, "q_in_regs = false, k_stages = 2, q_stages = 1, turns = false, overlap = 1")
+                        ROW_OF(128, 32, 12, 1, SMEM_2) ROW_OF(128, 48, 12, 9, SMEM_2)
+                            ROW(128, 64, 12, "q_in_regs = false, k_stages = 1, " REST)
+                                ROW(128, 80, 12, "q_in_regs = false, k_stages = 9, " REST)
+                                    ROW_OF(128, 128, 12, 8, "q_in_regs = false, k_stages = 8, " REST) "} }\n";
     static const struct {
         int block_m, block_n;
         const char *reason;
@@ -173,8 +176,10 @@ static void test_rejections_name_the_limit(void **state) {
         {128, 272, "block_n 272: must be a multiple of 16, at most 256"},
         {128, 120, "block_n 120: must be a multiple of 16, at most 256"},
         {192, 64, "block_m 192: must be 64 rows for each of 2 warpgroups that compute"},
-        {256, 64, "warps 20: must be 8, 12 or 16, of 1 to 3 warpgroups that compute and one that loads"},
-        {64, 64, "warps 6: must be 8, 12 or 16"},
+        {320, 64, "warps 24: must be 8, 12, 16 or 20, of 1 to 4 warpgroups that compute and one that loads"},
+        {64, 64, "warps 6: must be 8, 12, 16 or 20"},
+        {128, 112, "registers: about 144 > 112 of a thread of 2 warpgroups that compute"},
+        {128, 16, "q_stages 1: must be 2 with two teams"},
         {128, 32, "k_stages 2, stages 1: must be from 2 to 8"},
         {128, 48, "k_stages 2, stages 9: must be from 2 to 8"},
         {128, 64, "k_stages 1, stages 2: must be from 2 to 8"},
@@ -297,7 +302,9 @@ static void test_model_is_near_what_was_measured(void **state) {
         int head_dim, block_m, block_n, stages;
         double tflops[NUM_LENGTHS];
     } cases[] = {
+        {"fwd bf16 d64", 64, 128, 64, 4, {473, 505, 542, 554, 564}},
         {"fwd bf16 d64", 64, 192, 128, 2, {443, 479, 566, 559, 600}},
+        {"fwd bf16 d64 causal", 64, 128, 64, 4, {324, 433, 493, 540, 563}},
         {"fwd bf16 d64 causal", 64, 192, 128, 4, {281, 367, 470, 500, 533}},
         {"fwd bf16 d128", 128, 128, 128, 2, {528, 624, 687, 673, 706}},
         {"fwd bf16 d128 causal", 128, 128, 128, 2, {340, 504, 620, 633, 687}},
@@ -349,7 +356,7 @@ static void test_source_is_launched_as_planned(void **state) {
     assert_int_equal(source.kernel[0].threads, plan.warps * 32);
     assert_int_equal(source.kernel[0].smem_bytes, plan.smem_bytes);
     assert_int_equal(source.kernel[1].grid, FK_GRID_KEEP_MASK);
-    assert_int_equal(source.kernel[1].threads, (plan.warps - 4) * 32); /* those that own rows */
+    assert_int_equal(source.kernel[1].threads, plan.block_m / 16 * 32); /* those that own a tile's rows */
     assert_int_equal(source.num_kernels, 2);
     const char *maps = strstr(source.text, "map_q"), *first = strstr(source.text, "const Element * q;");
     if (!first) first = strstr(source.text, "const Element *q;");

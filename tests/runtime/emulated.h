@@ -17,19 +17,25 @@ typedef struct emulated {
     const char *sms, *seed, *late; /* FLASHKILN_EMU_... */
 } emulated;
 
-/** What it compiles goes to `store_dir`. */
-static inline fk_context *emulated_context(const char *plan_for, const char *store_dir, const emulated *e) {
+/** What it compiles goes to `store_dir`. plan: of every kernel; NULL: the best. */
+static inline fk_context *emulated_planned(const char *plan_for, const char *store_dir, const char *plan,
+                                           const emulated *e) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context = NULL;
     setenv("FLASHKILN_EMU_SMS", e->sms, 1);
     setenv("FLASHKILN_EMU_SEED", e->seed, 1);
     setenv("FLASHKILN_EMU_LATE", e->late, 1);
     options.device = "emu", options.plan_for = plan_for, options.cache_dir = store_dir;
+    options.planning.plan = plan;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
     unsetenv("FLASHKILN_EMU_SMS");
     unsetenv("FLASHKILN_EMU_SEED");
     unsetenv("FLASHKILN_EMU_LATE");
     return context;
+}
+
+static inline fk_context *emulated_context(const char *plan_for, const char *store_dir, const emulated *e) {
+    return emulated_planned(plan_for, store_dir, NULL, e);
 }
 
 #endif

@@ -38,6 +38,31 @@ static void samples(void **state) {
         }
 }
 
+/* Two teams in a CTA: with fewer tiles than teams, and more; rows that see nothing; masks of every kind. */
+static void two_teams(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"fwd bf16 d64", "h200", 1, 1, 1, 100, 130, FK_BSHD, 0},
+        {"fwd fp16 d64 causal", "h200", 1, 3, 3, 300, 200, FK_BHSD, 0},
+        {"fwd bf16 d64 gqa window(70,10) dropout", "h200", 1, 4, 2, 400, 400, FK_BSHD, 0},
+        {"fwd bf16 d64 blocks(128)=\"(i ^ j) % 3 == 0 && i != 1\"", "h200", 2, 2, 2, 500, 700, FK_BSHD, 0},
+        {"fwd bf16 d40 blocks(32x64)=\"hash(i, j) % 4 == 0\" causal", "h200", 1, 2, 2, 300, 300, FK_BSHD, 0},
+    };
+    static const char *const plans[] = {"wgmma m128 n64 w20 s4 c1 q2 k4 o1", "wgmma m64 n64 w12 s2 c1 q2 k3 o2"};
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++)
+            for (size_t j = 0; j < sizeof plans / sizeof *plans; j++) {
+                fk_kernel_info info;
+                fk_context *context = emulated_planned("h200", store_dir, plans[j],
+                                                       &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+                assert_true(sample_run(context, &cases[i], &info));
+                assert_int_equal(info.image.threads, info.plan.warps * 32);
+                assert_int_equal(info.plan.block_n, 64);
+                fk_context_destroy(context);
+            }
+}
+
 enum { BATCH = 2, HEADS = 3, QUERIES = 270, KEYS = 190, DIM = 64 };
 
 typedef struct inputs {
@@ -149,6 +174,7 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples),
+        cmocka_unit_test(two_teams),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(expanded_tensors),
     };
