@@ -34,6 +34,8 @@ fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *o
         status = print_term(&score->term[i], out, err);
     for (int i = 0; i < score->num_sinks && status == FK_OK; ++i)
         status = print_term(&score->sink[i], out, err);
+    if (status == FK_OK && score->num_terms) status = print(score->factor, out, err);
+    if (status == FK_OK && score->num_terms) status = print(score->rest, out, err);
     if (status != FK_OK) fk_score_texts_free(out);
     return status;
 }
@@ -173,6 +175,8 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "terms");
     push_terms(L, terms, score->sink, score->num_sinks, &text);
     lua_setfield(L, -2, "sinks");
+    fk_table_set_text(L, "factor", score->num_terms ? *text++ : "1.0f");
+    fk_table_set_text(L, "rest", score->num_terms ? *text++ : "s");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));

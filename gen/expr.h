@@ -59,6 +59,11 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
 fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
                                 fk_error *err);
 
+/** The factors of the product e that are 0 or more whatever the names in them are, and that read no array and none of
+ *  the names `varying` (ends with NULL); 1 if there are none. `rest`: what they multiply. NULL on failure. */
+const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,
+                                   const fk_expr **rest);
+
 /** The distinct reads of an array in e, in the order of the text: `out` receives the first `most`. @return how many */
 size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most);
 /** The i'th index of a read; NULL beyond its rank. */

@@ -65,6 +65,7 @@ typedef struct fk_score_term {
 typedef struct fk_problem_score {
     fk_score_term term[FK_MAX_SCORES]; /* in the order in which they are applied */
     int num_terms;
+    const fk_expr *factor, *rest;      /* the last term's value as a product, factor >= 0 the same for all pairs */
     fk_score_term sink[FK_MAX_SCORES]; /* scores of columns without keys: they enter the softmax's sum alone */
     int num_sinks;
     fk_score_param param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES];

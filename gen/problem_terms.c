@@ -194,12 +194,20 @@ static uint32_t find_once(const fk_problem_score *score) {
     return once & read;
 }
 
+static void take_factor(fk_expr_pool *pool, fk_problem_score *out) {
+    static const char *const varying[] = {"s", "q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag", NULL};
+    if (out->num_terms > 0)
+        out->factor = fk_expr_take_factor(pool, out->term[out->num_terms - 1].value, varying, &out->rest);
+}
+
 static fk_status load_scores(loader *l, fk_error *err) {
     const fk_array_list *arrays = &l->out->arrays;
     fk_status status = FK_OK;
     uint32_t found = 0; /* arrays whose gradients are asked for and that some term reads */
     for (int i = 0; i < l->p->num_scores && status == FK_OK; ++i)
         status = load_score(l, i, &found, err);
+    if (status == FK_OK) take_factor(l->pool, &l->out->score);
+    if (status == FK_OK) status = fk_expr_pool_check(l->pool, err);
     l->out->score.grad = (uint32_t)l->p->grad;
     l->out->score.once = find_once(&l->out->score);
     const uint32_t missing = (uint32_t)l->p->grad & ~found;

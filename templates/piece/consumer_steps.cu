@@ -1,7 +1,7 @@
 @ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
-@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
+@ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or "p.scale_log2"
 @ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
 @ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
 @ steps.settles = mask.residual or #mask.lower > 0 or e4m3

@@ -6,9 +6,33 @@
 @ local function index(name, text)
 @   return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
 @ end
-constexpr float log2_e = 1.4426950408889634f;
+@ -- The forward pass leaves the last term's factor to the exponentiation.
+@ local values = {}
+@ for t, term in ipairs(score.terms) do values[t] = term.value end
+@ if problem.op == "fwd" then values[#values] = score.rest end
+@ -- A first term that is a tanh, and else free of s: of what, and what is around it. Arguments are small as a rule, and looked at first.
+@ local before, argument, behind = values[1]:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
+@ local caps = argument and problem.dtype ~= "fp32" and not (before .. behind):find("%f[%w_]s%f[^%w_]")
+@ local known = { s = true, fabsf = true }
+@ for _, param in ipairs(score.params) do known[param.name] = true end
+@ for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
+@ local texts = { caps = caps }
+@ include("piece/score_values.cu", { texts = texts })
 
-// Raw scores q . k of tile n become scores in natural units: s = scale q . k, then the terms in their order.
+@ if problem.op == "fwd" then
+// What a score of score_tile is to be multiplied by; and in base 2.
+__device__ __forceinline__ float score_unit(const Params &p) {
+@   for i, param in ipairs(score.params) do
+@     if score.factor:find("%f[%w_]" .. param.name .. "%f[^%w_]") then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+    return $(score.factor);
+}
+__device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
+
+@ end
+// Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
@@ -31,7 +55,9 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
-@ local function score_pairs(in_pairs)
+@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at.
+@ local function score_pairs(in_pairs, tanh)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -59,21 +85,51 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
-                float s = acc[m][i / 2][2 * r + i % 2] * $(problem.dtype == "e4m3" and "at.scale" or "p.scale");
-@ for _, term in ipairs(score.terms) do
-                s = $(term.value);
+@ if tanh then
+                const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
+@ else
+                const Scaled s_0 = {acc[m][i / 2][2 * r + i % 2], $(raw_scale)};
 @ end
-                acc[m][i / 2][2 * r + i % 2] = s;
+@ for t = tanh and 2 or 1, #values do
+                float s_$(t);
+                {
+                    const auto s = s_$(t - 1);
+                    s_$(t) = $(texts.device(values[t]));
+                }
+@ end
+                acc[m][i / 2][2 * r + i % 2] = s_$(#score.terms);
             }
         }
 @ end
-@ if #pairs > 0 then
-@   local together = {}
-@   for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
+@ local function score_all(tanh)
+@   if #pairs > 0 then
+@     local together = {}
+@     for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
     if (at.seqlen_k % 2 == 0 && $(table.concat(together, " && "))) {
-@   score_pairs(pairs)
+@     score_pairs(pairs, tanh)
         return;
     }
+@   end
+@   score_pairs({}, tanh)
 @ end
-@ score_pairs({})
+@ if caps then
+    u32 bits = 0; // the highest exponent bit but one: of 2 and more
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int i = 0; i < s_atoms; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const Scaled s = {acc[m][i][e], $(raw_scale)};
+                acc[m][i][e] = $(texts.device(argument)) * (1.0f / tanh_unit);
+                bits |= __float_as_uint(acc[m][i][e]);
+            }
+    if (!__any_sync(full_warp, bits & 0x40000000u)) {
+@   score_all("small_tanh(%s)")
+        return;
+    }
+@   score_all("score_tanh(Scaled{%s, tanh_unit})")
+@ else
+@   score_all()
+@ end
 }
