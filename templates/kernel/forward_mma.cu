@@ -42,10 +42,10 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ include("piece/mask.cu")
 
 @ if #score.terms > 0 then
-@   include("piece/score.cu")
+@   include("piece/score.cu", { estimates = false })
 
 @ end
-@ include("piece/softmax.cu")
+@ include("piece/softmax.cu", { estimates = false })
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")

@@ -31,11 +31,16 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @ include("piece/mask.cu")
 
+@ -- Scores that grow or shrink with their place, and no bound that puts the first tile where they are likely the largest, at the
+@ -- diagonal: what the keys of the first tile would score there is taken for the row's reference.
+@ local estimates = score.by_place and problem.dtype ~= "e4m3"
+@ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
+@ include("piece/softmax.cu", { estimates = estimates })
+
 @ if #score.terms > 0 then
-@   include("piece/score.cu")
+@   include("piece/score.cu", { estimates = estimates })
 
 @ end
-@ include("piece/softmax.cu")
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")
@@ -59,6 +64,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
+@ steps.estimates = estimates
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -172,7 +178,7 @@ struct Consumer {
             held = done.index();
 @   end
             store_lse(lse, warp_row(), p, there);
-            const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
+            const bool left = left_range(o, m_i, l_i, there.q_last + 1 - there.q_first) || spoiled; // all lanes together
             if (optimistic && __any_sync(full_warp, left) && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
             __syncwarp(); // before any lane gives back the buffer
@@ -187,7 +193,7 @@ struct Consumer {
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
-        optimistic = $(steps.raises and "false" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(estimates and "!is_redo(claim(smem, q))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end

@@ -4,10 +4,7 @@
 @ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or "p.scale_log2"
 @ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
 @ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
-@ steps.settles = mask.residual or #mask.lower > 0 or e4m3
-@ -- Scores that shrink with the distance: the tiles that are visited first, the last keys, say little of a row's maximum, unless a bound puts
-@ -- them where it is likely, at the diagonal. Then every tile takes the maximum.
-@ steps.raises = score.by_place and #mask.upper == 0 and not e4m3
+@ steps.settles = (mask.residual or #mask.lower > 0 or e4m3) and not steps.estimates
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
@@ -43,17 +40,19 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
+@   if first and steps.estimates then
+        float estimate[m_atoms][2];
+        estimate_maximum(s, estimate, p, at);
+@   end
 @   if #score.terms > 0 then
         score_tile(s, walk.n, p, at);
 @   end
 @   if first then
 @     steps.mask_step()
         begin_maximum(s, m_i);
-        scale_maximum(m_scaled, m_i, $(scale));
-@   elseif steps.raises then
-@     steps.mask_step()
-        wgmma_wait<0>(registers(o));
-        raise_maximum(s, m_i, l_i, o, $(scale));
+@     if steps.estimates then
+        take_estimate(m_i, estimate, !is_redo(claim(smem, q)));
+@     end
         scale_maximum(m_scaled, m_i, $(scale));
 @   elseif steps.settles then
 @     steps.mask_step()
@@ -63,7 +62,7 @@
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   else
-        if (!walk.whole()) {
+        if (!$(whole)) {
 @     steps.mask_step()
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));

@@ -32,19 +32,35 @@ __device__ __forceinline__ float score_unit(const Params &p) {
 __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
 
 @ end
+@ -- Brings what terms read into scope, but for what follows from the row or the key.
+@ local function scalars()
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
+@     if score.uses[name] and not (name == "h" and problem.joins_heads) then
+    const int $(name) = at.$(name);
+@     end
+@   end
+@   for i, param in ipairs(score.params) do
+@     if param.in_terms then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+@ end
+@ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
+@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ -- The terms after the one numbered `first` - 1, whose score is s_(first - 1).
+@ local function apply_terms(first)
+@   for t = first, #values do
+                float s_$(t);
+                {
+                    const auto s = s_$(t - 1);
+                    s_$(t) = $(texts.device(values[t]));
+                }
+@   end
+@ end
 // Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
-@ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@   if score.uses[name] and not (name == "h" and problem.joins_heads) then
-    const int $(name) = at.$(name);
-@   end
-@ end
-@ for i, param in ipairs(score.params) do
-@   if param.in_terms then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@   end
-@ end
+@ scalars()
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
 @ local pairs = {}
 @ for _, array in ipairs(arrays) do
@@ -55,14 +71,12 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
-@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
 @ local function score_pairs(in_pairs, tanh)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-@ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
 @ if problem.joins_heads and (score.uses.q or score.uses.h) then
             const int row = $(row);
             const int q = $(index("q", "row_query(p, row)")), h = row_head(p, at, row);
@@ -90,13 +104,7 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @ else
                 const Scaled s_0 = {acc[m][i / 2][2 * r + i % 2], $(raw_scale)};
 @ end
-@ for t = tanh and 2 or 1, #values do
-                float s_$(t);
-                {
-                    const auto s = s_$(t - 1);
-                    s_$(t) = $(texts.device(values[t]));
-                }
-@ end
+@ apply_terms(tanh and 2 or 1)
                 acc[m][i / 2][2 * r + i % 2] = s_$(#score.terms);
             }
         }
@@ -133,3 +141,29 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   score_all()
 @ end
 }
+@ if estimates then
+
+// Of the first tile's raw scores: what the largest of a row would be at the row's own place among the keys, from which most such terms
+// take least. Where they do not, row sums leave their range, or the masked tiles raise it.
+__device__ __forceinline__ void estimate_maximum(const float (&acc)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], const Params &p, const Where &at) {
+@   scalars()
+@   local fp16 = problem.dtype == "fp16" -- whose weights have room above and below
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = $(row);
+            const int q = $(index("q", "row")), k = max(min(q + at.diag, at.seqlen_k - 1), 0);
+            const Scaled s_0 = {row_maximum(acc, m, r), $(raw_scale)};
+@   apply_terms(1)
+            estimate[m][r] = s_$(#values)$(fp16 and " - 6.0f * rcp(score_scale(p))" or "");
+        }
+}
+
+__device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const float (&estimate)[m_atoms][2], bool taken) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) m_i[m][r] = taken ? estimate[m][r] : m_i[m][r];
+}
+@ end
