@@ -68,7 +68,7 @@ void fk_mask_texts_free(fk_mask_texts *texts);
 
 /** The same of scores (bind_score.c). */
 typedef struct fk_score_texts {
-    char *text[2 + FK_MAX_SCORES *
+    char *text[2 + FK_MAX_BENDS + FK_MAX_SCORES *
                        (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
     int count;
 } fk_score_texts;

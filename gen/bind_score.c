@@ -36,6 +36,8 @@ fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *o
         status = print_term(&score->sink[i], out, err);
     if (status == FK_OK && score->num_terms) status = print(score->factor, out, err);
     if (status == FK_OK && score->num_terms) status = print(score->rest, out, err);
+    for (int i = 0; i < score->num_bends && status == FK_OK; ++i)
+        status = print(score->bend[i], out, err);
     if (status != FK_OK) fk_score_texts_free(out);
     return status;
 }
@@ -177,6 +179,13 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "sinks");
     fk_table_set_text(L, "factor", score->num_terms ? *text++ : "1.0f");
     fk_table_set_text(L, "rest", score->num_terms ? *text++ : "s");
+    fk_table_set_bool(L, "along", score->along);
+    lua_newtable(L);
+    for (int i = 0; i < score->num_bends; ++i) {
+        lua_pushstring(L, *text++);
+        lua_seti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "bends");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));

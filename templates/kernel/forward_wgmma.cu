@@ -37,9 +37,14 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
 @ include("piece/softmax.cu", { estimates = estimates })
 
+@ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = estimates })
+@   include("piece/score.cu", { estimates = estimates, along = along })
 
+@   if along then
+@     include("piece/score_along.cu")
+
+@   end
 @ end
 
 @ if problem.dropout then
@@ -64,7 +69,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates = estimates
+@ steps.estimates, steps.along = estimates, along
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {

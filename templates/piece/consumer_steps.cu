@@ -40,6 +40,20 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
+@   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
+        if ($(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at)) {
+            exponentiate_along(s, walk.n, m_scaled, l_i, p, at);
+@     if stages_keys then
+            release_k();
+@     end
+        } else {
+@     steps.any_score_step(first)
+        }
+@   else
+@     steps.any_score_step(first)
+@   end
+@ end
+@ function steps.any_score_step(first)
 @   if first and steps.estimates then
         float estimate[m_atoms][2];
         estimate_maximum(s, estimate, p, at);

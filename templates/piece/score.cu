@@ -34,7 +34,6 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @ end
 @ -- Brings what terms read into scope, but for what follows from the row or the key.
 @ local function scalars()
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
 @     if score.uses[name] and not (name == "h" and problem.joins_heads) then
     const int $(name) = at.$(name);
@@ -60,6 +59,7 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @ end
 // Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ scalars()
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
 @ local pairs = {}
@@ -141,22 +141,33 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   score_all()
 @ end
 }
+@ if estimates or along then
+
+// What a raw score of that row would become at key k.
+__device__ __forceinline__ float score_at(float raw, int row, int k, const Params &p, const Where &at) {
+@   scalars()
+@   if problem.joins_heads then
+    const int q = $(index("q", "row_query(p, row)")), h = row_head(p, at, row);
+@   elseif score.uses.q then
+    const int q = $(index("q", "row"));
+@   end
+    const Scaled s_0 = {raw, $(raw_scale)};
+@   apply_terms(1)
+    return s_$(#values);
+}
+@ end
 @ if estimates then
 
 // Of the first tile's raw scores: what the largest of a row would be at the row's own place among the keys, from which most such terms
 // take least. Where they do not, row sums leave their range, or the masked tiles raise it.
 __device__ __forceinline__ void estimate_maximum(const float (&acc)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], const Params &p, const Where &at) {
-@   scalars()
-@   local fp16 = problem.dtype == "fp16" -- whose weights have room above and below
+    const int lane = opaque(int(threadIdx.x)) % 32;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int row = $(row);
-            const int q = $(index("q", "row")), k = max(min(q + at.diag, at.seqlen_k - 1), 0);
-            const Scaled s_0 = {row_maximum(acc, m, r), $(raw_scale)};
-@   apply_terms(1)
-            estimate[m][r] = s_$(#values)$(fp16 and " - 6.0f * rcp(score_scale(p))" or "");
+            const int row = $(row), k = max(min($(problem.joins_heads and "row_query(p, row)" or "row") + at.diag, at.seqlen_k - 1), 0);
+            estimate[m][r] = score_at(row_maximum(acc, m, r), row, k, p, at)$(problem.dtype == "fp16" and " - 6.0f * rcp(score_scale(p))" or "");
         }
 }
 
