@@ -41,8 +41,8 @@
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
 @   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
-        if ($(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at)) {
-            exponentiate_along(s, walk.n, m_scaled, l_i, p, at);
+        if (straight) {
+            exponentiate_along(s, line, l_i, p);
 @     if stages_keys then
             release_k();
 @     end
@@ -131,6 +131,10 @@
         started = true;
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
+@   end
+@   if steps.along then -- and so are the lines
+        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
+        const Lines line(walk.n, m_scaled, p, at);
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

@@ -30,23 +30,33 @@ __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, c
     return straight;
 }
 
-// exponentiate, of raw scores of such a tile.
-__device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], int n, const u64 (&m_scaled)[m_atoms],
-                                                   float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
-    const float scale_log2 = p.scale * log2_e;
-    float scaled[2];
-    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+// Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile, and how it goes on.
+struct Lines {
+    float start[2], slope[2];
+
+    __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
+        const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
+        float scaled[2];
+        unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int row = $(row);
-        const float first = score_at(0.0f, row, first_k, p, at), slope = (score_at(0.0f, row, first_k + block_n, p, at) - first) * (log2_e / block_n);
-        const float start = fmaf(first, log2_e, -scaled[r]);
+        for (int r = 0; r < 2; ++r) {
+            const int row = $(row);
+            const float first = score_at(0.0f, row, first_k, p, at);
+            start[r] = fmaf(first, log2_e, -scaled[r]);
+            slope[r] = (score_at(0.0f, row, first_k + block_n, p, at) - first) * (log2_e / block_n);
+        }
+    }
+};
+
+// exponentiate, of raw scores of such a tile.
+__device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
+    const float scale_log2 = p.scale * log2_e;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
             float &x = s[0][i / 2][2 * r + i % 2];
-            x = ex2(fmaf(x, scale_log2, fmaf(slope, float(8 * (i / 2) + i % 2), start)));
+            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(8 * (i / 2) + i % 2), line.start[r])));
             l_i[0][r] += x;
         }
-    }
 }
