@@ -31,10 +31,11 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @ include("piece/mask.cu")
 
-@ -- Scores that grow or shrink with their place, and no bound that puts the first tile where they are likely the largest, at the
-@ -- diagonal: what the keys of the first tile would score there is taken for the row's reference.
-@ local estimates = score.by_place and problem.dtype ~= "e4m3"
+@ -- Where the first tile says little of a row's maximum, its raw scores are taken for an estimate of it (piece/estimate.cu): where masked
+@ -- tiles may come before full ones; and where scores grow or shrink with their place and no bound puts the first tile at the diagonal.
+@ local estimates = score.by_place
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
+@ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
 @ include("piece/softmax.cu", { estimates = estimates })
 
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
@@ -45,6 +46,10 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @     include("piece/score_along.cu")
 
 @   end
+@ end
+@ if estimates then
+@   include("piece/estimate.cu")
+
 @ end
 
 @ if problem.dropout then
@@ -198,7 +203,7 @@ struct Consumer {
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
-        optimistic = $(estimates and "!is_redo(claim(smem, q))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -270,6 +275,9 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
+@ if estimates then
+                const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
+@ end
 @ if steps.settles then
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end

@@ -2,9 +2,9 @@
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
 @ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or "p.scale_log2"
-@ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
-@ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
-@ steps.settles = (mask.residual or #mask.lower > 0 or e4m3) and not steps.estimates
+@ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
+@ -- maximum of many keys, and masked tiles do without it as well.
+@ steps.settles = e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier 1 + g: the turn of group g.
@@ -65,12 +65,12 @@
 @     steps.mask_step()
         begin_maximum(s, m_i);
 @     if steps.estimates then
-        take_estimate(m_i, estimate, !is_redo(claim(smem, q)));
+        take_estimate(m_i, estimate, !careful);
 @     end
         scale_maximum(m_scaled, m_i, $(scale));
-@   elseif steps.settles then
+@   elseif steps.settles or steps.estimates then
 @     steps.mask_step()
-        if (!settled) {
+        if ($(steps.estimates and "careful" or "!settled")) {
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));

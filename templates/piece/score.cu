@@ -156,25 +156,3 @@ __device__ __forceinline__ float score_at(float raw, int row, int k, const Param
     return s_$(#values);
 }
 @ end
-@ if estimates then
-
-// Of the first tile's raw scores: what the largest of a row would be at the row's own place among the keys, from which most such terms
-// take least. Where they do not, row sums leave their range, or the masked tiles raise it.
-__device__ __forceinline__ void estimate_maximum(const float (&acc)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
-#pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = $(row), k = max(min($(problem.joins_heads and "row_query(p, row)" or "row") + at.diag, at.seqlen_k - 1), 0);
-            estimate[m][r] = score_at(row_maximum(acc, m, r), row, k, p, at)$(problem.dtype == "fp16" and " - 6.0f * rcp(score_scale(p))" or "");
-        }
-}
-
-__device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const float (&estimate)[m_atoms][2], bool taken) {
-#pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) m_i[m][r] = taken ? estimate[m][r] : m_i[m][r];
-}
-@ end
