@@ -38,9 +38,14 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
 @ include("piece/softmax.cu", { estimates = estimates })
 
+@ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
+@ local ahead = false
+@ for _, array in ipairs(arrays) do
+@   if array.key_pairs then ahead = plan.consumers == 3 and plan.block_n // 32 or plan.block_n // 8 end
+@ end
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = estimates, along = along })
+@   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead })
 
 @   if along then
 @     include("piece/score_along.cu")
@@ -74,7 +79,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates, steps.along = estimates, along
+@ steps.estimates, steps.along, steps.ahead = estimates, along, ahead
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {

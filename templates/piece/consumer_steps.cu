@@ -59,7 +59,10 @@
         estimate_maximum(s, estimate, p, at);
 @   end
 @   if #score.terms > 0 then
-        score_tile(s, walk.n, p, at);
+@     if first and steps.ahead then
+        const KeyPairs<0> key_pairs(walk.n, p, at);
+@     end
+        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""));
 @   end
 @   if first then
 @     steps.mask_step()
@@ -135,6 +138,9 @@
 @   if steps.along then -- and so are the lines
         const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
+@   end
+@   if steps.ahead then
+        const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

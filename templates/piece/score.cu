@@ -57,10 +57,6 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
                 }
 @   end
 @ end
-// Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
-__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
-@ scalars()
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
 @ local pairs = {}
 @ for _, array in ipairs(arrays) do
@@ -71,8 +67,49 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
+@ local together = {} -- may all of them be?
+@ for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
+@ together = table.concat(together, " && ")
+@ -- Of a whole tile the first AHEAD atoms of keys are read while its products run, as far as there are registers.
+@ local reads = ahead and #pairs > 0
+@ if reads then
+template <int AHEAD> struct KeyPairs {
+    bool whole;
+@   for _, array in ipairs(pairs) do
+    const char *$(array.name)_row[2];
+    uint2 $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
+@   end
+
+    __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * block_n <= at.seqlen_k && $(together)) {
+        if (!whole) return;
+        const int lane = opaque(int(threadIdx.x)) % 32;
+@   scalars()
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            constexpr int m = 0;
+@   if score.uses.q then
+            const int q = $(index("q", row));
+@   end
+@   for _, array in ipairs(pairs) do
+            $(array.name)_row[r] = $(array.name)_row_at(p, $((indices(array):gsub(",? ?pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * 4;
+@   end
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+@   for _, array in ipairs(pairs) do
+                $(array.name)[r][i] = ld_global_pair($(array.name)_row[r] + 32 * i);
+@   end
+            }
+        }
+    }
+};
+
+@ end
+// Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
+$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@ scalars()
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
-@ local function score_pairs(in_pairs, tanh)
+@ local function score_pairs(in_pairs, tanh, by_row)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -91,12 +128,16 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
-@ if #in_pairs > 0 then
+@ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
+@   if by_row then
+                if (i % 2 == 0) $(pair) = i / 2 < AHEAD ? key_pairs.$(array.name)[r][i / 2 % (AHEAD > 0 ? AHEAD : 1)] : ld_global_pair(key_pairs.$(array.name)_row[r] + 16 * i);
+@   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
+@   end
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ if tanh then
@@ -110,10 +151,13 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
         }
 @ end
 @ local function score_all(tanh)
-@   if #pairs > 0 then
-@     local together = {}
-@     for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
-    if (at.seqlen_k % 2 == 0 && $(table.concat(together, " && "))) {
+@   if reads then
+    if (key_pairs.whole) {
+@     score_pairs(pairs, tanh, true)
+        return;
+    }
+@   elseif #pairs > 0 then
+    if (at.seqlen_k % 2 == 0 && $(together)) {
 @     score_pairs(pairs, tanh)
         return;
     }
