@@ -3,6 +3,7 @@
 #include "abi.h"
 #include "lua_api.h"
 #include "lua_table.h"
+#include "plan.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -194,7 +195,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_lua_seal(L, "problem", NULL);
 }
 
-void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
+void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
     fk_table_set_text(L, "family", fk_tile_family(tile));
     fk_table_set_int(L, "block_m", tile->block_m);
@@ -212,6 +213,7 @@ void fk_bind_push_plan(lua_State *L, const fk_tile *tile, const char *summary) {
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
+    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, fk_tile_consumers(tile), tile->block_n));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -229,7 +231,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     luaL_checkstack(L, 16, path);
     fk_lua_run(L, path);
     fk_bind_push_problem(L, p, "");
-    fk_bind_push_plan(L, tile, "");
+    fk_bind_push_plan(L, p, tile, "");
     lua_pushvalue(L, arch);
     lua_newtable(L);
     fk_table_set_bool(L, "needed", scan.needed);

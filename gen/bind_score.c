@@ -210,7 +210,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     fk_lua_seal(L, "score", NULL);
 }
 
-static bool reads_key_pairs(const fk_problem_terms *terms, int i) {
+bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
     return uses(terms->score.term, terms->score.num_terms, array->name) && !terms->arrays.clamp[i] &&
            array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
@@ -233,7 +233,7 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
         const fk_expr *residual = terms->mask.split_k.residual;
         const bool query_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
-        fk_table_set_bool(L, "key_pairs", reads_key_pairs(terms, i));
+        fk_table_set_bool(L, "key_pairs", fk_score_reads_pairs(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

@@ -65,8 +65,10 @@ fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char
 const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,
                                    const fk_expr **rest);
 
-/** Whether e is a sum of a part free of scalar `name` and a multiple of it, wherever none of the ints `bend`, of which it takes
- *  the absolute value, changes its sign. At most `most` of these; *count counts on. */
+/** Instructions for each value of e, where what is free of the names `varying` (ends with NULL) is computed once. */
+double fk_expr_lanes(const fk_expr *e, const char *const *varying);
+/** Whether e is a sum of a part free of scalar `name` and a multiple of it, wherever none of the ints `bend`, of which
+ * it takes the absolute value, changes its sign. At most `most` of these; *count counts on. */
 bool fk_expr_is_straight(const fk_expr *e, const char *name, const fk_expr **bend, int most, int *count);
 
 /** The distinct reads of an array in e, in the order of the text: `out` receives the first `most`. @return how many */

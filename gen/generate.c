@@ -48,7 +48,7 @@ static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     fk_smem_layout layout;
     char summary[512];
     summarise_tiles(&planner->dq, "K and V, Q and dO", summary, sizeof summary);
-    fk_bind_push_plan(L, &tile, summary);
+    fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, env, "dq_plan");
     fk_planner_push_arch(L);
     fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), fk_plan_scan(planner), &layout);
@@ -82,7 +82,7 @@ static void render_body(lua_State *L, void *arg) {
     lua_setfield(L, env, "arch");
     fk_bind_push_problem(L, planner->p, spelling);
     lua_setfield(L, -2, "problem");
-    fk_bind_push_plan(L, &tile, summary);
+    fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, -2, "plan");
     if (tile.dq_kernel) push_dq(L, planner, env);
     fk_bind_push_mask(L, &planner->terms, &call->texts, call->q_order);

@@ -32,16 +32,25 @@ static const double IN_STEP = 0.17, SHALLOW = 0.10;
  * where a mask's code wants the registers, if only for few tiles. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
-int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+int fk_wgmma_pairs_ahead(const fk_problem *p, int consumers, int block_n) {
+    const int atoms = block_n / 8;
+    return consumers > 2 ? 0 : p->num_masks == 0 && p->num_scores == 1 ? atoms : atoms * 3 / 4;
+}
+
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout,
+                       const fk_score_work *score) {
     const int bytes = fk_dtype_bytes(p->dtype);
     const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
     const int q = tile->q_in_regs ? layout->d_pad * bytes / 8 : 0;
-    const int fixed = 28;                       /* m, l, addresses, loop counters, bounds of the mask, scale */
-    return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
+    const int fixed = 28; /* m, l, addresses, loop counters, bounds of the mask, scale */
+    /* A second array of weights lies over the scores that it is made of; what is read ahead lies beside both. */
+    const int pairs = score->pairs * 4 * fk_wgmma_pairs_ahead(p, fk_tile_consumers(tile), tile->block_n);
+    return acc_o + acc_s + weights + q + fixed + pairs + (pairs && tile->overlap == 2 ? weights : 0);
 }
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
-                             const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
+                             const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
+                             double partial_share) {
     const int consumers = plan->block_m / 64;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
@@ -51,18 +60,23 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
+    const double softmax_lanes = SOFTMAX_LANES + score->lanes;
+    const double reads = plan->block_n / 8.0 - fk_wgmma_pairs_ahead(p, consumers, plan->block_n);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,
-        .issue = scores * (SOFTMAX_LANES + extra) / device->issue_rate,
+        .issue = scores * (softmax_lanes + extra) / device->issue_rate,
         .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
+        .l2 = scores * score->l2,
         .turns = 1,
         .start = TILE_CLOCKS,
         .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1),
     };
-    const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
-    const double chain = (cost.tensor + softmax) / consumers + (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY);
-    cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
+    const double softmax = cost.exp + scores * softmax_lanes / device->issue_rate;
+    const double chain = (cost.tensor + softmax) / consumers + (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY) +
+                         fk_model_waits(score, reads);
+    cost.serial =
+        fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
     if (!plan->turns) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;

@@ -41,7 +41,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
 @ local ahead = false
 @ for _, array in ipairs(arrays) do
-@   if array.key_pairs then ahead = plan.consumers == 3 and plan.block_n // 32 or plan.block_n // 8 end
+@   if array.key_pairs then ahead = plan.pairs_ahead end
 @ end
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ if #score.terms > 0 then

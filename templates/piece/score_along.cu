@@ -43,7 +43,7 @@ struct Lines {
             const int row = $(row);
             const float first = score_at(0.0f, row, first_k, p, at);
             start[r] = fmaf(first, log2_e, -scaled[r]);
-            slope[r] = (score_at(0.0f, row, first_k + block_n, p, at) - first) * (log2_e / block_n);
+            slope[r] = (score_at(0.0f, row, first_k + (block_n - 8), p, at) - first) * (log2_e / (block_n - 8)); // of the tile's last atom
         }
     }
 };
