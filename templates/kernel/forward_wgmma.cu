@@ -56,7 +56,6 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/estimate.cu")
 
 @ end
-
 @ if problem.dropout then
 @   include("piece/dropout.cu")
 
