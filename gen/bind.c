@@ -213,7 +213,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
-    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, fk_tile_consumers(tile), tile->block_n));
+    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");

@@ -32,20 +32,32 @@ static const double IN_STEP = 0.17, SHALLOW = 0.10;
  * where a mask's code wants the registers, if only for few tiles. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
-int fk_wgmma_pairs_ahead(const fk_problem *p, int consumers, int block_n) {
-    const int atoms = block_n / 8;
-    return consumers > 2 ? 0 : p->num_masks == 0 && p->num_scores == 1 ? atoms : atoms * 3 / 4;
+int fk_wgmma_consumer_registers(int consumers) {
+    static const int of_consumers[] = {0, 248, 224, 160};
+    return of_consumers[consumers];
 }
 
-int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout,
-                       const fk_score_work *score) {
+static int base_registers(const fk_problem *p, const fk_tile *tile, int d_pad, int dv_pad) {
     const int bytes = fk_dtype_bytes(p->dtype);
-    const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
-    const int q = tile->q_in_regs ? layout->d_pad * bytes / 8 : 0;
-    const int fixed = 28; /* m, l, addresses, loop counters, bounds of the mask, scale */
-    /* A second array of weights lies over the scores that it is made of; what is read ahead lies beside both. */
-    const int pairs = score->pairs * 4 * fk_wgmma_pairs_ahead(p, fk_tile_consumers(tile), tile->block_n);
-    return acc_o + acc_s + weights + q + fixed + pairs + (pairs && tile->overlap == 2 ? weights : 0);
+    const int acc_o = dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
+    const int q = tile->q_in_regs ? d_pad * bytes / 8 : 0;
+    const int fixed = 28;                       /* m, l, addresses, loop counters, bounds of the mask, scale */
+    return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
+}
+
+/* What is read ahead lies beside both arrays of weights, with addresses of its own. */
+int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile) {
+    const int addresses = 4, weights = tile->overlap == 2 ? tile->block_n * fk_dtype_bytes(p->dtype) / 8 : 0;
+    const int d_pad = (p->head_dim + 15) / 16 * 16, dv_pad = (p->head_dim_v + 15) / 16 * 16;
+    if (!tile->wgmma || tile->walks_q || p->dtype == FK_E4M3) return 0;
+    const int left = fk_wgmma_consumer_registers(fk_tile_consumers(tile)) - base_registers(p, tile, d_pad, dv_pad) -
+                     weights - addresses;
+    const int atoms = tile->block_n / 8, most = p->num_masks == 0 && p->num_scores == 1 ? atoms : atoms * 3 / 4;
+    return left < 4 ? 0 : left / 4 < most ? left / 4 : most;
+}
+
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+    return base_registers(p, tile, layout->d_pad, layout->dv_pad);
 }
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
@@ -61,7 +73,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes;
-    const double reads = plan->block_n / 8.0 - fk_wgmma_pairs_ahead(p, consumers, plan->block_n);
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,

@@ -178,7 +178,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     const fk_status status = fk_lua_call(planner->lua, layout_body, &call, err);
     if (status != FK_OK) return status;
     out->smem_bytes = layout->bytes;
-    out->registers = fk_model_registers(planner->p, tile, layout, &planner->arch, &planner->score);
+    out->registers = fk_model_registers(planner->p, tile, layout, &planner->arch);
     fk_plan_check_limits(planner, tile, layout, out);
     if (out->legal && tile->dq_kernel && !planner->dq.legal)
         fk_plan_reject(out, "dq's own kernel: %s", planner->dq.reason);

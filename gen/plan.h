@@ -37,8 +37,7 @@ fk_score_work fk_model_score(const fk_problem_terms *terms);
 /* ---- model.c ---- */
 
 /** Estimated registers of a thread. */
-int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch,
-                       const fk_score_work *score);
+int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
 /** Fills the times, hbm_bytes and bound of a plan whose tile fields are set. */
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
@@ -101,13 +100,15 @@ double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const 
 
 /* ---- model_wgmma.c: the same for the forward pass of that family ---- */
 
-int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout,
-                       const fk_score_work *score);
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout);
+/** That a thread of a warpgroup gets, as templates/kernel/forward_wgmma.cu shares them out (of 16 bits). */
+int fk_wgmma_consumer_registers(int consumers);
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                              double partial_share);
-/** Of the atoms of 8 keys in a tile, how many are read ahead where terms read arrays along the keys. */
-int fk_wgmma_pairs_ahead(const fk_problem *p, int consumers, int block_n);
+/** Of the atoms of 8 keys in a tile, how many are read ahead where terms read arrays along the keys: as many as there
+ * are registers for. */
+int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile);
 /** Clocks at the nominal rate of what takes `clocks`, in `tensor` of which the tensor cores work. */
 double fk_wgmma_slow(double clocks, double tensor);
 

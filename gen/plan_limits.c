@@ -139,13 +139,12 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
 static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
-    static const int of_consumers[] = {0, 248, 224, 160}; /* as templates/kernel/forward_wgmma.cu gives them */
     const fk_device_info *device = planner->device;
     const int consumers = fk_tile_consumers(tile);
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
     if (tile->wgmma && tile->walks_q) return 240; /* as templates/kernel/backward_wgmma.cu does */
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
-    if (tile->wgmma) return of_consumers[consumers];
+    if (tile->wgmma) return fk_wgmma_consumer_registers(consumers);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }

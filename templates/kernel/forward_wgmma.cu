@@ -39,10 +39,9 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ include("piece/softmax.cu", { estimates = estimates })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
-@ local ahead = false
-@ for _, array in ipairs(arrays) do
-@   if array.key_pairs then ahead = plan.pairs_ahead end
-@ end
+@ local num_pairs = 0
+@ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
+@ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead })

@@ -30,7 +30,7 @@ __device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indice
 }
 @     names[array.rank] = nil
 // Where the last index is 0.
-__device__ __forceinline__ const char *$(array.name)_row_at(const Params &p, $(indices("int", names))) { return (const char *)($(row)); }
+__device__ __forceinline__ const char *$(array.name)_row_at(const Params &p$(#names > 0 and ", " .. indices("int", names) or "")) { return (const char *)($(row)); }
 // Whether neighbours at an even last index may be read together.
 __device__ __forceinline__ bool $(array.name)_pairs(const Params &p) {
 @     local odd = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) >> 2 & 1)" }

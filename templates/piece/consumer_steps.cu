@@ -40,6 +40,18 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
+@   if stages_keys and not first and not e4m3 then
+        if (walk.none(group)) { // weights of zero
+            fill(s, 0.0f);
+            release_k();
+        } else {
+@     steps.seen_score_step(first)
+        }
+@   else
+@     steps.seen_score_step(first)
+@   end
+@ end
+@ function steps.seen_score_step(first)
 @   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
         if (straight) {
             exponentiate_along(s, line, l_i, p);
