@@ -3,6 +3,7 @@
 #include "abi.h"
 #include "lua_api.h"
 #include "lua_table.h"
+#include "plan.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -229,6 +230,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
+    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");

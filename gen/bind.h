@@ -76,7 +76,8 @@ void fk_mask_texts_free(fk_mask_texts *texts);
 /** The same of scores (bind_score.c). */
 typedef struct fk_score_texts {
     char
-        *text[FK_MAX_SCORES * (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
+        *text[2 + FK_MAX_BENDS +
+              FK_MAX_SCORES * (2 + FK_MAX_SCORE_READS * (1 + FK_MAX_RANK))]; /* in the order in which they are pushed */
     int count;
 } fk_score_texts;
 fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *out, fk_error *err);
@@ -91,6 +92,8 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
+/** Do scores read array i at their own keys, whose neighbours lie beside each other? */
+bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
 /** `wgmma`: the maps for TMA stand before the block. */
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);

@@ -34,6 +34,10 @@ fk_status fk_score_texts_create(const fk_problem_score *score, fk_score_texts *o
         status = print_term(&score->term[i], out, err);
     for (int i = 0; i < score->num_sinks && status == FK_OK; ++i)
         status = print_term(&score->sink[i], out, err);
+    if (status == FK_OK && score->num_terms) status = print(score->factor, out, err);
+    if (status == FK_OK && score->num_terms) status = print(score->rest, out, err);
+    for (int i = 0; i < score->num_bends && status == FK_OK; ++i)
+        status = print(score->bend[i], out, err);
     if (status != FK_OK) fk_score_texts_free(out);
     return status;
 }
@@ -173,6 +177,15 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "terms");
     push_terms(L, terms, score->sink, score->num_sinks, &text);
     lua_setfield(L, -2, "sinks");
+    fk_table_set_text(L, "factor", score->num_terms ? *text++ : "1.0f");
+    fk_table_set_text(L, "rest", score->num_terms ? *text++ : "s");
+    fk_table_set_bool(L, "along", score->along);
+    lua_newtable(L);
+    for (int i = 0; i < score->num_bends; ++i) {
+        lua_pushstring(L, *text++);
+        lua_seti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "bends");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
     fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
@@ -197,7 +210,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     fk_lua_seal(L, "score", NULL);
 }
 
-static bool reads_key_pairs(const fk_problem_terms *terms, int i) {
+bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
     return uses(terms->score.term, terms->score.num_terms, array->name) && !terms->arrays.clamp[i] &&
            array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
@@ -220,7 +233,7 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
         const fk_expr *residual = terms->mask.split_k.residual;
         const bool query_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
-        fk_table_set_bool(L, "key_pairs", reads_key_pairs(terms, i));
+        fk_table_set_bool(L, "key_pairs", fk_score_reads_pairs(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

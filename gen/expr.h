@@ -46,6 +46,7 @@ fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_s
                            const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
+bool fk_expr_is_one(const fk_expr *e);
 /** Its operators and operands. */
 int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
@@ -61,6 +62,17 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
 /** d e / d name for float expressions (piecewise: |x|, min, max, ?: take the branch taken); simplified. */
 fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
                                 fk_error *err);
+
+/** The factors of the product e that are 0 or more whatever the names in them are, and that read no array and none of
+ *  the names `varying` (ends with NULL); 1 if there are none. `rest`: what they multiply. NULL on failure. */
+const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,
+                                   const fk_expr **rest);
+
+/** Instructions for each value of e, where what is free of the names `varying` (ends with NULL) is computed once. */
+double fk_expr_lanes(const fk_expr *e, const char *const *varying);
+/** Whether e is a sum of a part free of scalar `name` and a multiple of it, wherever none of the ints `bend`, of which
+ * it takes the absolute value, changes its sign. At most `most` of these; *count counts on. */
+bool fk_expr_is_straight(const fk_expr *e, const char *name, const fk_expr **bend, int most, int *count);
 
 /** The distinct reads of an array in e, in the order of the text: `out` receives the first `most`. @return how many */
 size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most);

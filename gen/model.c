@@ -90,7 +90,8 @@ double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, d
 }
 
 static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
-                                   const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
+                                   const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
+                                   double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
     const fk_mma_kind mma = fk_model_mma(p, arch);
@@ -101,16 +102,18 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double softmax_issue =
-        scores * (SOFTMAX_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
+        scores * (SOFTMAX_LANES + score->lanes + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) /
+        device->issue_rate;
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     fk_visit_cost cost = {
         .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
         .exp = scores / device->exp_rate,
         .issue = softmax_issue + gemm_issue,
         .smem = (read_bytes + tile_bytes) / device->smem_rate,
+        .l2 = scores * score->l2,
     };
-    cost.serial = fmax(fmax(cost.tensor, cost.smem), gemm_issue) + fmax(cost.exp, softmax_issue) +
-                  BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
+    cost.serial = fk_model_waits(score, plan->block_n / 8.0) + fmax(fmax(cost.tensor, cost.smem), gemm_issue) +
+                  fmax(cost.exp, softmax_issue) + BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
     cost.alone = plan->ctas_per_sm == 1 ? ALONE : 0;
     cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
     return cost;
@@ -168,13 +171,13 @@ static void name_bound(fk_plan_info *plan) {
 
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
-                    fk_plan_info *plan) {
+                    const fk_score_work *score, fk_plan_info *plan) {
     const bool walks_q = layout->walks_q, forward = p->op == FK_FORWARD;
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
     fk_visit_cost cost = walks_q && layout->wgmma ? fk_wgmma_backward_visit(p, device, arch, layout, plan, partial)
                          : walks_q                ? fk_backward_visit(p, device, arch, layout, plan, partial)
-                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, partial)
-                         : forward                ? forward_visit(p, device, arch, layout, plan, partial)
+                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial)
+                         : forward                ? forward_visit(p, device, arch, layout, plan, score, partial)
                                                   : fk_dq_visit(p, device, arch, layout, plan, partial);
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;

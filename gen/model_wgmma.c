@@ -20,8 +20,8 @@ static const double MASK_LANES = 3.0;
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
- * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another team
- * computes meanwhile. */
+ * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another
+ * team computes meanwhile. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
@@ -36,16 +36,38 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_TURNS = 0.01;
  * where a mask's code wants the registers, if only for few tiles. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
-int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+int fk_wgmma_consumer_registers(int computing) {
+    static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
+    return of_computing[computing];
+}
+
+static int base_registers(const fk_problem *p, const fk_tile *tile, int d_pad, int dv_pad) {
     const int bytes = fk_dtype_bytes(p->dtype);
-    const int acc_o = layout->dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
-    const int q = tile->q_in_regs ? layout->d_pad * bytes / 8 : 0;
+    const int acc_o = dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
+    const int q = tile->q_in_regs ? d_pad * bytes / 8 : 0;
     const int fixed = 28;                       /* m, l, addresses, loop counters, bounds of the mask, scale */
     return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
 }
 
+/* What is read ahead lies beside both arrays of weights, with addresses of its own. */
+int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile) {
+    const int addresses = 4, weights = tile->overlap == 2 ? tile->block_n * fk_dtype_bytes(p->dtype) / 8 : 0;
+    const int d_pad = (p->head_dim + 15) / 16 * 16, dv_pad = (p->head_dim_v + 15) / 16 * 16;
+    if (!tile->wgmma || tile->walks_q || p->dtype == FK_E4M3) return 0;
+    const int computing = fk_tile_teams(tile) * fk_tile_consumers(tile);
+    const int left =
+        fk_wgmma_consumer_registers(computing) - base_registers(p, tile, d_pad, dv_pad) - weights - addresses;
+    const int atoms = tile->block_n / 8, most = p->num_masks == 0 && p->num_scores == 1 ? atoms : atoms * 3 / 4;
+    return left < 4 ? 0 : left / 4 < most ? left / 4 : most;
+}
+
+int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+    return base_registers(p, tile, layout->d_pad, layout->dv_pad);
+}
+
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
-                             const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
+                             const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
+                             double partial_share) {
     const int consumers = plan->block_m / 64, teams = (plan->warps / 4 - 1) / consumers;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
@@ -55,19 +77,24 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
+    const double softmax_lanes = SOFTMAX_LANES + score->lanes;
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,
-        .issue = scores * (SOFTMAX_LANES + extra) / device->issue_rate,
+        .issue = scores * (softmax_lanes + extra) / device->issue_rate,
         .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
+        .l2 = scores * score->l2,
         .turns = 1,
         .start = TILE_CLOCKS,
         .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (teams == 2 ? EDGE_TEAMS : 1),
     };
-    const double softmax = cost.exp + scores * SOFTMAX_LANES / device->issue_rate;
-    const double latency = p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY;
+    const double softmax = cost.exp + scores * softmax_lanes / device->issue_rate;
+    const double latency = (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(score, reads);
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
-    cost.serial = fmax(fmax(cost.tensor, softmax), fmax(cost.smem, chain)) + scores * extra / device->issue_rate;
+    cost.serial =
+        fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3)
         cost.serial *= 1 + TEAMS + (plan->turns ? (layout->scans ? 0 : TEAMS_TURNS) : (layout->scans ? TEAMS_SCAN : 0));

@@ -94,6 +94,7 @@ fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, con
         if (!out->pool) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
     if (status == FK_OK) status = fk_problem_terms_load(out->pool, p, template_dir, &out->terms, err);
+    if (status == FK_OK) out->score = fk_model_score(&out->terms);
     if (status == FK_OK && p->op == FK_BACKWARD) status = choose_dq(out, err);
     if (status != FK_OK) fk_planner_close(out);
     return status;
@@ -202,7 +203,7 @@ static void model_kernel(const fk_planner *planner, const fk_smem_layout *layout
     fk_tile_totals tiles;
     fk_tiles_count(planner->p, mask, layout->walks_q, &planner->shape, plan->block_m, plan->block_n,
                    rows < 16 ? 16 : rows, &tiles);
-    fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, plan);
+    fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, &planner->score, plan);
 }
 
 void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {

@@ -22,6 +22,18 @@ typedef struct fk_tile_totals {
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
                     int block_n, int64_t max_ctas, fk_tile_totals *out);
 
+/* ---- model_score.c ---- */
+
+/** What the terms add to a score of the forward pass. */
+typedef struct fk_score_work {
+    double lanes; /* instructions */
+    int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
+    double l2;    /* clocks of an SM to read their elements, per score */
+} fk_score_work;
+/** Clocks that a warp waits for what it reads for `atoms` of 8 keys when it needs them. */
+double fk_model_waits(const fk_score_work *score, double atoms);
+fk_score_work fk_model_score(const fk_problem_terms *terms);
+
 /* ---- model.c ---- */
 
 /** Estimated registers of a thread. */
@@ -29,7 +41,7 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 /** Fills the times, hbm_bytes and bound of a plan whose tile fields are set. */
 void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                     const fk_smem_layout *layout, const fk_shape *shape, const fk_tile_totals *tiles,
-                    fk_plan_info *plan);
+                    const fk_score_work *score, fk_plan_info *plan);
 
 /** How the tensor cores multiply a dtype. */
 typedef struct fk_mma_kind {
@@ -89,8 +101,15 @@ double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const 
 /* ---- model_wgmma.c: the same for the forward pass of that family ---- */
 
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout);
+/** That a thread of a warpgroup gets, as templates/kernel/forward_wgmma.cu shares them out (of 16 bits), where so many
+ * compute. */
+int fk_wgmma_consumer_registers(int computing);
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
-                             const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
+                             const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
+                             double partial_share);
+/** Of the atoms of 8 keys in a tile, how many are read ahead where terms read arrays along the keys: as many as there
+ * are registers for. */
+int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile);
 /** Clocks at the nominal rate of what takes `clocks`, in `tensor` of which the tensor cores work. */
 double fk_wgmma_slow(double clocks, double tensor);
 
@@ -111,6 +130,7 @@ typedef struct fk_planner {
     fk_lua *lua; /* the arch table stays in its registry */
     fk_expr_pool *pool;
     fk_problem_terms terms;
+    fk_score_work score;
     fk_plan_info dq; /* backward: of the kernel of dq, if dq has one; not legal: no tile fits */
     fk_smem_layout dq_layout;
 } fk_planner;

@@ -148,7 +148,6 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
 static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
-    static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
     const fk_device_info *device = planner->device;
     const int consumers = fk_tile_consumers(tile);
     const int computing = fk_tile_teams(tile) * consumers;
@@ -156,7 +155,7 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
         return fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
-    if (tile->wgmma) return of_computing[computing];
+    if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }

@@ -62,9 +62,15 @@ typedef struct fk_score_term {
     int num_reads;
 } fk_score_term;
 
+#define FK_MAX_BENDS 4
+
 typedef struct fk_problem_score {
     fk_score_term term[FK_MAX_SCORES]; /* in the order in which they are applied */
     int num_terms;
+    const fk_expr *factor, *rest;      /* the last term's value as a product, factor >= 0 the same for all pairs */
+    bool along;                        /* the last score is s and a function of q and k, for one q a straight line... */
+    const fk_expr *bend[FK_MAX_BENDS]; /* ... where none of these changes its sign, for one k such lines in q */
+    int num_bends;
     fk_score_term sink[FK_MAX_SCORES]; /* scores of columns without keys: they enter the softmax's sum alone */
     int num_sinks;
     fk_score_param param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES];

@@ -194,12 +194,37 @@ static uint32_t find_once(const fk_problem_score *score) {
     return once & read;
 }
 
+static void take_factor(fk_expr_pool *pool, fk_problem_score *out) {
+    static const char *const varying[] = {"s", "q", "k", "b", "h", "seqlen_q", "seqlen_k", "diag", NULL};
+    if (out->num_terms > 0)
+        out->factor = fk_expr_take_factor(pool, out->term[out->num_terms - 1].value, varying, &out->rest);
+}
+
+/* Do scores go by k in straight lines, and nothing but s besides? */
+static void find_lines(fk_problem_score *out) {
+    bool by_key = false;
+    out->along = true;
+    for (int i = 0; i < out->num_terms && out->along; ++i) {
+        const fk_score_term *term = &out->term[i];
+        by_key = by_key || fk_expr_uses(term->value, "k");
+        out->along =
+            fk_expr_is_one(term->ds) && fk_expr_is_straight(term->value, "k", out->bend, FK_MAX_BENDS, &out->num_bends);
+    }
+    int inner = 0; /* bends of bends, of which there may be none */
+    for (int i = 0; i < out->num_bends; ++i)
+        out->along = out->along && fk_expr_is_straight(out->bend[i], "q", NULL, 0, &inner);
+    out->along = out->along && by_key;
+}
+
 static fk_status load_scores(loader *l, fk_error *err) {
     const fk_array_list *arrays = &l->out->arrays;
     fk_status status = FK_OK;
     uint32_t found = 0; /* arrays whose gradients are asked for and that some term reads */
     for (int i = 0; i < l->p->num_scores && status == FK_OK; ++i)
         status = load_score(l, i, &found, err);
+    if (status == FK_OK) take_factor(l->pool, &l->out->score);
+    if (status == FK_OK) find_lines(&l->out->score);
+    if (status == FK_OK) status = fk_expr_pool_check(l->pool, err);
     l->out->score.grad = (uint32_t)l->p->grad;
     l->out->score.once = find_once(&l->out->score);
     const uint32_t missing = (uint32_t)l->p->grad & ~found;

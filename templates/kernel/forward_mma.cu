@@ -42,10 +42,10 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ include("piece/mask.cu")
 
 @ if #score.terms > 0 then
-@   include("piece/score.cu")
+@   include("piece/score.cu", { estimates = false, along = false, ahead = false })
 
 @ end
-@ include("piece/softmax.cu")
+@ include("piece/softmax.cu", { estimates = false })
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")
@@ -99,7 +99,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   if #score.terms > 0 then
         score_tile(s, n, p, at);
 @   end
-@   local scale = #score.terms > 0 and "log2_e" or "p.scale_log2"
+@   local scale = #score.terms > 0 and "score_scale(p)" or "p.scale_log2"
 @   local raises = score.by_place and #mask.upper == 0 -- always: the last keys say little of the maximum (piece/consumer_steps.cu)
 @   if masked == "yes" then
         mask_tile(s, n, p, at);

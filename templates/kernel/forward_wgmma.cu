@@ -31,12 +31,30 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @ include("piece/mask.cu")
 
+@ -- Where the first tile says little of a row's maximum, its raw scores are taken for an estimate of it (piece/estimate.cu): where masked
+@ -- tiles may come before full ones; and where scores grow or shrink with their place and no bound puts the first tile at the diagonal.
+@ local estimates = score.by_place
+@ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
+@ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
+@ include("piece/softmax.cu", { estimates = estimates })
+
+@ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
+@ local num_pairs = 0
+@ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
+@ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
+@ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ if #score.terms > 0 then
-@   include("piece/score.cu")
+@   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead })
+
+@   if along then
+@     include("piece/score_along.cu")
+
+@   end
+@ end
+@ if estimates then
+@   include("piece/estimate.cu")
 
 @ end
-@ include("piece/softmax.cu")
-
 @ if problem.dropout then
 @   include("piece/dropout.cu")
 
@@ -59,6 +77,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
+@ steps.estimates, steps.along, steps.ahead = estimates, along, ahead
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -176,7 +195,7 @@ struct Consumer {
             held = done.index();
 @   end
             store_lse(lse, warp_row(), p, there);
-            const bool left = spoiled || left_range(o, m_i, l_i, there.q_last + 1 - there.q_first);
+            const bool left = left_range(o, m_i, l_i, there.q_last + 1 - there.q_first) || spoiled; // all lanes together
             if (optimistic && __any_sync(full_warp, left) && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
             __syncwarp(); // before any lane gives back the buffer
@@ -191,7 +210,7 @@ struct Consumer {
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
             finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
         }
-        optimistic = $(steps.raises and "false" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -263,6 +282,9 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
+@ if estimates then
+                const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
+@ end
 @ if steps.settles then
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end

@@ -1,13 +1,10 @@
 @ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
-@ local scale = #score.terms > 0 and "log2_e" or e4m3 and "at.scale" or "p.scale_log2"
-@ -- Where masked tiles may come before and after full ones, and where weights have little range, tiles are taken with the maximum until
-@ -- one was full: then each row has a maximum of many keys, and masked tiles do without it as well. Else masked tiles alone take it.
-@ steps.settles = mask.residual or #mask.lower > 0 or e4m3
-@ -- Scores that shrink with the distance: the tiles that are visited first, the last keys, say little of a row's maximum, unless a bound puts
-@ -- them where it is likely, at the diagonal. Then every tile takes the maximum.
-@ steps.raises = score.by_place and #mask.upper == 0 and not e4m3
+@ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or "p.scale_log2"
+@ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
+@ -- maximum of many keys, and masked tiles do without it as well.
+@ steps.settles = e4m3
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier first_turn + g: the turn of group g.
@@ -43,27 +40,58 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
+@   if stages_keys and not first and not e4m3 then
+        if (walk.none(group)) { // weights of zero
+            fill(s, 0.0f);
+            release_k();
+        } else {
+@     steps.seen_score_step(first)
+        }
+@   else
+@     steps.seen_score_step(first)
+@   end
+@ end
+@ function steps.seen_score_step(first)
+@   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
+        if (straight) {
+            exponentiate_along(s, line, l_i, p);
+@     if stages_keys then
+            release_k();
+@     end
+        } else {
+@     steps.any_score_step(first)
+        }
+@   else
+@     steps.any_score_step(first)
+@   end
+@ end
+@ function steps.any_score_step(first)
+@   if first and steps.estimates then
+        float estimate[m_atoms][2];
+        estimate_maximum(s, estimate, p, at);
+@   end
 @   if #score.terms > 0 then
-        score_tile(s, walk.n, p, at);
+@     if first and steps.ahead then
+        const KeyPairs<0> key_pairs(walk.n, p, at);
+@     end
+        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""));
 @   end
 @   if first then
 @     steps.mask_step()
         begin_maximum(s, m_i);
+@     if steps.estimates then
+        take_estimate(m_i, estimate, !careful);
+@     end
         scale_maximum(m_scaled, m_i, $(scale));
-@   elseif steps.raises then
+@   elseif steps.settles or steps.estimates then
 @     steps.mask_step()
-        wgmma_wait<0>(registers(o));
-        raise_maximum(s, m_i, l_i, o, $(scale));
-        scale_maximum(m_scaled, m_i, $(scale));
-@   elseif steps.settles then
-@     steps.mask_step()
-        if (!settled) {
+        if ($(steps.estimates and "careful" or "!settled")) {
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
             scale_maximum(m_scaled, m_i, $(scale));
         }
 @   else
-        if (!walk.whole()) {
+        if (!$(whole)) {
 @     steps.mask_step()
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
@@ -118,6 +146,13 @@
         started = true;
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
+@   end
+@   if steps.along then -- and so are the lines
+        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
+        const Lines line(walk.n, m_scaled, p, at);
+@   end
+@   if steps.ahead then
+        const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

@@ -50,7 +50,7 @@
             if (to_go == 0) between();
             const int sent = n;
             const bool masked = !scan.whole();
-            const int whole = !masked ? Visit::groups : careful ? 0 : whole_groups(p, at, sent);
+            const int seen = masked ? seen_by_groups(p, at, sent, careful) : Visit::groups;
             n = next_tile(scan, n);
             if (n < 0 && more) n = hear(scan);
 @ if stages_keys then
@@ -66,7 +66,7 @@
 @ end
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
-                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, whole).word);
+                st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, seen).word);
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(k_batch));
             }

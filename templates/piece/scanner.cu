@@ -5,22 +5,24 @@ constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = s
 constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
 
 // A tile of keys to visit, in a word: whether it is the last of its row; for each warpgroup, whether all pairs of its rows are seen,
-// and may be taken so; which tile.
+// and may be taken so, and whether none is; which tile.
 struct Visit {
-    static constexpr int groups = (1 << consumers) - 1, tile_bit = 1 + consumers;
+    static constexpr int groups = (1 << consumers) - 1, tile_bit = 1 + 2 * consumers;
     int word = -1 << tile_bit | 1;
     int n = -1; // the tile; -1: the row of queries visits none
 
     __device__ __forceinline__ Visit() {}
     __device__ __forceinline__ explicit Visit(int word_) : word(word_), n(word_ >> tile_bit) {}
-    __device__ __forceinline__ Visit(int n_, bool last, int whole) : word(n_ << tile_bit | whole << 1 | last), n(n_) {}
+    // `seen`: a bit for each warpgroup that sees all, and above them one for each that sees nothing.
+    __device__ __forceinline__ Visit(int n_, bool last, int seen) : word(n_ << tile_bit | seen << 1 | last), n(n_) {}
     __device__ __forceinline__ bool last() const { return word & 1; }
     __device__ __forceinline__ bool whole(int group) const { return word >> (1 + group) & 1; }
+    __device__ __forceinline__ bool none(int group) const { return word >> (1 + consumers + group) & 1; }
 };
 
-// A bit for each warpgroup: does it see all pairs of its rows and the tile? A tile of queries has more of them than its warpgroups, so
-// that some of these may do without the element test.
-__device__ __forceinline__ int whole_groups(const Params &p, const Where &at, int n) {
+// What each warpgroup sees of a tile: for Visit. A tile of queries has more of its pairs than its warpgroups, so that some of these may
+// do without the element test, and some without weights. `careful`: no tile is taken for whole.
+__device__ __forceinline__ int seen_by_groups(const Params &p, const Where &at, int n, bool careful) {
     Where own = at; // lane g asks for warpgroup g
     own.q_first += 64 * min(int(threadIdx.x % 32), consumers - 1);
     own.q_last = min(own.q_first + 63, at.q_last);
@@ -30,8 +32,10 @@ __device__ __forceinline__ int whole_groups(const Params &p, const Where &at, in
 @ else
     const bool inside = n * block_n + block_n <= at.seqlen_k;
 @ end
-    const bool whole = inside && residual_of(n, n, p, own).lo == 1;
-    return __ballot_sync(full_warp, whole && own.q_first <= own.q_last) & Visit::groups;
+    const Interval keep = residual_of(n, n, p, own);
+    const int whole = __ballot_sync(full_warp, inside && keep.lo == 1 && own.q_first <= own.q_last && !careful) & Visit::groups;
+    const int none = __ballot_sync(full_warp, keep.hi == 0) & Visit::groups;
+    return none << consumers | whole;
 }
 
 // What the producer of K wrote beside the keys.

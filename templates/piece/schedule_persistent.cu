@@ -1,3 +1,5 @@
+@ local by_pair = false
+@ for _, array in ipairs(arrays) do by_pair = by_pair or array.key_pairs and array.declared:find("[q]", 1, true) and array.declared:find("[h]", 1, true) end
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous tiles.
 struct Where : Sequence {
     int h;               // query head
@@ -35,8 +37,13 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     const int b = find_sequence<block_m>(p.cu_seqlens_q, p.batch, tile);
     static_cast<Sequence &>(at) = sequence(p, b);
 @ else
+@   if by_pair then -- batch entries follow each other, which may share what is read for each pair
+    at.h = head / p.batch;
+    const int b = head - at.h * p.batch;
+@   else
     const int b = quotient(head, p.num_heads_q, p.heads_inverse);
     at.h = head - b * p.num_heads_q;
+@   end
     static_cast<Sequence &>(at) = sequence(p, b);
 @ end
     at.q_first = tile * block_m;

@@ -6,19 +6,55 @@
 @ local function index(name, text)
 @   return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
 @ end
-constexpr float log2_e = 1.4426950408889634f;
+@ -- The forward pass leaves the last term's factor to the exponentiation.
+@ local values = {}
+@ for t, term in ipairs(score.terms) do values[t] = term.value end
+@ if problem.op == "fwd" then values[#values] = score.rest end
+@ -- A first term that is a tanh, and else free of s: of what, and what is around it. Arguments are small as a rule, and looked at first.
+@ local before, argument, behind = values[1]:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
+@ local caps = argument and problem.dtype ~= "fp32" and not (before .. behind):find("%f[%w_]s%f[^%w_]")
+@ local known = { s = true, fabsf = true }
+@ for _, param in ipairs(score.params) do known[param.name] = true end
+@ for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
+@ local texts = { caps = caps }
+@ include("piece/score_values.cu", { texts = texts })
 
-// Raw scores q . k of tile n become scores in natural units: s = scale q . k, then the terms in their order.
-__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
-@ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@   if score.uses[name] and not (name == "h" and problem.joins_heads) then
+@ if problem.op == "fwd" then
+// What a score of score_tile is to be multiplied by; and in base 2.
+__device__ __forceinline__ float score_unit(const Params &p) {
+@   for i, param in ipairs(score.params) do
+@     if score.factor:find("%f[%w_]" .. param.name .. "%f[^%w_]") then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+    return $(score.factor);
+}
+__device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
+
+@ end
+@ -- Brings what terms read into scope, but for what follows from the row or the key.
+@ local function scalars()
+@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
+@     if score.uses[name] and not (name == "h" and problem.joins_heads) then
     const int $(name) = at.$(name);
+@     end
+@   end
+@   for i, param in ipairs(score.params) do
+@     if param.in_terms then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
 @   end
 @ end
-@ for i, param in ipairs(score.params) do
-@   if param.in_terms then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
+@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ -- The terms after the one numbered `first` - 1, whose score is s_(first - 1).
+@ local function apply_terms(first)
+@   for t = first, #values do
+                float s_$(t);
+                {
+                    const auto s = s_$(t - 1);
+                    s_$(t) = $(texts.device(values[t]));
+                }
 @   end
 @ end
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
@@ -31,12 +67,53 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
-@ local function score_pairs(in_pairs)
+@ local together = {} -- may all of them be?
+@ for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
+@ together = table.concat(together, " && ")
+@ -- Of a whole tile the first AHEAD atoms of keys are read while its products run, as far as there are registers.
+@ local reads = ahead and #pairs > 0
+@ if reads then
+template <int AHEAD> struct KeyPairs {
+    bool whole;
+@   for _, array in ipairs(pairs) do
+    const char *$(array.name)_row[2];
+    uint2 $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
+@   end
+
+    __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * block_n <= at.seqlen_k && $(together)) {
+        if (!whole) return;
+        const int lane = opaque(int(threadIdx.x)) % 32;
+@   scalars()
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            constexpr int m = 0;
+@   if score.uses.q then
+            const int q = $(index("q", row));
+@   end
+@   for _, array in ipairs(pairs) do
+            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * 4;
+@   end
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+@   for _, array in ipairs(pairs) do
+                $(array.name)[r][i] = ld_global_pair($(array.name)_row[r] + 32 * i);
+@   end
+            }
+        }
+    }
+};
+
+@ end
+// Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
+$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
+    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@ scalars()
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at.
+@ local function score_pairs(in_pairs, tanh, by_row)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-@ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
 @ if problem.joins_heads and (score.uses.q or score.uses.h) then
             const int row = $(row);
             const int q = $(index("q", "row_query(p, row)")), h = row_head(p, at, row);
@@ -51,29 +128,75 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
-@ if #in_pairs > 0 then
+@ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
+@   if by_row then
+                if (i % 2 == 0) $(pair) = i / 2 < AHEAD ? key_pairs.$(array.name)[r][i / 2 % (AHEAD > 0 ? AHEAD : 1)] : ld_global_pair(key_pairs.$(array.name)_row[r] + 16 * i);
+@   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
+@   end
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
-                float s = acc[m][i / 2][2 * r + i % 2] * $(problem.dtype == "e4m3" and "at.scale" or "p.scale");
-@ for _, term in ipairs(score.terms) do
-                s = $(term.value);
+@ if tanh then
+                const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
+@ else
+                const Scaled s_0 = {acc[m][i / 2][2 * r + i % 2], $(raw_scale)};
 @ end
-                acc[m][i / 2][2 * r + i % 2] = s;
+@ apply_terms(tanh and 2 or 1)
+                acc[m][i / 2][2 * r + i % 2] = s_$(#score.terms);
             }
         }
 @ end
-@ if #pairs > 0 then
-@   local together = {}
-@   for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
-    if (at.seqlen_k % 2 == 0 && $(table.concat(together, " && "))) {
-@   score_pairs(pairs)
+@ local function score_all(tanh)
+@   if reads then
+    if (key_pairs.whole) {
+@     score_pairs(pairs, tanh, true)
         return;
     }
+@   elseif #pairs > 0 then
+    if (at.seqlen_k % 2 == 0 && $(together)) {
+@     score_pairs(pairs, tanh)
+        return;
+    }
+@   end
+@   score_pairs({}, tanh)
 @ end
-@ score_pairs({})
+@ if caps then
+    u32 bits = 0; // the highest exponent bit but one: of 2 and more
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int i = 0; i < s_atoms; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const Scaled s = {acc[m][i][e], $(raw_scale)};
+                acc[m][i][e] = $(texts.device(argument)) * (1.0f / tanh_unit);
+                bits |= __float_as_uint(acc[m][i][e]);
+            }
+    if (!__any_sync(full_warp, bits & 0x40000000u)) {
+@   score_all("small_tanh(%s)")
+        return;
+    }
+@   score_all("score_tanh(Scaled{%s, tanh_unit})")
+@ else
+@   score_all()
+@ end
 }
+@ if estimates or along then
+
+// What a raw score of that row would become at key k.
+__device__ __forceinline__ float score_at(float raw, int row, int k, const Params &p, const Where &at) {
+@   scalars()
+@   if problem.joins_heads then
+    const int q = $(index("q", "row_query(p, row)")), h = row_head(p, at, row);
+@   elseif score.uses.q then
+    const int q = $(index("q", "row"));
+@   end
+    const Scaled s_0 = {raw, $(raw_scale)};
+@   apply_terms(1)
+    return s_$(#values);
+}
+@ end

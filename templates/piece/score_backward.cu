@@ -2,7 +2,7 @@
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
 @ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
-@ local fused = score.derivatives_use_s
+@ local fused, texts = score.derivatives_use_s, { device = function(text) return text end } -- of texts without s, read once
 @ local function is_number(text) return tonumber((text:gsub("f$", ""))) ~= nil end
 @ -- Which pairs of a tile share the element that a read reads: all of them, those of one own or walked row, none, or who knows.
 @ local function kind(read)
@@ -44,7 +44,8 @@
 @ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
-constexpr float log2_e = 1.4426950408889634f;
+@   texts = {}
+@   include("piece/score_values.cu", { texts = texts })
 
 @ end
 @ if sums then
@@ -111,12 +112,12 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ end
 @ if fused then
                 const bool seen = acc[m][i / 2][2 * r + i % 2] != NEG_INF;
-                const float s_0 = seen ? acc[m][i / 2][2 * r + i % 2] * p.scale : 0.0f;
+                const Scaled s_0 = {seen ? acc[m][i / 2][2 * r + i % 2] : 0.0f, p.scale};
 @   for t, term in ipairs(score.terms) do
                 float s_$(t);
                 {
-                    const float s = s_$(t - 1);
-                    s_$(t) = $(term.value);
+                    const auto s = s_$(t - 1);
+                    s_$(t) = $(texts.device(term.value));
                 }
 @   end
                 const float weight = seen ? ex2(fmaf(s_$(#score.terms), log2_e, $(walk == "q" and "-(i % 2 ? lse_pair.y : lse_pair.x)" or "-lse[m][r]"))) : 0.0f;
@@ -132,11 +133,11 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @   local term = score.terms[t]
                 {
 @   if fused then
-                    const float s = s_$(t - 1);
+                    const auto s = s_$(t - 1);
 @   end
 @   for _, read in ipairs(reads) do
 @     if read.term == t then
-@       local x = is_number(read.derivative) and "g * " .. read.derivative or "none ? 0.0f : g * (" .. read.derivative .. ")"
+@       local x = is_number(read.derivative) and "g * " .. read.derivative or "none ? 0.0f : g * (" .. texts.device(read.derivative) .. ")"
                     const float x_$(read.id) = $(x);
 @       if read.kind == "all" then
                     sums.sum_$(read.id) += x_$(read.id);
@@ -169,7 +170,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @     end
 @   end
 @   if term.ds then
-                    g *= $(is_number(term.ds) and term.ds or "(" .. term.ds .. ")");
+                    g *= $(is_number(term.ds) and term.ds or "(" .. texts.device(term.ds) .. ")");
 @   end
                 }
 @ end

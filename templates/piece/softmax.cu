@@ -195,8 +195,11 @@ __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
+@ if estimates then
+            const float sum = quad_sum(l_i[m][r]); // of a reference that may be too high as well
+@ end
             if (warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4 >= num_rows) continue;
-            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= $(problem.dtype == "fp16" and plan.family == "wgmma" and "65504.0f" or "0x1p64f"));
+            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= $(problem.dtype == "fp16" and plan.family == "wgmma" and "65504.0f" or "0x1p64f"))$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
 @ if plan.family == "mma" then
             float sum = 0.0f; // of zeros, unless an element is infinite or NaN
 #pragma unroll

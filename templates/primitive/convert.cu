@@ -66,7 +66,7 @@ __device__ __forceinline__ float ex2(float x) {
     return y;
 }
 
-@ if plan.family == "wgmma" then
+@ if plan.family == "wgmma" or #score.terms > 0 then
 // log2(x) and 1 / x, to one or two units in the last place.
 __device__ __forceinline__ float lg2(float x) {
     float y;

@@ -1,3 +1,2 @@
--- Soft cap: scores stay within (-cap, cap).
--- 1 / cap is the same for all pairs, and divided once.
-return { params = { { "cap", "float" } }, score = "cap * tanh(s * (1 / cap))" }
+-- Soft cap: scores stay within (-cap, cap). That cap >= 0 makes it a factor of all scores alike; 1 / cap is divided once.
+return { params = { { "cap", "float" } }, score = "abs(cap) * tanh(s * (1 / abs(cap)))" }

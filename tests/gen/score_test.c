@@ -238,6 +238,37 @@ static void test_names_are_of_one_kind(void **state) {
     assert_true(scores >= 5);
 }
 
+static void test_factors_are_taken_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *factor, *rest;
+    } row[] = {
+        {"abs(c) * tanh(s)", "abs(c)", "tanh(s)"},
+        {"2 * s * abs(c)", "abs(c) * 2.0", "s"},
+        {"c * s", "1.0", "c * s"},                 /* may be negative */
+        {"abs(q) * s", "1.0", "abs(q) * s"},       /* not the same for all */
+        {"abs(w[0]) * s", "1.0", "abs(w[0]) * s"}, /* may be negative, were it not for abs; reads are not looked at */
+        {"2 * s + 1", "1.0", "2 * s + 1"},
+    };
+    static const fk_expr_symbol symbols[] = {
+        {"s", FK_EXPR_FLOAT, 0}, {"c", FK_EXPR_FLOAT, 0}, {"q", FK_EXPR_INT, 0}, {"w", FK_EXPR_FLOAT, 1}};
+    static const char *const varying[] = {"s", "q", NULL};
+    for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        const fk_expr *e = NULL, *rest = NULL;
+        char *factor_text = NULL, *rest_text = NULL;
+        assert_int_equal(fk_expr_parse(pool, row[i].text, symbols, 4, &e, NULL), FK_OK);
+        const fk_expr *factor = fk_expr_take_factor(pool, e, varying, &rest);
+        assert_int_equal(fk_expr_print(factor, FK_EXPR_C, &factor_text, NULL), FK_OK);
+        assert_int_equal(fk_expr_print(rest, FK_EXPR_C, &rest_text, NULL), FK_OK);
+        assert_string_equal(factor_text, row[i].factor);
+        assert_string_equal(rest_text, row[i].rest);
+        free(factor_text);
+        free(rest_text);
+        fk_expr_pool_destroy(pool);
+    }
+}
+
 /* ---- templates ---- */
 
 static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
@@ -253,6 +284,7 @@ static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
                               "@     end\n"
                               "@   end\n"
                               "@ end\n"
+                              "$(score.factor) $(score.rest)\n"
                               "@ for _, param in ipairs(score.params) do\n"
                               "$(param.type) $(param.name)\n"
                               "@ end\n"
@@ -288,10 +320,12 @@ static void test_templates_see_scores(void **state) {
                         "length int[b] int 1 false false false\n"
                         "s - slope_at(p, h) * abs(q + diag - k) | 1\n"
                         "d/d slope(h): -float(abs(q + diag - k)) 0 false false\n"
-                        "softcap2_cap * tanhf(s * (1.0f / softcap2_cap)) | softcap2_cap * ((1.0f - tanhf(s * (1.0f / "
-                        "softcap2_cap)) * tanhf(s * (1.0f / softcap2_cap))) * (1.0f / softcap2_cap))\n"
+                        "fabsf(softcap2_cap) * tanhf(s * (1.0f / fabsf(softcap2_cap))) | "
+                        "fabsf(softcap2_cap) * ((1.0f - tanhf(s * (1.0f / fabsf(softcap2_cap))) * "
+                        "tanhf(s * (1.0f / fabsf(softcap2_cap)))) * (1.0f / fabsf(softcap2_cap)))\n"
                         "sink_at(p, h) | 1\n"
                         "d/d sink(h): 1.0f 1 false false\n"
+                        "fabsf(softcap2_cap) tanhf(s * (1.0f / fabsf(softcap2_cap)))\n"
                         "float softcap2_cap\n"
                         "int mask_value[16]\nint score_value[16]\nArray array[8]\nArrayGrad array_grad[8]\n"
                         "false true true true true false true\n");
@@ -306,6 +340,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivatives_match_finite_differences),
         cmocka_unit_test(test_terms_keep_their_order),
+        cmocka_unit_test(test_factors_are_taken_out),
         cmocka_unit_test(test_gradients_need_a_reader),
         cmocka_unit_test(test_score_files_are_read_strictly),
         cmocka_unit_test(test_names_are_of_one_kind),

@@ -1,0 +1,86 @@
+/* What of an expression is the same for many of its values: a product's fixed factors, which whoever goes on with the
+ * product multiplies once; a course along one name that is a straight line, of which two points tell all. */
+#include "expr_node.h"
+
+#include <string.h>
+
+bool fk_expr_is_one(const fk_expr *e) {
+    return (e->op == OP_INT && e->i == 1) || (e->op == OP_FLOAT && e->f == 1);
+}
+
+static bool never_negative(const fk_expr *e) {
+    switch (e->op) {
+    case OP_INT:
+        return e->i >= 0;
+    case OP_FLOAT:
+        return e->f >= 0;
+    case OP_ABS:
+    case OP_EXP:
+        return true;
+    case OP_WIDEN:
+        return never_negative(e->arg[0]);
+    case OP_ADD:
+    case OP_MUL:
+    case OP_DIV:
+        return never_negative(e->arg[0]) && never_negative(e->arg[1]);
+    default:
+        return false;
+    }
+}
+
+static bool is_fixed(const fk_expr *e, const char *const *varying) {
+    if (e->op == OP_READ) return false;
+    for (; e->op == OP_SCALAR && *varying; ++varying) {
+        if (strcmp(e->name, *varying) == 0) return false;
+    }
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        if (!is_fixed(e->arg[i], varying)) return false;
+    }
+    return true;
+}
+
+const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,
+                                   const fk_expr **rest) {
+    *rest = e;
+    for (int i = 0; i < 2 && e->op == OP_MUL; ++i) {
+        if (!is_fixed(e->arg[i], varying) || !never_negative(e->arg[i])) continue;
+        const fk_expr *more = fk_expr_take_factor(pool, e->arg[1 - i], varying, rest);
+        return fk_expr_build(pool, OP_MUL, e->arg[i], more, NULL);
+    }
+    return fk_expr_float(pool, 1);
+}
+
+typedef struct line {
+    const char *name;
+    const fk_expr **bend;
+    int most, *count;
+} line;
+
+static bool is_straight(const line *l, const fk_expr *e) {
+    const fk_expr *a = e->arg[0], *b = e->arg[1];
+    if (!fk_expr_uses(e, l->name)) return true;
+    switch (e->op) {
+    case OP_SCALAR:
+        return true;
+    case OP_NEG:
+    case OP_WIDEN:
+        return is_straight(l, a);
+    case OP_ADD:
+    case OP_SUB:
+        return is_straight(l, a) && is_straight(l, b);
+    case OP_MUL:
+        if (fk_expr_uses(a, l->name) && fk_expr_uses(b, l->name)) return false;
+        return is_straight(l, a) && is_straight(l, b);
+    case OP_ABS:
+        if (a->type != FK_EXPR_INT || *l->count == l->most || !is_straight(l, a)) return false;
+        l->bend[(*l->count)++] = a;
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool fk_expr_is_straight(const fk_expr *e, const char *name, const fk_expr **bend, int most, int *count) {
+    const line l = {name, bend, most, count};
+    return is_straight(&l, e);
+}

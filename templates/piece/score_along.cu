@@ -1,0 +1,62 @@
+@ -- Terms that add to s what goes by k in straight lines: the last score of row q is s + f(q, k), and f of a tile's keys is known from two.
+@ local row = "opaque(at.q_first) + warp_row() + 8 * r + lane / 4"
+// Whether f is a straight line along the keys of tile n for each row of the warpgroup: an absolute value bends where its argument
+// changes sign, which then has both signs at the corners.
+__device__ __forceinline__ bool is_straight(int n, int group, const Params &p, const Where &at) {
+@ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
+@   if score.uses[name] then
+    const int $(name) = at.$(name);
+@   end
+@ end
+@ for i, param in ipairs(score.params) do
+@   if param.in_terms then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@   end
+@ end
+    const int q_0 = at.q_first + 64 * group, k_0 = n * block_n;
+    bool straight = true;
+@ for _, bend in ipairs(score.bends) do
+    {
+        int least = 0, most = 0;
+#pragma unroll
+        for (int corner = 0; corner < 4; ++corner) {
+            const int q = q_0 + corner / 2 * 63, k = k_0 + corner % 2 * (block_n - 1);
+            const int value = $(bend);
+            least = min(least, value), most = max(most, value);
+        }
+        straight = straight && (least == 0 || most == 0);
+    }
+@ end
+    return straight;
+}
+
+// Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile, and how it goes on.
+struct Lines {
+    float start[2], slope[2];
+
+    __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
+        const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
+        float scaled[2];
+        unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = $(row);
+            const float first = score_at(0.0f, row, first_k, p, at);
+            start[r] = fmaf(first, log2_e, -scaled[r]);
+            slope[r] = (score_at(0.0f, row, first_k + (block_n - 8), p, at) - first) * (log2_e / (block_n - 8)); // of the tile's last atom
+        }
+    }
+};
+
+// exponentiate, of raw scores of such a tile.
+__device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
+    const float scale_log2 = p.scale * log2_e;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int i = 0; i < s_atoms * 2; ++i) {
+            float &x = s[0][i / 2][2 * r + i % 2];
+            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(8 * (i / 2) + i % 2), line.start[r])));
+            l_i[0][r] += x;
+        }
+}
