@@ -17,8 +17,7 @@ static void samples(void **state) {
         {"bwd bf16 d128 causal dropout", "h200", 1, 1, 1, 130, 190, FK_BSHD, 0}, /* and late */
         {"bwd bf16 d96 dv72 gqa", "h200", 1, 4, 2, 150, 70, FK_BSHD, 0},         /* panels that are not full */
         {"bwd bf16 d256 gqa causal", "h200", 1, 2, 1, 130, 100, FK_BSHD, 0},     /* warpgroups that share keys */
-        {"bwd bf16 d256 window(100,0) dropout", "h200", 1, 2, 2, 200, 420, FK_BSHD,
-         0}, /* clusters share tiles of keys */
+        {"bwd bf16 d256 gqa dropout", "h200", 1, 4, 2, 200, 420, FK_BSHD, 0},    /* clusters share tiles of keys */
         {"bwd fp16 d40 dv24", "h200", 1, 1, 1, 65, 33, FK_BSHD, 72},
         {"bwd fp16 d128 dv256", "h200", 1, 1, 1, 65, 180, FK_BSHD, 0},
         {"bwd fp16 d248 dv232", "h200", 1, 1, 1, 65, 133, FK_BSHD, 0},
