@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `flashkiln run` on sequences of different lengths, on the emulator: numbers against the definition, and every
+"""Runs `flashkiln run` on sequences of different lengths, and along long ones, on the emulator: numbers against the definition, and every
 list of lengths that it must refuse.
 
 Usage: cli_sequences_test.py PROGRAM [unittest arguments]. Needs the standard library only.
@@ -89,6 +89,13 @@ class Sequences(Case):
         run(BAD_INPUT, ["q.npy", "<f2", "--cu-seqlens-q needs <i4"], packed, "--cu-seqlens-q",
             self.path("bad/q.npy", npy("<f2", (4,), bytes(8))), *good[2:])
         run(BAD_INPUT, ["q.npy", "3 axes", "4"], "fwd fp16 d8 gqa seqused_k", "--seqused-k", "1,2,3")
+
+    def test_scores_along_the_keys(self):
+        """Terms that add straight lines, of rows that begin where a tile of keys ends; estimates of the maximum that are too low
+        for most rows; caps within and beyond the reach of their polynomial."""
+        for terms in ('score="s - 0.25 * abs(q - k)"', 'score="s + 0.25 * abs(q - k)"', "softcap(20)", "softcap(0.5)"):
+            words = ["--random", "1,1,1,256,512", "--device", "emu", "--plan-for", "h200", "--check"]
+            self.assertIn("good", self.good("run", "fwd fp16 d64 " + terms, *words))
 
 
 if __name__ == "__main__":
