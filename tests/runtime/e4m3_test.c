@@ -191,8 +191,8 @@ static void arguments(void **state) {
     tensors t = make(context, &s);
     fk_kernel *kernel = kernel_of(context, &t), *bf16;
     fk_problem p;
-    /* 16 and 4 for each of 4 tiles, in parts of 256; then 3 tiles of 128 keys by 64 columns, of 4 heads. */
-    assert_int_equal(fk_kernel_workspace(kernel, &t.args), 256 + 3 * 128 * 64 * 4);
+    /* 16 and 4 for each of 4 tiles, in parts of 256; then 5 tiles of 64 keys, in rows of 128 bytes, of 4 heads. */
+    assert_int_equal(fk_kernel_workspace(kernel, &t.args), 256 + 5 * 128 * 64 * 4);
     fk_args a = t.args;
     a.q_descale_stride[0] = -1, expect_refusal(kernel, &a, "q_descale_stride[0] (batch) is -1"), a = t.args;
     a.v_descale_stride[1] = INT64_MAX,
