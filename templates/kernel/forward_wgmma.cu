@@ -187,15 +187,16 @@ struct Consumer {
 @ local function store_step()
         {
             const Where there = claimed(p, smem, done);
+            u32 spoiled[2] = {0, 0};
 @   if plan.q_stages == 1 then
-            const u32 spoiled = store_rows(o, inverse, p, there);
+            store_rows(o, inverse, spoiled, p, there);
 @   else
-            const u32 spoiled = stage_rows(o, inverse, smem + smem_q + done.index() * q_bytes);
+            stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
             store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
             held = done.index();
 @   end
             store_lse(lse, warp_row(), p, there);
-            const bool left = left_range(o, m_i, l_i, there.q_last + 1 - there.q_first) || spoiled; // all lanes together
+            const bool left = left_range(spoiled, m_i, l_i, there.q_last + 1 - there.q_first); // all lanes together
             if (optimistic && __any_sync(full_warp, left) && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
             __syncwarp(); // before any lane gives back the buffer

@@ -68,7 +68,7 @@
 @ function steps.any_score_step(first)
 @   if first and steps.estimates then
         float estimate[m_atoms][2];
-        estimate_maximum(s, estimate, p, at);
+        estimate_maximum(s, estimate, walk.n, p, at);
 @   end
 @   if #score.terms > 0 then
 @     if first and steps.ahead then

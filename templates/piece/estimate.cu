@@ -1,16 +1,23 @@
 @ local fp16 = problem.dtype == "fp16" -- whose weights have room above and below
 @ local scale = #score.terms > 0 and "score_scale(p)" or "p.scale_log2"
 // Of the first tile's raw scores, seen or not: what the largest of a row would be at the row's own place among the keys, where most terms
-// that go by place take least. Where rows are not like that their sums leave their range.
-__device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], const Params &p, const Where &at) {
-@ if #score.terms > 0 then
-    const int lane = opaque(int(threadIdx.x)) % 32;
-@ end
+// that go by place take least. Where rows are not like that their sums leave their range. What lies behind the last key is no score.
+__device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
+                                                 const Where &at) {
+    const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - n * block_n;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float most = row_maximum(s, m, r);
+            float most = NEG_INF;
+            if (keys >= block_n) {
+                most = row_maximum(s, m, r);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 2 * s_atoms; ++i)
+                    if (i / 2 * 8 + lane % 4 * 2 + i % 2 < keys) most = fmaxf(most, s[m][i / 2][2 * r + i % 2]);
+                most = quad_max(most);
+            }
 @ if #score.terms > 0 then
             const int row = opaque(at.q_first) + warp_row() + 16 * m + 8 * r + lane / 4;
             const int k = max(min($(problem.joins_heads and "row_query(p, row)" or "row") + at.diag, at.seqlen_k - 1), 0);

@@ -1,10 +1,10 @@
 // Writes the warp's rows of the output, each times its factor, straight to global memory, so that no buffer of Q need wait for it.
-// Lanes trade in pairs, so that a row gets 32 bytes at a time, a whole sector. Returns what is 0 unless an element is not finite.
-__device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], const Params &p,
-                                          const Where &at) {
+// Lanes trade in pairs, so that a row gets 32 bytes at a time, a whole sector. `spoiled` of rows g and g + 8 stays 0 unless an element is
+// not finite.
+__device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 (&spoiled)[2],
+                                           const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32, odd = lane % 2, row = at.q_first + warp_row() + lane / 4;
     Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + row * p.o_row_stride + lane % 4 / 2 * 4;
-    u32 spoiled = 0;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
 #pragma unroll
@@ -12,7 +12,7 @@ __device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const
         u32 block[4]; // of the left atom rows g and g + 8, then of the right one
         pack_block(block, o[0], j);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled = spoil_$(problem.output_dtype)(spoiled, block[e]);
+        for (int e = 0; e < 4; ++e) spoiled[e % 2] = spoil_$(problem.output_dtype)(spoiled[e % 2], block[e]);
 #pragma unroll
         for (int r = 0; r < 2; ++r) { // an even lane takes the left atom, an odd one the right
             const u32 kept = odd ? block[2 + r] : block[r];
@@ -23,5 +23,4 @@ __device__ __forceinline__ u32 store_rows(float (&o)[m_atoms][o_atoms][4], const
                     make_float2(__uint_as_float(odd ? got : kept), __uint_as_float(odd ? kept : got));
         }
     }
-    return spoiled;
 }

@@ -1,8 +1,8 @@
 // Packs the warp's rows of the output, each times its factor, into its own rows of a tile of queries, which nobody reads any
-// more. Returns what is 0 unless an element is not finite.
-__device__ __forceinline__ u32 stage_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 tile) {
+// more. `spoiled` of rows g and g + 8 stays 0 unless an element is not finite.
+__device__ __forceinline__ void stage_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 (&spoiled)[2],
+                                           u32 tile) {
     const int lane = threadIdx.x % 32;
-    u32 spoiled = 0;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
 #pragma unroll
@@ -11,9 +11,8 @@ __device__ __forceinline__ u32 stage_rows(float (&o)[m_atoms][o_atoms][4], const
         pack_block(block, o[0], j);
         stmatrix_x4(tile + fragment_offset<block_m, $(layout.dv_cols)>(0, warp_row() + lane % 16, j, lane / 16), block);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled = spoil_$(problem.output_dtype)(spoiled, block[e]);
+        for (int e = 0; e < 4; ++e) spoiled[e % 2] = spoil_$(problem.output_dtype)(spoiled[e % 2], block[e]);
     }
-    return spoiled;
 }
 
 // Sends those rows, from row_0 of the tile on, on their way; TMA leaves out those that do not exist.
