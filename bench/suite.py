@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""The FlashAttention paper's experiments on this GPU: this project beside eager PyTorch, SDPA's backends and FlexAttention.
+
+  suite.py [--quick] [--only tables,steps,...] [--again] [--plot]
+
+Parts (docs/benchmarks.md says what each shows):
+  steps     training steps of GPT-2 and BERT, ViT forward and backward: time, memory
+  tables    the paper's benchmark tables: 128 to 65,536 tokens, with and without dropout and padding
+  batch     batch 16, 32, 64 at 1,024 tokens            short    128 to 512 tokens with padding and dropout
+  speedup   head dims 64 and 128, causal, dropout, padding: speed-up over eager by length
+  losses    loss curves of GPT-2 on text: eager and this project
+  arena     ListOps and Pathfinder, dense and butterfly, up to 65,536 tokens
+  traffic   HBM bytes and time of eager and of this project (needs ncu)
+  blocks    time and predicted HBM bytes by tile, time by sparsity
+  modelled  T4, RTX 3090, A100 and H200 by the planner's model; roofline (needs no GPU)
+  startup   the first result of a fresh process; host costs
+
+A part runs in a process of its own, with a time limit, and leaves OUT/PART.csv. One that is there, from the same library, GPU and
+options, is not run again, unless --again. Kernels are compiled by several processes before anything is timed. --plot draws from
+the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
+"""
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "python"))
+
+from parts import NO_GPU, PARTS  # noqa: E402
+
+
+class Options(argparse.Namespace):
+    def options(self):
+        """What changes results."""
+        return {name: value for name, value in sorted(vars(self).items())
+                if name in ("quick", "dry", "lengths", "flex", "steps", "seconds", "dropout", "passes", "tasks")}
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
+
+
+def words(text):
+    return [x for x in text.split(",") if x]
+
+
+def parse():
+    root = os.path.dirname(HERE)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes: less than five minutes")
+    parser.add_argument("--only", type=words, default=list(PARTS), help="parts, by name")
+    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--plot", action="store_true", help="draw from the CSV files, run nothing")
+    parser.add_argument("--dry", action="store_true", help="tiny, on the CPU, by the emulator: no figures")
+    parser.add_argument("--lib", default=os.environ.get("FLASHKILN_LIBRARY")
+                        or os.path.join(root, "build", "libflashkiln.so"))
+    parser.add_argument("--out", default=os.path.join(root, "build", "bench"), help="where CSV files and plots go")
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile")
+    parser.add_argument("--lengths", type=numbers, help="of steps, tables and speedup")
+    parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
+    parser.add_argument("--no-flex", dest="flex", action="store_false", help="without FlexAttention, which compiles long")
+    parser.add_argument("--steps", type=int, help="of losses: 300, or 100 in a quick run")
+    parser.add_argument("--dropout", type=lambda s: [float(x) for x in s.split(",")], default=[0.0, 0.1], help="of losses")
+    parser.add_argument("--seconds", type=float, help="training time of each model of arena")
+    parser.add_argument("--tasks", type=words, help="of arena")
+    parser.add_argument("--child", choices=list(PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--warm", help=argparse.SUPPRESS)
+    args = parser.parse_args(namespace=Options())
+    unknown = set(args.only) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    args.lib, args.out = os.path.abspath(args.lib), os.path.abspath(args.out)
+    os.environ["FLASHKILN_LIBRARY"] = args.lib
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # of each of --jobs processes
+    os.makedirs(args.out, exist_ok=True)
+    return args
+
+
+def torch_or_none():
+    try:
+        import torch
+        return torch
+    except ImportError:
+        return None
+
+
+# ---- a part, in its own process ----
+
+def child(args):
+    from parts.session import Session
+    torch = torch_or_none()
+    module = importlib.import_module("parts." + PARTS[args.child][0])
+    if torch is not None:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.manual_seed(0)
+    session = Session(torch, args) if torch is not None else None
+    session_args = session or args
+    if args.warm:
+        share, shares = map(int, args.warm.split("/"))
+        module.warm(session_args, args.child, share, shares)
+    elif PARTS[args.child][0] == args.child:
+        module.run(session_args)
+    else:
+        module.run(session_args, args.child)
+    return 0
+
+
+def command(args, part, *more):
+    given = [x for x in sys.argv[1:]]
+    return [sys.executable, os.path.join(HERE, "suite.py"), *given, "--child", part, *more]
+
+
+def warm(args, part):
+    """Compiles what a part needs, in several processes."""
+    if args.dry or args.jobs < 2:
+        return
+    with open(os.path.join(HERE, "parts", PARTS[part][0] + ".py"), encoding="utf-8") as file:
+        if "\ndef warm(" not in file.read():
+            return
+    begin = time.monotonic()
+    running = [subprocess.Popen(command(args, part, "--warm", f"{i}/{args.jobs}"), stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for i in range(args.jobs)]
+    for process in running:
+        try:
+            process.wait(timeout=max(1, 240 - (time.monotonic() - begin)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    print(f"  compiled in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def run_part(args, part, index, count):
+    print(f"==> {part} ({index} of {count})", flush=True)
+    begin = time.monotonic()
+    warm(args, part)
+    process = subprocess.Popen(command(args, part))
+    try:
+        code = process.wait(timeout=PARTS[part][1])
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        code = "out of time"
+    except BaseException:
+        process.kill()
+        raise
+    print(f"  {part}: {'done' if code == 0 else code} in {time.monotonic() - begin:.0f} s", flush=True)
+    return code == 0
+
+
+def run(args):
+    from parts.session import fingerprint
+    torch = torch_or_none()
+    gpu = torch is not None and torch.cuda.is_available()
+    parts = args.only
+    if not gpu and not args.dry:
+        parts = [p for p in parts if p in NO_GPU]
+        print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
+    path, done = os.path.join(args.out, "suite.json"), {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            done = json.load(file)
+    failed = []
+    for index, part in enumerate(parts):
+        mark = fingerprint(torch, part, PARTS[part][0], args)
+        if done.get(part) == mark and not args.again:
+            print(f"==> {part}: there already", flush=True)
+            continue
+        if run_part(args, part, index + 1, len(parts)):
+            done[part] = mark
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(done, file, indent=1)
+        else:
+            failed.append(part)
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def main():
+    args = parse()
+    if args.child:
+        return child(args)
+    code = 0 if args.plot else run(args)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("matplotlib is not here: no plots; suite.py --plot draws them from the CSV files")
+        return code
+    import plots
+    plots.draw(args.out)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
