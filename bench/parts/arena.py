@@ -16,12 +16,12 @@ TASKS = {
     "listops": ("listops", 16384, 2048, 32, 60, 5),
     "path-32": ("pathfinder", 65536, 32, 128, 60, 5),
     "path-64": ("pathfinder", 16384, 64, 32, 40, 0),
-    "path-x": ("pathfinder", 288, 128, 16, 30, 6),
-    "path-256": ("pathfinder", 72, 256, 4, 30, 8),
+    "path-x": ("pathfinder", 144, 128, 16, 30, 6),
+    "path-256": ("pathfinder", 36, 256, 4, 30, 8),
 }
 TINY = {"listops": ("listops", 16, 48, 2, 0, 0), "path-32": ("pathfinder", 16, 8, 2, 0, 0)}
 BLOCK, EVERY = 128, 10
-RATE = 3e-4
+RATE = 5e-4
 GROUPS = 16  # of neighbouring tokens, whose means a decision is made from
 
 
