@@ -1,5 +1,6 @@
-"""Attention alone over sizes: `tables`, the setting of the paper's benchmark tables (batch 16, 8 heads of 64, fp16); `batch`;
-`short`; `speedup`, by length for head dims 64 and 128. Time of forward, backward and both; memory of both, once.
+"""Attention alone over sizes, in fp16: `tables`, the setting of the paper's benchmark tables (batch 16, 8 heads of 64); `batch`;
+`short`, its comparison with kernels for short sequences (batch 64, 16 heads); `speedup`, its figures by length (12 heads; batch 8
+of head dim 64, 16 of 128). Time of forward, backward and both; memory of both, once.
 
 Before it is timed, a forward pass without dropout is compared with eager's where that fits in memory: column max_diff.
 """
@@ -28,11 +29,11 @@ def cases(session, part):
         return [Case(1024, batch=b, dropout=p, padding=pad) for b in (16, 32, 64)
                 for p, pad in ([(0.0, False)] if args.quick else [(0.0, False), (0.1, True)])], ALL, ("fwd", "bwd", "both")
     if part == "short":
-        return [Case(n, dropout=0.1, padding=True) for n in (128, 256, 512)], ALL, PASSES
+        return [Case(n, batch=64, heads=16, dropout=0.1, padding=True) for n in (128, 256, 512)], ALL, PASSES
     lengths = args.lengths or ([1024, 4096] if args.quick else [512, 1024, 2048, 4096])
     kinds = [{"causal": True}, {}, {"dropout": 0.1}, {"padding": True}, {"dropout": 0.1, "padding": True}]
-    return [Case(n, heads=512 // d, dim=d, **kind) for d in (64, 128) for kind in kinds[:1 if args.quick else 5]
-            for n in lengths], DENSE, ("fwd", "both")
+    return [Case(n, batch=b, heads=12, dim=d, **kind) for b, d in ((8, 64), (16, 128))
+            for kind in kinds[:1 if args.quick else 5] for n in lengths], DENSE, ("fwd", "both")
 
 
 def jobs(session, part):
