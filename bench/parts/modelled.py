@@ -10,6 +10,7 @@ import time
 
 GPUS = ("t4", "rtx3090", "a100", "h200")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+WGMMA = {90: 4096}  # FLOPs a cycle and SM, where mma.sync, which `flashkiln devices` lists, is not the fastest: templates/arch
 KINDS = {"full": "", "causal": " causal", "dropout": " dropout", "padding": " key_padding", "dropout+padding": " key_padding dropout",
          "butterfly": " butterfly(128)"}
 
@@ -27,6 +28,10 @@ def flashkiln(args, *words):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+def peak_tflops(gpu):
+    return WGMMA[gpu["sm"]] * gpu["num_sms"] * gpu["clock_ghz"] * 1e-3 if gpu["sm"] in WGMMA else gpu["mma_tflops"]
+
+
 def standard(gpu, batch, heads, n, dim, which):
     """(FLOPs, bytes to and from HBM, modelled us) of attention by matrices in 16 bits: S is written, read and written by the softmax,
     read by the product; the backward pass reads P twice, writes and reads dP, writes dS and reads it twice."""
@@ -34,7 +39,7 @@ def standard(gpu, batch, heads, n, dim, which):
     flops, moved = 4 * batch * heads * n * n * dim, 4 * matrix + 4 * tensor
     if which == "both":
         flops, moved = flops * 3, moved + 7 * matrix + 11 * tensor
-    return flops, moved, max(flops / (gpu["mma_tflops"] * 1e6), moved / (gpu["hbm_gbps"] * 1e3))
+    return flops, moved, max(flops / (peak_tflops(gpu) * 1e6), moved / (gpu["hbm_gbps"] * 1e3))
 
 
 def run(session):
@@ -67,7 +72,7 @@ def run(session):
                             for name, f, b, t in (("standard", flops, bytes_, eager), ("flashkiln", flops, moved, ours)):
                                 roof.append({"date": date, "gpu": gpu, "name": name, "head_dim": dim, "seqlen": n, "pass": which,
                                              "intensity": f"{f / b:.2f}", "tflops": f"{f / t * 1e-6:.1f}",
-                                             "peak_tflops": f"{devices[gpu]['mma_tflops']:.1f}",
+                                             "peak_tflops": f"{peak_tflops(devices[gpu]):.1f}",
                                              "hbm_gbps": devices[gpu]["hbm_gbps"]})
     write(args, "modelled", rows)
     write(args, "roofline", roof)

@@ -1,0 +1,132 @@
+"""The suite of benchmarks on the CPU, tiny, by the emulator: every part runs and leaves rows, a part that is there is not run
+again, tables and plots come out of the rows; the tasks' data are what they say."""
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(ROOT, "bench")
+ROWS = {"tables": "tables", "losses": "losses", "arena": "arena", "traffic": "traffic", "blocks": "sparsity", "modelled": "modelled"}
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+
+
+def suite(folder, *args):
+    done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "suite.py"), "--dry", "--out", str(folder), "--lib",
+                           os.environ["FLASHKILN_LIBRARY"], *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(folder, name):
+    with open(os.path.join(folder, name + ".csv"), newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("suite")
+    parts = list(ROWS)
+    if not installed("transformers"):
+        parts.remove("losses")
+    suite(folder, "--only", ",".join(parts))
+    return folder
+
+
+def installed(name):
+    try:
+        __import__(name)
+        return True
+    except ImportError:
+        return False
+
+
+@pytest.mark.parametrize("part", ROWS)
+def test_part(results, part):
+    if part == "losses" and not installed("transformers"):
+        pytest.skip("without transformers")
+    found = rows(results, ROWS[part])
+    assert found and all(r["date"] and r["gpu"] for r in found)
+    if "median_us" in found[0]:
+        ours = [r for r in found if r.get("name", "").startswith("flashkiln") or part == "blocks"]
+        assert ours and all(float(r["median_us"]) > 0 for r in ours)
+    if part == "tables":  # outputs were compared where they can be
+        assert any(r["max_diff"] and float(r["max_diff"]) < 1e-4 for r in found if r["name"].startswith("flashkiln"))
+        assert any("takes no mask" in r["note"] for r in found)
+
+
+def test_training_steps(tmp_path):
+    for name in ("transformers", "timm"):
+        pytest.importorskip(name)
+    suite(tmp_path, "--only", "steps")
+    for model in ("gpt2-small", "bert-large", "vit-base"):
+        found = {r["name"]: float(r["loss"]) for r in rows(tmp_path, "steps") if r["model"] == model}
+        assert found.keys() == {"eager", "sdpa", "flashkiln"} and max(found.values()) - min(found.values()) < 0.2
+
+
+def test_what_is_there_is_kept(results):
+    assert "there already" in suite(results, "--only", "modelled")
+    assert "there already" not in suite(results, "--only", "modelled", "--again")
+
+
+def test_tables(results, tmp_path):
+    import readme
+    for name in ("tables", "arena", "traffic", "modelled"):
+        assert readme.TABLES[name](str(results)).count("|") > 20
+    text = tmp_path / "README.md"
+    text.write_text("before\n<!-- suite:modelled -->\nold\n<!-- /suite -->\nafter\n", encoding="utf-8")
+    readme.rewrite(str(text), str(results))
+    new = text.read_text(encoding="utf-8")
+    assert "old" not in new and "| t4 |" in new and new.startswith("before") and new.endswith("after\n")
+
+
+def test_plots(results):
+    pytest.importorskip("matplotlib")
+    suite(results, "--plot")
+    assert {"tables.svg", "arena.svg", "modelled.svg", "roofline.svg"} <= set(os.listdir(results))
+
+
+def value(tokens):
+    """Of a ListOps expression, and what is left of the tokens."""
+    from parts import arena_data
+    first, rest = tokens[0], tokens[1:]
+    if first < 10:
+        return first, rest
+    values = []
+    while rest[0] != arena_data.CLOSE:
+        one, rest = value(rest)
+        values.append(one)
+    return arena_data.APPLY[first - arena_data.DIGITS](values), rest[1:]
+
+
+def test_listops():
+    from parts import arena_data
+    tokens, labels = arena_data.listops(3, 20, 256)
+    for line, label in zip(tokens.tolist(), labels):
+        found, rest = value(line)
+        assert found == label and set(rest) <= {arena_data.PAD} and len(line) - len(rest) >= 64
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_pathfinder(size):
+    """Both kinds, equal pictures from equal seeds, and not so many points that everything touches."""
+    from parts import arena_data
+    pictures, labels = arena_data.pathfinder(5, 64, size)
+    again, _ = arena_data.pathfinder(5, 64, size)
+    assert (pictures == again).all() and 16 < labels.sum() < 48
+    assert 0.005 < (pictures > 0).mean() < 0.3
+
+
+def test_ncu_table():
+    from parts import traffic
+    text = '==PROF== x\n"ID","Metric Name","Metric Unit","Metric Value"\n"0","dram__bytes_read.sum","byte","1,000,000"\n' \
+           '"0","dram__bytes_write.sum","byte","500,000"\n"1","dram__bytes_read.sum","byte","2,000,000"\n'
+    assert traffic.total(text) == [3.0, 0.5] and traffic.total("no permission") is None
