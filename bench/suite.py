@@ -20,8 +20,9 @@ options, is not run again, unless --again. Kernels are compiled by several proce
 the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
 """
 import argparse
+import hashlib
 import importlib
-import json
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -81,38 +82,53 @@ def parse():
     return args
 
 
-def torch_or_none():
+def version(package):
     try:
-        import torch
-        return torch
-    except ImportError:
-        return None
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def gpu_name():
+    """What nvidia-smi says: importing PyTorch takes seconds, and parts do it anyway."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
+
+
+def fingerprint(part, gpu, args):
+    """What a part's results depend on, so that one that is there need not be made again."""
+    digest = hashlib.sha256()
+    for path in (args.lib, os.path.join(HERE, "parts", PARTS[part][0] + ".py"), os.path.join(HERE, "parts", "session.py")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    digest.update(repr((part, gpu, version("torch"), version("transformers"), args.options())).encode())
+    return digest.hexdigest()[:16]
 
 
 # ---- a part, in its own process ----
 
 def child(args):
-    from parts.session import Session
-    torch = torch_or_none()
     module = importlib.import_module("parts." + PARTS[args.child][0])
-    if torch is not None:
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.manual_seed(0)
-    session = Session(torch, args) if torch is not None else None
-    session_args = session or args
+    if args.child in NO_GPU:
+        module.run(args)
+        return 0
+    import torch
+    from parts.session import Session
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.manual_seed(0)
+    session, named = Session(torch, args), [] if PARTS[args.child][0] == args.child else [args.child]
     if args.warm:
-        share, shares = map(int, args.warm.split("/"))
-        module.warm(session_args, args.child, share, shares)
-    elif PARTS[args.child][0] == args.child:
-        module.run(session_args)
+        module.warm(session, *named, *map(int, args.warm.split("/")))
     else:
-        module.run(session_args, args.child)
+        module.run(session, *named)
     return 0
 
 
 def command(args, part, *more):
-    given = [x for x in sys.argv[1:]]
-    return [sys.executable, os.path.join(HERE, "suite.py"), *given, "--child", part, *more]
+    return [sys.executable, os.path.join(HERE, "suite.py"), *sys.argv[1:], "--child", part, *more]
 
 
 def warm(args, part):
@@ -152,32 +168,32 @@ def run_part(args, part, index, count):
 
 
 def run(args):
-    from parts.session import fingerprint
-    torch = torch_or_none()
-    gpu = torch is not None and torch.cuda.is_available()
+    gpu = "" if args.dry else version("torch") and gpu_name()
     parts = args.only
     if not gpu and not args.dry:
         parts = [p for p in parts if p in NO_GPU]
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
-    path, done = os.path.join(args.out, "suite.json"), {}
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            done = json.load(file)
-    failed = []
+    marks, failed = os.path.join(args.out, "marks"), []
+    os.makedirs(marks, exist_ok=True)
     for index, part in enumerate(parts):
-        mark = fingerprint(torch, part, PARTS[part][0], args)
-        if done.get(part) == mark and not args.again:
+        path, mark = os.path.join(marks, part), fingerprint(part, gpu, args)
+        if not args.again and read(path) == mark:
             print(f"==> {part}: there already", flush=True)
-            continue
-        if run_part(args, part, index + 1, len(parts)):
-            done[part] = mark
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(done, file, indent=1)
+        elif run_part(args, part, index + 1, len(parts)):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(mark)
         else:
             failed.append(part)
     if failed:
         print(f"FAILED: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def read(path):
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read()
 
 
 def main():

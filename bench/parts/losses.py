@@ -17,6 +17,7 @@ def text(torch):
 def model_of(session, name, dropout, length):
     import transformers
     import flashkiln.hf
+    transformers.utils.logging.set_verbosity_error()
     flashkiln.hf.register()
     layers, heads, width = (12, 12, 768) if session.cuda else (1, 2, 32)
     config = transformers.GPT2Config(vocab_size=256, n_layer=layers, n_head=heads, n_embd=width, n_positions=length,

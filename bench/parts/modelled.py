@@ -42,8 +42,7 @@ def standard(gpu, batch, heads, n, dim, which):
     return flops, moved, max(flops / (peak_tflops(gpu) * 1e6), moved / (gpu["hbm_gbps"] * 1e3))
 
 
-def run(session):
-    args = getattr(session, "args", session)
+def run(args):
     devices = {d["key"]: d for d in flashkiln(args, "devices")}
     date, rows, roof = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), [], []
     tiny = args.dry or args.quick

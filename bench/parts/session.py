@@ -6,14 +6,14 @@ A call has a name and launch(); `running`, if it has one, is a context manager a
 import contextlib
 import csv
 import gc
-import hashlib
 import os
 import time
 
 from clock import Clock
-from timing import Fault, median, round_robin, sm_clock, stamp
+from timing import Fault, median, round_robin, stamp
 
 MOST_S = 1.2  # that all launches of a comparison may take, where one round is shorter
+HOST_CYCLES = 2000  # of the GPU in a microsecond, rather too many than too few
 
 
 class Call:
@@ -29,7 +29,7 @@ class Session:
         self.cuda = torch.cuda.is_available() and not args.dry
         self.device = "cuda" if self.cuda else "cpu"
         self.clock = Clock(torch) if self.cuda else None
-        self.written = set()
+        self.written, self.begin = set(), time.monotonic()
 
     # ---- rows ----
 
@@ -53,24 +53,28 @@ class Session:
             writer.writerows(rows)
 
     def say(self, text):
-        print(text, flush=True)
+        print(f"{time.monotonic() - self.begin:6.1f} s  {text}", flush=True)
 
     # ---- time and memory ----
 
     def time(self, calls, seconds=MOST_S):
-        """{name: {median_us, fastest_us, launches, mhz, kcycles}}, all calls round-robin. One round tells how many there
-        will be, two at least."""
+        """{name: figures}, all calls round-robin, each of which has run before. One round tells how many there will be, two at
+        least. median_us is the GPU's time: where a call would keep it waiting, launches are queued behind a spinning kernel.
+        host_us is what the host takes to enqueue one: a program that does nothing else is no faster than the larger."""
         if not self.cuda:
-            return {c.name: self.figures([self.once(c)], 0) for c in calls}
-        lap = sum(self.once(c) for c in calls) / 1e6
-        lap = min(lap, sum(self.once(c) for c in calls) / 1e6)  # the first may have compiled
-        launches = 1 if lap > 0.2 else 5
-        rounds = max(2, min(10, int(seconds / (lap * (launches + 1)))))
-        times = round_robin(self.torch, calls, rounds, launches, warm_ms=100 if lap < 0.2 else 0, clock=self.clock)
-        return {name: self.figures(values, self.clock.mhz(name)) for name, values in times.items()}
+            return {c.name: self.figures([self.once(c)], 0, 0) for c in calls}
+        lap, hosts = 0.0, {}
+        for call in calls:
+            us, hosts[call.name] = self.once(call), self.enqueue(call)
+            call.launches = max(1, min(5, int(20e3 / us)))
+            call.ahead = int(HOST_CYCLES * 1.5 * call.launches * hosts[call.name]) if us < min(5e3, 4 * hosts[call.name]) else 0
+            lap += us * (call.launches + 1) / 1e6
+        rounds = max(2 if lap > 1 else 3, min(10, int(seconds / max(lap, 1e-3))))
+        times = round_robin(self.torch, calls, rounds, 1, warm_ms=0, clock=self.clock)
+        return {name: self.figures(values, self.clock.mhz(name), hosts[name]) for name, values in times.items()}
 
     def once(self, call):
-        """Microseconds of one launch, by the host."""
+        """Microseconds of one launch, from the call to the result."""
         with call.running():
             self.wait()
             begin = time.perf_counter()
@@ -78,15 +82,26 @@ class Session:
             self.wait()
         return (time.perf_counter() - begin) * 1e6
 
+    def enqueue(self, call):
+        """Microseconds of the host for one launch: the least of three."""
+        found = []
+        with call.running():
+            for _ in range(3):
+                begin = time.perf_counter()
+                call.launch()
+                found.append((time.perf_counter() - begin) * 1e6)
+                self.wait()
+        return min(found)
+
     def wait(self):
         if self.cuda:
             self.torch.cuda.synchronize()
 
     @staticmethod
-    def figures(values, mhz):
+    def figures(values, mhz, host):
         us = median(values)
         return {"median_us": f"{us:.2f}", "fastest_us": f"{min(values):.2f}", "launches": len(values), "mhz": mhz,
-                "kcycles": f"{us * mhz / 1e3:.1f}"}
+                "kcycles": f"{us * mhz / 1e3:.1f}", "host_us": f"{host:.1f}"}
 
     def peak(self, call):
         """MiB in use at most during one launch, all that is alive counted; 0 without a GPU."""
@@ -120,18 +135,3 @@ class Session:
 
 def is_memory(torch, error):
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error).lower()
-
-
-def fingerprint(torch, part, module, args):
-    """What a part's results depend on, so that one that is there need not be made again."""
-    digest = hashlib.sha256()
-    here = os.path.dirname(os.path.abspath(__file__))
-    for path in (args.lib, os.path.join(here, module + ".py"), os.path.join(here, "session.py")):
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    gpu = torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() and not args.dry else "none"
-    digest.update(repr((part, gpu, torch and torch.__version__, args.options())).encode())
-    return digest.hexdigest()[:16]
-
-
-__all__ = ["Call", "Session", "fingerprint", "sm_clock"]

@@ -50,6 +50,7 @@ class HuggingFace(Model):
         super().__init__(session, label, seqlen, batch, dropout)
         import transformers
         import flashkiln.hf
+        transformers.utils.logging.set_verbosity_error()
         flashkiln.hf.register()
         self.torch.manual_seed(0)
         with self.torch.device(session.device):
@@ -158,11 +159,11 @@ def run(session):
             call = Call(name, model.step, lambda name=name: model.using(name))
             with session.surviving(f"{model.row['model']} {model.row['seqlen']}", name, missing):
                 session.once(call)  # compiles
-                memory[name] = session.peak(call)
+                memory[name] = session.peak(call)  # a step of its own
                 losses[name] = model.loss.item()
                 ready.append(call)
             model.forget()
-        times = session.time(ready, 1.5 if session.args.quick else 3.0)
+        times = session.time(ready, 2.0 if session.args.quick else 4.0)
         rows = [{**model.row, "name": name, **found, "tokens_per_s": round(model.row["batch"] * model.row["seqlen"]
                                                                            / float(found["median_us"]) * 1e6),
                  "peak_mib": memory[name], "loss": f"{losses[name]:.4f}", "note": ""} for name, found in times.items()]

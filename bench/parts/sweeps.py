@@ -73,28 +73,26 @@ def difference(session, attention, case, references):
 
 def run_case(session, part, case, who, passes):
     inputs, ready = Inputs(session, case), []
-    missing, references, memory, checked = {}, {}, {}, {}
+    missing, references, checked = {}, {}, {}
     for kind in who:
         if kind is Flex and not session.args.flex:
             continue
         with session.surviving(case.label(), kind.name, missing):
             attention = kind(session, case, inputs)
             checked[kind.name] = difference(session, attention, case, references)
-            both = Call(kind.name, attention.launch("both"))
-            session.once(both)  # compiles
-            memory[kind.name] = session.peak(both)
+            session.once(Call(kind.name, attention.launch("both")))  # compiles
             ready.append(attention)
     references.clear()
+    memory = {attention.name: session.peak(Call(attention.name, attention.launch("both"))) for attention in ready}
     for which in passes:
-        calls, call = [], None
+        calls = []
         for attention in ready:
             with session.surviving(f"{case.label()} {which}", attention.name, missing):
                 call = Call(attention.name, attention.launch(which))
                 session.once(call)
                 calls.append(call)
-        times = session.time(calls, 0.5 if session.args.quick else 1.0)
-        calls.clear()
-        call = None
+        times = session.time(calls, 0.4 if session.args.quick else 1.0)
+        calls, call = [], None  # graphs of the backward pass
         rows = [{**case.row(), "pass": which, "name": name, **found, "peak_mib": memory[name], "max_diff": checked[name],
                  "note": ""} for name, found in times.items()]
         empty = dict.fromkeys(rows[0], "") if rows else {}
