@@ -32,14 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "python"))
 
-from parts import NO_GPU, PARTS  # noqa: E402
-
-
-class Options(argparse.Namespace):
-    def options(self):
-        """What changes results."""
-        return {name: value for name, value in sorted(vars(self).items())
-                if name in ("quick", "dry", "lengths", "flex", "steps", "seconds", "dropout", "passes", "tasks")}
+from parts import PARTS  # noqa: E402
 
 
 def numbers(text):
@@ -71,7 +64,7 @@ def parse():
     parser.add_argument("--tasks", type=words, help="of arena")
     parser.add_argument("--child", choices=list(PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--warm", help=argparse.SUPPRESS)
-    args = parser.parse_args(namespace=Options())
+    args = parser.parse_args()
     unknown = set(args.only) - set(PARTS)
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
@@ -101,25 +94,26 @@ def gpu_name():
 def fingerprint(part, gpu, args):
     """What a part's results depend on, so that one that is there need not be made again."""
     digest = hashlib.sha256()
-    for path in (args.lib, os.path.join(HERE, "parts", PARTS[part][0] + ".py"), os.path.join(HERE, "parts", "session.py")):
+    for path in (args.lib, os.path.join(HERE, "parts", PARTS[part].module + ".py"), os.path.join(HERE, "parts", "session.py")):
         with open(path, "rb") as file:
             digest.update(file.read())
-    digest.update(repr((part, gpu, version("torch"), version("transformers"), args.options())).encode())
+    options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]
+    digest.update(repr((part, gpu, version("torch"), version("transformers"), options)).encode())
     return digest.hexdigest()[:16]
 
 
 # ---- a part, in its own process ----
 
 def child(args):
-    module = importlib.import_module("parts." + PARTS[args.child][0])
-    if args.child in NO_GPU:
+    module = importlib.import_module("parts." + PARTS[args.child].module)
+    if not PARTS[args.child].needs_gpu:
         module.run(args)
         return 0
     import torch
     from parts.session import Session
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
-    session, named = Session(torch, args), [] if PARTS[args.child][0] == args.child else [args.child]
+    session, named = Session(torch, args), [] if PARTS[args.child].module == args.child else [args.child]
     if args.warm:
         module.warm(session, *named, *map(int, args.warm.split("/")))
     else:
@@ -135,7 +129,7 @@ def warm(args, part):
     """Compiles what a part needs, in several processes."""
     if args.dry or args.jobs < 2:
         return
-    with open(os.path.join(HERE, "parts", PARTS[part][0] + ".py"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "parts", PARTS[part].module + ".py"), encoding="utf-8") as file:
         if "\ndef warm(" not in file.read():
             return
     begin = time.monotonic()
@@ -151,11 +145,14 @@ def warm(args, part):
 
 def run_part(args, part, index, count):
     print(f"==> {part} ({index} of {count})", flush=True)
+    if args.dry:  # nothing that could hang
+        args.child = part
+        return child(args) == 0
     begin = time.monotonic()
     warm(args, part)
     process = subprocess.Popen(command(args, part))
     try:
-        code = process.wait(timeout=PARTS[part][1])
+        code = process.wait(timeout=PARTS[part].seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -171,7 +168,7 @@ def run(args):
     gpu = "" if args.dry else version("torch") and gpu_name()
     parts = args.only
     if not gpu and not args.dry:
-        parts = [p for p in parts if p in NO_GPU]
+        parts = [p for p in parts if not PARTS[p].needs_gpu]
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
     marks, failed = os.path.join(args.out, "marks"), []
     os.makedirs(marks, exist_ok=True)

@@ -1,17 +1,26 @@
-"""The parts of the suite, in the order in which they run: {name: (module, seconds that it may take)}. A module has run(session)
-and may have warm(session, i, n), the i-th of n shares of what is compiled, for processes that run side by side before anything
-is timed."""
+"""The parts of the suite, in the order in which they run. A module has run(session) and may have warm(session, i, n), the i-th of n
+shares of what is compiled, for processes that run side by side before anything is timed; both are told the part's name where a
+module has several parts."""
+from typing import NamedTuple, Tuple
+
+
+class Part(NamedTuple):
+    module: str
+    seconds: int  # that it may take
+    options: Tuple[str, ...] = ()  # of the command line that change its results, besides --quick and --dry
+    needs_gpu: bool = True
+
+
 PARTS = {
-    "steps": ("steps", 600),
-    "tables": ("sweeps", 900),
-    "batch": ("sweeps", 240),
-    "short": ("sweeps", 240),
-    "speedup": ("sweeps", 600),
-    "losses": ("losses", 400),
-    "arena": ("arena", 900),
-    "traffic": ("traffic", 300),
-    "blocks": ("blocks", 240),
-    "modelled": ("modelled", 120),
-    "startup": ("startup", 400),
+    "steps": Part("steps", 600, ("lengths",)),
+    "tables": Part("sweeps", 900, ("lengths", "passes", "flex")),
+    "batch": Part("sweeps", 240, ("flex",)),
+    "short": Part("sweeps", 240, ("flex",)),
+    "speedup": Part("sweeps", 600, ("lengths", "flex")),
+    "losses": Part("losses", 400, ("steps", "dropout")),
+    "arena": Part("arena", 900, ("seconds", "tasks")),
+    "traffic": Part("traffic", 300),
+    "blocks": Part("blocks", 240),
+    "modelled": Part("modelled", 120, needs_gpu=False),
+    "startup": Part("startup", 400),
 }
-NO_GPU = ("modelled",)  # what is worth running without one

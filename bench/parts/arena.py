@@ -20,6 +20,7 @@ TASKS = {
     "path-256": ("pathfinder", 36, 256, 4, 30, 8),
 }
 TINY = {"listops": ("listops", 16, 48, 2, 0, 0), "path-32": ("pathfinder", 16, 8, 2, 0, 0)}
+SMALL = {"width": 32, "heads": 2, "layers": 1}
 BLOCK, EVERY = 128, 10
 RATE = 5e-4
 GROUPS = 16  # of neighbouring tokens, whose means a decision is made from
@@ -69,7 +70,7 @@ class Training:
         self.held = [torch.from_numpy(x[:held]).to(session.device) for x in (pixels, labels)]
         classes, vocabulary = (10, arena_data.VOCABULARY) if task[0] == "listops" else (2, 256)
         self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), pixels.shape[1],
-                             vocabulary, classes).to(session.device)
+                             vocabulary, classes, **({} if session.cuda else SMALL)).to(session.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, weight_decay=0.01, fused=session.cuda)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 30))
 
