@@ -20,17 +20,21 @@ options, is not run again, unless --again. Kernels are compiled by several proce
 the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
 """
 import argparse
+import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.metadata
 import os
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(os.path.dirname(HERE), "python"))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [HERE, os.path.join(ROOT, "python")]
+sys.path.append(os.path.join(ROOT, ".deps", "bench"))  # what ./x installed, behind what was there
 
 from parts import PARTS  # noqa: E402
 
@@ -44,7 +48,6 @@ def words(text):
 
 
 def parse():
-    root = os.path.dirname(HERE)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes: less than five minutes")
     parser.add_argument("--only", type=words, default=list(PARTS), help="parts, by name")
@@ -52,8 +55,8 @@ def parse():
     parser.add_argument("--plot", action="store_true", help="draw from the CSV files, run nothing")
     parser.add_argument("--dry", action="store_true", help="tiny, on the CPU, by the emulator: no figures")
     parser.add_argument("--lib", default=os.environ.get("FLASHKILN_LIBRARY")
-                        or os.path.join(root, "build", "libflashkiln.so"))
-    parser.add_argument("--out", default=os.path.join(root, "build", "bench"), help="where CSV files and plots go")
+                        or os.path.join(ROOT, "build", "libflashkiln.so"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where CSV files and plots go")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile")
     parser.add_argument("--lengths", type=numbers, help="of steps, tables and speedup")
     parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
@@ -127,11 +130,8 @@ def command(args, part, *more):
 
 def warm(args, part):
     """Compiles what a part needs, in several processes."""
-    if args.dry or args.jobs < 2:
+    if args.jobs < 2 or not PARTS[part].warms:
         return
-    with open(os.path.join(HERE, "parts", PARTS[part].module + ".py"), encoding="utf-8") as file:
-        if "\ndef warm(" not in file.read():
-            return
     begin = time.monotonic()
     running = [subprocess.Popen(command(args, part, "--warm", f"{i}/{args.jobs}"), stdout=subprocess.DEVNULL,
                                 stderr=subprocess.DEVNULL) for i in range(args.jobs)]
@@ -140,28 +140,55 @@ def warm(args, part):
             process.wait(timeout=max(1, 240 - (time.monotonic() - begin)))
         except subprocess.TimeoutExpired:
             process.kill()
-    print(f"  compiled in {time.monotonic() - begin:.0f} s", flush=True)
+    args.show(f"  compiled in {time.monotonic() - begin:.0f} s")
 
 
-def run_part(args, part, index, count):
-    print(f"==> {part} ({index} of {count})", flush=True)
+def run_part(args, part):
     if args.dry:  # nothing that could hang
         args.child = part
         return child(args) == 0
     begin = time.monotonic()
     warm(args, part)
-    process = subprocess.Popen(command(args, part))
+    process = subprocess.Popen(command(args, part), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    limit = threading.Timer(PARTS[part].seconds, process.kill)
+    limit.start()
     try:
-        code = process.wait(timeout=PARTS[part].seconds)
-    except subprocess.TimeoutExpired:
+        for line in process.stdout:
+            args.show(line.rstrip("\n"))
+        code = process.wait()
+    finally:
+        limit.cancel()
         process.kill()
-        process.wait()
-        code = "out of time"
-    except BaseException:
-        process.kill()
-        raise
-    print(f"  {part}: {'done' if code == 0 else code} in {time.monotonic() - begin:.0f} s", flush=True)
+    seconds = time.monotonic() - begin
+    how = "done" if code == 0 else "out of time" if seconds >= PARTS[part].seconds else f"exit code {code}"
+    args.show(f"  {part}: {how} after {seconds:.0f} s")
     return code == 0
+
+
+# ---- all parts ----
+
+@contextlib.contextmanager
+def progress(args, parts):
+    """Lines, and below them on a terminal a bar of parts. Yields what is called when a part begins."""
+    def plain(part):
+        args.show(f"==> {part} ({parts.index(part) + 1} of {len(parts)})")
+    args.show = functools.partial(print, flush=True)
+    try:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        Progress = None
+    if Progress is None or not sys.stdout.isatty():
+        yield plain
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("", total=len(parts))
+        args.show = functools.partial(bar.console.print, markup=False, highlight=False, soft_wrap=True)
+
+        def begin(part):
+            plain(part)
+            bar.update(task, description=part, completed=parts.index(part))
+        yield begin
 
 
 def run(args):
@@ -172,15 +199,17 @@ def run(args):
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
     marks, failed = os.path.join(args.out, "marks"), []
     os.makedirs(marks, exist_ok=True)
-    for index, part in enumerate(parts):
-        path, mark = os.path.join(marks, part), fingerprint(part, gpu, args)
-        if not args.again and read(path) == mark:
-            print(f"==> {part}: there already", flush=True)
-        elif run_part(args, part, index + 1, len(parts)):
-            with open(path, "w", encoding="ascii") as file:
-                file.write(mark)
-        else:
-            failed.append(part)
+    with progress(args, parts) as begin:
+        for part in parts:
+            begin(part)
+            path, mark = os.path.join(marks, part), fingerprint(part, gpu, args)
+            if not args.again and read(path) == mark:
+                args.show("  there already")
+            elif run_part(args, part):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(mark)
+            else:
+                failed.append(part)
     if failed:
         print(f"FAILED: {', '.join(failed)}")
     return 1 if failed else 0
