@@ -90,7 +90,7 @@ def tables(pyplot, folder):
     by_length(axes[0][-1], mine, "memory in use, forward and backward", "MiB")
     axes[0][-1].set_yscale("log")
     plain(axes[0][-1].yaxis)
-    axes[0][0].legend(fontsize=7)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.suptitle(f"batch 16, 8 heads of 64, fp16: {gpu(rows)}", fontsize=10)
     return figure
 
@@ -127,7 +127,7 @@ def steps(pyplot, folder):
     bars(axes[1], labels, groups, lambda r: float(r["peak_mib"] or 0) / 1024 or None, lambda x: f"{x:.1f}")
     axes[0].set(ylabel="ms a step", title=f"training step (ViT: forward and backward), bf16 autocast: {gpu(rows)}")
     axes[1].set(ylabel="GiB in use at most")
-    axes[0].legend(fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
 
 
@@ -302,12 +302,12 @@ PICTURES = (tables, steps, losses, arena, traffic, blocks, speedup, modelled, ro
 def draw(folder):
     import matplotlib
     matplotlib.use("svg")
+    matplotlib.rcParams["figure.constrained_layout.use"] = True
     matplotlib.rcParams["svg.hashsalt"] = "flashkiln"  # the same bytes from the same rows
     from matplotlib import pyplot
     for picture in PICTURES:
         figure = picture(pyplot, folder)
         if figure is not None:
-            figure.tight_layout()
             figure.savefig(os.path.join(folder, picture.__name__ + ".svg"), metadata={"Date": None})
             pyplot.close(figure)
             print(f"drawn: {picture.__name__}.svg", flush=True)
