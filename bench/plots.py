@@ -204,12 +204,8 @@ def blocks(pyplot, folder):
         return None
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
     for family in dict.fromkeys(r["family"] for r in tiles):
-        best = {}
-        for r in where(tiles, family=family):
-            rows = int(r["block_m"])
-            best[rows] = min(best.get(rows, (1e9, 0)), (ms(r), float(r["hbm_mb"])))
-        points = sorted(best.items())
-        axes[0].plot([m for m, _ in points], [t for _, (t, _) in points], "o-", label=f"{family}: ms (fastest of its tiles)")
+        points = sorted((int(r["block_m"]), ms(r)) for r in where(tiles, family=family))
+        axes[0].plot(*zip(*points), "o-", label=f"{family}: ms")
     if tiles:
         twin = axes[0].twinx()
         traffic_of = sorted({int(r["block_m"]): float(r["hbm_mb"]) for r in tiles}.items())

@@ -84,8 +84,8 @@ def check_small(torch, args, op, contenders):
 
 def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
     """Microseconds of every launch, by contender; each round goes the other way round. A contender may have `running`, a
-    context manager around its launches that is not timed; `launches` of its own; and `ahead`, cycles that the GPU spins first,
-    so that launches wait for it and not it for the host. clock: a Clock, which learns what clock each of them had."""
+    context manager around its launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that is not
+    timed; `ahead`, cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a Clock, which learns what clock each of them had."""
     times = {c.name: [] for c in contenders}
     until = time.monotonic() + warm_ms / 1000
     while time.monotonic() < until:
@@ -97,7 +97,8 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
         events, spans = [], []
         for c in contenders[::1 if r % 2 == 0 else -1]:
             with running(c):
-                c.launch()  # after another kernel: caches and clock are not this one's
+                if getattr(c, "settles", True):
+                    c.launch()  # after another kernel: caches and clock are not this one's
                 if getattr(c, "ahead", 0):
                     torch.cuda._sleep(c.ahead)
                 begin = clock and clock.read()

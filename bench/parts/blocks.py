@@ -1,4 +1,4 @@
-"""Figure 2, middle and right: forward time and predicted HBM bytes by the rows of a tile, each legal size in a kernel of its own;
+"""Figure 2, middle and right: forward time and predicted HBM bytes by the rows of a tile, each size in a kernel of its own;
 forward and backward time by the share of blocks that are shown. Results: blocks.csv (part `blocks`), sparsity.csv
 """
 import ctypes
@@ -11,11 +11,11 @@ DENSITIES = (5, 10, 20, 40, 60, 80, 100)
 
 
 def contexts(session, library, case, spelling):
-    """{(family, rows, columns): (plan, context that takes it)}: of each tile's plans the one that the model ranks first."""
+    """{(family, rows): (plan, context that takes it)}: of the plans with so many rows the one that the model ranks first."""
     gpu = "cuda:0" if session.cuda else "a100"
     out = {}
     for plan in library.plans(library.problem(spelling), gpu, library.shape(case.batch, case.heads, case.seqlen)):
-        key = (plan.family.decode(), plan.block_m, plan.block_n)
+        key = plan.family.decode(), plan.block_m
         if not plan.legal or key in out or (not session.cuda and len(out) == 2):
             continue
         line = ctypes.create_string_buffer(library.values["FK_MAX_PLAN"])
@@ -42,8 +42,8 @@ def tiles(session):
     shape = Shape(session.torch, argparse.Namespace(dtype=case.dtype, tokens=0, hidden=0), case.seqlen, case.dim, "full",
                   batch=case.batch, heads=case.heads)
     tensors, calls, plans, missing = Tensors(session.torch, shape), [], {}, {}
-    for key, (plan, context) in contexts(session, library, case, shape.spelling()).items():
-        name = "{} {}x{}".format(*key)
+    for (family, rows), (plan, context) in contexts(session, library, case, shape.spelling()).items():
+        name = f"{family} {rows}x{plan.block_n}"
         with session.surviving(shape.label(), name, missing):
             kernel = Kernel(session.torch, library, context, name)
             kernel.prepare(shape, tensors)

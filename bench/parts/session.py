@@ -6,6 +6,7 @@ A call has a name and launch(); `running`, if it has one, is a context manager a
 import contextlib
 import csv
 import gc
+import math
 import os
 import time
 
@@ -17,10 +18,11 @@ HOST_CYCLES = 2000  # of the GPU in a microsecond, rather too many than too few
 
 
 class Call:
-    """launch() as a name."""
+    """launch() as a name, and what round_robin is told of it."""
 
     def __init__(self, name, launch, running=contextlib.nullcontext):
         self.name, self.launch, self.running = name, launch, running
+        self.launches, self.settles, self.ahead, self.host_us = 1, True, 0, math.inf
 
 
 class Session:
@@ -62,36 +64,28 @@ class Session:
         least. median_us is the GPU's time: where a call would keep it waiting, launches are queued behind a spinning kernel.
         host_us is what the host takes to enqueue one: a program that does nothing else is no faster than the larger."""
         if not self.cuda:
-            return {c.name: self.figures([self.once(c)], 0, 0) for c in calls}
-        lap, hosts = 0.0, {}
+            return {c.name: self.figures([self.once(c)], 0, c.host_us) for c in calls}
+        lap = 0.0
         for call in calls:
-            us, hosts[call.name] = self.once(call), self.enqueue(call)
+            us = min(self.once(call) for _ in range(3)) if self.once(call) < 5e3 else self.once(call)
             call.launches = max(1, min(5, int(20e3 / us)))
-            call.ahead = int(HOST_CYCLES * 1.5 * call.launches * hosts[call.name]) if us < min(5e3, 4 * hosts[call.name]) else 0
-            lap += us * (call.launches + 1) / 1e6
-        rounds = max(2 if lap > 1 else 3, min(10, int(seconds / max(lap, 1e-3))))
+            call.settles = us < 20e3
+            call.ahead = int(HOST_CYCLES * 1.5 * call.launches * call.host_us) if us < min(5e3, 4 * call.host_us) else 0
+            lap += us * (call.launches + call.settles) / 1e6
+        rounds = max(4 if lap < 3 else 2, min(10, int(seconds / max(lap, 1e-3))))
         times = round_robin(self.torch, calls, rounds, 1, warm_ms=0, clock=self.clock)
+        hosts = {c.name: c.host_us for c in calls}
         return {name: self.figures(values, self.clock.mhz(name), hosts[name]) for name, values in times.items()}
 
     def once(self, call):
-        """Microseconds of one launch, from the call to the result."""
+        """Microseconds of one launch, from the call to the result. Learns how many of them the host took to enqueue it."""
         with call.running():
             self.wait()
             begin = time.perf_counter()
             call.launch()
+            call.host_us = min(call.host_us, (time.perf_counter() - begin) * 1e6)
             self.wait()
         return (time.perf_counter() - begin) * 1e6
-
-    def enqueue(self, call):
-        """Microseconds of the host for one launch: the least of three."""
-        found = []
-        with call.running():
-            for _ in range(3):
-                begin = time.perf_counter()
-                call.launch()
-                found.append((time.perf_counter() - begin) * 1e6)
-                self.wait()
-        return min(found)
 
     def wait(self):
         if self.cuda:

@@ -19,7 +19,9 @@ from parts.session import Call  # noqa: E402
 KINDS = {kind.name: kind for kind in (Eager, FlashKiln, Butterfly)}
 LENGTHS = (1024, 4096)
 TOKENS = 65536
-METRICS = "dram__bytes_read.sum,dram__bytes_write.sum"
+METRICS = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
+PASSES = [(name, which) for name in KINDS for which in ("fwd", "both")]
+MARK = "spin_kernel"  # of torch.cuda._sleep
 
 
 def case_of(session, seqlen):
@@ -28,33 +30,39 @@ def case_of(session, seqlen):
     return Case(seqlen, batch=TOKENS // seqlen, heads=16)
 
 
-def counted(session, name, seqlen, which):
-    """MB read and written, or None; by a process under ncu that runs the pass once."""
+def counted(session, seqlen):
+    """{(name, pass): [MB read, MB written]}, by a process under ncu that runs each pass once; empty where nothing is counted."""
     program = shutil.which("ncu") or next((p for p in ("/usr/local/cuda/bin/ncu",) if os.path.exists(p)), None)
     if not program or not session.cuda:
-        return None
-    command = [program, "--profile-from-start", "off", "--metrics", METRICS, "--csv", "--print-units", "base", sys.executable,
-               os.path.abspath(__file__), "--lib", session.args.lib, name, str(seqlen), which]
+        return {}
+    command = [program, "--profile-from-start", "off", "--cache-control", "none", "--clock-control", "none",
+               "--metrics", ",".join(METRICS), "--csv", "--print-units", "base",
+               sys.executable, os.path.abspath(__file__), session.args.lib, str(seqlen)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        text = subprocess.run(command, capture_output=True, text=True, timeout=200).stdout
     except subprocess.TimeoutExpired:
-        return None
-    return total(done.stdout, session)
+        session.say("  ncu: not done in time")
+        return {}
+    sums = totals(text)
+    if len(sums) != len(PASSES):
+        session.say("  ncu: " + " ".join(re.findall(r"==(?:ERROR|WARNING)==.*", text) or [f"{len(sums)} passes"])[:300])
+        return {}
+    return dict(zip(PASSES, sums))
 
 
-def total(text, session=None):
-    """[read, written] MB of ncu's table, which follows lines of others."""
-    lines = text.splitlines()
-    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if begin is None:
-        if session:
-            session.say("  ncu: " + " ".join(re.findall(r"==(?:ERROR|WARNING)==.*", text) or ["no table"])[:200])
-        return None
-    sums = {"dram__bytes_read.sum": 0.0, "dram__bytes_write.sum": 0.0}
+def totals(text):
+    """[MB read, MB written] of each stretch of ncu's table that a marking kernel begins; the table follows lines of others."""
+    lines, out = text.splitlines(), []
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    last = None
     for row in csv.DictReader(io.StringIO("\n".join(lines[begin:]))):
-        if row["Metric Name"] in sums:
-            sums[row["Metric Name"]] += float(row["Metric Value"].replace(",", ""))
-    return [x / 1e6 for x in sums.values()]
+        if MARK in row["Kernel Name"]:
+            if row["ID"] != last:
+                out.append([0.0, 0.0])
+            last = row["ID"]
+        elif row["Metric Name"] in METRICS and out:
+            out[-1][METRICS.index(row["Metric Name"])] += float(row["Metric Value"].replace(",", "")) / 1e6
+    return out
 
 
 def predicted(session, attention, case, which):
@@ -74,7 +82,7 @@ def predicted(session, attention, case, which):
 def run(session):
     for seqlen in LENGTHS if session.cuda and not session.args.quick else LENGTHS[:1]:
         case, missing, memory = case_of(session, seqlen), {}, {}
-        inputs = Inputs(session, case)
+        inputs, bytes_of = Inputs(session, case), counted(session, case.seqlen)
         for which in ("fwd", "both"):
             calls, found = [], {}
             for name, kind in KINDS.items():
@@ -87,7 +95,7 @@ def run(session):
             session.free()
             rows = []
             for name, figures in times.items():
-                read, written = counted(session, name, case.seqlen, which) or ("", "")
+                read, written = bytes_of.get((name, which), ("", ""))
                 flops = 4 * case.batch * case.heads * case.seqlen ** 2 * case.dim * (1 if which == "fwd" else 3.5)
                 rows.append({**case.row(), "pass": which, "name": name, **figures,
                              "read_mb": read and f"{read:.1f}", "written_mb": written and f"{written:.1f}",
@@ -98,22 +106,25 @@ def run(session):
             session.write("traffic", rows)
 
 
-def profiled(lib, name, seqlen, which):
-    """What ncu watches: one pass, after one that it does not see."""
+def profiled(lib, seqlen):
+    """What ncu watches: each pass once, after one that it does not see, and a marking kernel before it."""
     import argparse
     os.environ["FLASHKILN_LIBRARY"] = lib
     import torch
     from parts.session import Session
     session = Session(torch, argparse.Namespace(dry=False, lib=lib))
     case = case_of(session, int(seqlen))
-    launch = KINDS[name](session, case, Inputs(session, case)).launch(which)
-    launch()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()
-    launch()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
+    inputs = Inputs(session, case)
+    for name, which in PASSES:
+        launch = KINDS[name](session, case, inputs).launch(which)
+        launch()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        torch.cuda._sleep(1000)
+        launch()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
 
 
 if __name__ == "__main__":
-    profiled(*sys.argv[2:])
+    profiled(*sys.argv[1:])

@@ -127,6 +127,10 @@ def test_pathfinder(size):
 
 def test_ncu_table():
     from parts import traffic
-    text = '==PROF== x\n"ID","Metric Name","Metric Unit","Metric Value"\n"0","dram__bytes_read.sum","byte","1,000,000"\n' \
-           '"0","dram__bytes_write.sum","byte","500,000"\n"1","dram__bytes_read.sum","byte","2,000,000"\n'
-    assert traffic.total(text) == [3.0, 0.5] and traffic.total("no permission") is None
+    cells = [("0", "spin_kernel", "read", "32"), ("0", "spin_kernel", "write", "32"), ("1", "a, b", "read", "1,000,000"),
+             ("1", "a, b", "write", "500,000"), ("2", "c", "read", "2,000,000"), ("3", "void spin_kernel()", "read", "0"),
+             ("4", "a, b", "read", "7,000,000")]
+    table = ['"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
+    table += [f'"{i}","{kernel}","dram__bytes_{metric}.sum","byte","{value}"' for i, kernel, metric, value in cells]
+    assert traffic.totals("==PROF== something\n" + "\n".join(table)) == [[3.0, 0.5], [7.0, 0.0]]
+    assert traffic.totals("no permission") == []
