@@ -1,7 +1,8 @@
-"""The clock that an SM really had while something ran: cycles beside time. A chip at its power limit changes it by the second.
+"""The clock that an SM really had while something ran: cycles beside time. A chip at its power limit changes it by the
+second.
 
-A kernel of one thread writes its SM's cycle counter. On an idle GPU its block lands on the same SM every time; where the counts make
-no sense (another SM, no compiler), what nvidia-smi says is taken.
+A kernel of one thread writes its SM's cycle counter. On an idle GPU its block lands on the same SM every time; where the
+counts make no sense (another SM, no compiler), what nvidia-smi says is taken.
 """
 from timing import sm_clock
 

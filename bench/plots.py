@@ -161,7 +161,8 @@ def arena(pyplot, folder):
             mine = where(rows, task=task, attention=which)
             if not mine:
                 continue
-            style = {**look(which), "marker": None, "label": f"{which}: {float(mine[0]['step_ms']):.1f} ms, {mine[0]['peak_mib']} MiB"}
+            label = f"{which}: {float(mine[0]['step_ms']):.1f} ms, {mine[0]['peak_mib']} MiB"
+            style = {**look(which), "marker": None, "label": label}
             smooth = max(1, len(mine) // 25)
             for axis, y in zip(column, ("loss", "train_accuracy")):
                 points = [(float(mine[min(i + smooth, len(mine)) - 1]["seconds"]),

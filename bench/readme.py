@@ -65,7 +65,7 @@ def tables(folder):
     for dropout, padding in dict.fromkeys((r["dropout"], r["padding"]) for r in rows):
         for which in [p for p in TITLE if where(rows, **{"pass": p})]:
             mine = where(rows, dropout=dropout, padding=padding, **{"pass": which})
-            theirs = [r for r in paper if r["pass"] == which and float(r["dropout"]) == float(dropout) and r["padding"] == padding]
+            theirs = [r for r in where(paper, padding=padding, **{"pass": which}) if float(r["dropout"]) == float(dropout)]
             words = [f"dropout {float(dropout):g}"] * (float(dropout) > 0) + ["padding"] * (padding == "1")
             out.append(f"**{', '.join([TITLE[which], *words])}** (ms; the paper's table {theirs[0]['table']})\n\n"
                        + length_table(mine, lengths, theirs, lambda r: ms(r)))
@@ -111,12 +111,13 @@ def sizes(folder, name, key, title):
 def losses(folder):
     rows, lines = read(folder, "losses"), []
     for dropout in dict.fromkeys(r["dropout"] for r in rows):
-        curves = {n: [float(r["loss"]) for r in where(rows, dropout=dropout, name=n)] for n in names(where(rows, dropout=dropout))}
+        mine = where(rows, dropout=dropout)
+        curves = {name: [float(r["loss"]) for r in where(mine, name=name)] for name in names(mine)}
         for name, curve in curves.items():
             apart = [abs(a - b) for a, b in zip(curve, curves["eager"])]
-            step = where(rows, dropout=dropout, name=name)[0]["step_ms"]
-            lines.append([f"{float(dropout):g}", name, len(curve), f"{sum(curve[-10:]) / 10:.4f}", f"{sum(apart) / len(apart):.1e}",
-                          f"{max(apart):.1e}", number(float(step))])
+            step = float(where(mine, name=name)[0]["step_ms"])
+            lines.append([f"{float(dropout):g}", name, len(curve), f"{sum(curve[-10:]) / len(curve[-10:]):.4f}",
+                          f"{sum(apart) / len(apart):.1e}", f"{max(apart):.1e}", number(step)])
     return rows and (f"GPT-2 small on bytes of text, 8 x 1,024 tokens a step. {source(rows)}\n\n" + grid(
         ["dropout", "", "steps", "loss, mean of the last 10", "from eager, mean", "at most", "ms a step"], lines)) or ""
 
@@ -131,8 +132,8 @@ def arena(folder):
                       last["peak_mib"], f"{float(first['loss']):.3f} to {sum(float(r['loss']) for r in tail) / len(tail):.3f}",
                       f"{100 * sum(float(r['train_accuracy']) for r in tail) / len(tail):.0f} %",
                       f"{100 * float(last['held_accuracy']):.0f} %"])
-    return rows and f"{source(rows)}\n\n" + grid(["task", "tokens", "examples", "attention", "steps", "ms a step", "MiB", "training loss",
-                                                  "accuracy in training", "held back"], lines) or ""
+    head = ["task", "tokens", "examples", "attention", "steps", "ms a step", "MiB", "training loss", "accuracy in training", "held back"]
+    return rows and f"{source(rows)}\n\n" + grid(head, lines) or ""
 
 
 def traffic(folder):

@@ -88,7 +88,8 @@ def version(package):
 def gpu_name():
     """What nvidia-smi says: importing PyTorch takes seconds, and parts do it anyway."""
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
+                              timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""

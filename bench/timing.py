@@ -84,8 +84,9 @@ def check_small(torch, args, op, contenders):
 
 def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
     """Microseconds of every launch, by contender; each round goes the other way round. A contender may have `running`, a
-    context manager around its launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that is not
-    timed; `ahead`, cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a Clock, which learns what clock each of them had."""
+    context manager around its launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that
+    is not timed; `ahead`, cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a
+    Clock, which learns what clock each of them had."""
     times = {c.name: [] for c in contenders}
     until = time.monotonic() + warm_ms / 1000
     while time.monotonic() < until:

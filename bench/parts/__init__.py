@@ -1,6 +1,6 @@
-"""The parts of the suite, in the order in which they run. A module has run(session) and, for parts that warm, warm(session, i, n),
-the i-th of n shares of what is compiled, by processes side by side before anything is timed; both are told the part's name where
-a module has several parts."""
+"""The parts of the suite, in the order in which they run. A module has run(session) and, for parts that warm, warm(session,
+i, n), the i-th of n shares of what is compiled, by processes side by side before anything is timed; both are told the
+part's name where a module has several parts."""
 from typing import NamedTuple, Tuple
 
 

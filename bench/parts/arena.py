@@ -1,7 +1,8 @@
 """Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
-attention, each for the same time: loss and accuracy against steps and seconds. ListOps of 2,048 tokens, Pathfinder pictures of 32 to
-256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). The long ones have so few pictures that a model can learn them by
-heart: they show that training goes on, what a step takes, and that the loss falls, not what can be learnt. Results: arena.csv
+attention, each for the same time: loss and accuracy against steps and seconds. ListOps of 2,048 tokens, Pathfinder pictures
+of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). The long ones have so few pictures that a model can
+learn them by heart: they show that training goes on, what a step takes, and that the loss falls, not what can be learnt.
+Results: arena.csv
 """
 import concurrent.futures
 import math
@@ -143,5 +144,5 @@ def train_one(session, name, which, task, data, seconds):
     common = {"task": name, "tokens": data[0].shape[1], "attention": which, "batch": task[3], "examples": len(data[1]),
               "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
     session.write("arena", [{**common, **row} for row in rows])
-    session.say(f"  {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {rows[-1]['loss']}, accuracy "
-                f"{rows[-1]['train_accuracy']} in training, {held:.3f} held back, {peak} MiB")
+    session.say(f"  {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {rows[-1]['loss']}, "
+                f"accuracy {rows[-1]['train_accuracy']} in training, {held:.3f} held back, {peak} MiB")

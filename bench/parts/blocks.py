@@ -54,7 +54,8 @@ def tiles(session):
     times = session.time(calls)
     session.write("blocks", [{**case.row(), "pass": "fwd", "name": name, "block_m": plans[name].block_m,
                               "block_n": plans[name].block_n, "family": plans[name].family.decode(),
-                              "hbm_mb": f"{plans[name].hbm_bytes / 1e6:.1f}", "model_us": f"{plans[name].model_us:.1f}", **figures}
+                              "hbm_mb": f"{plans[name].hbm_bytes / 1e6:.1f}",
+                              "model_us": f"{plans[name].model_us:.1f}", **figures}
                              for name, figures in times.items()])
     for name, figures in times.items():
         session.say(f"  {name}: {figures['median_us']} us, {plans[name].hbm_bytes / 1e6:.0f} MB predicted")

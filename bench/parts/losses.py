@@ -1,6 +1,7 @@
-"""Loss curves: GPT-2 small of transformers (85 million weights without its vocabulary: tokens are bytes) trained on text that comes
-with Python, its standard library's source, from the same weights, batches and seed by eager attention, SDPA and flashkiln. With
-dropout each implementation drops other weights, so that curves agree as those of two seeds do. Results: losses.csv
+"""Loss curves: GPT-2 small of transformers (85 million weights without its vocabulary: tokens are bytes) trained on text
+that comes with Python, its standard library's source, from the same weights, batches and seed by eager attention, SDPA and
+flashkiln. With dropout each implementation drops other weights, so that curves agree as those of two seeds do. Results:
+losses.csv
 """
 import pathlib
 import sysconfig

@@ -1,6 +1,6 @@
-"""What the planner's model says of GPUs that are not here: T4, RTX 3090, A100, and H200 beside them. Times are modelled from peak rates
-of tensor cores, exponentials, shared memory and HBM, not measured. Also the roofline: what a GPU can do at an arithmetic intensity,
-and where standard attention and the kernels lie. Needs no GPU. Results: modelled.csv, roofline.csv
+"""What the planner's model says of GPUs that are not here: T4, RTX 3090, A100, and H200 beside them. Times are modelled
+from peak rates of tensor cores, exponentials, shared memory and HBM, not measured. Also the roofline: what a GPU can do at
+an arithmetic intensity, and where standard attention and the kernels lie. Needs no GPU. Results: modelled.csv, roofline.csv
 """
 import csv
 import json
@@ -11,8 +11,8 @@ import time
 GPUS = ("t4", "rtx3090", "a100", "h200")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 WGMMA = {90: 4096}  # FLOPs a cycle and SM, where mma.sync, which `flashkiln devices` lists, is not the fastest: templates/arch
-KINDS = {"full": "", "causal": " causal", "dropout": " dropout", "padding": " key_padding", "dropout+padding": " key_padding dropout",
-         "butterfly": " butterfly(128)"}
+KINDS = {"full": "", "causal": " causal", "dropout": " dropout", "padding": " key_padding",
+         "dropout+padding": " key_padding dropout", "butterfly": " butterfly(128)"}
 
 
 def write(args, name, rows):
@@ -33,8 +33,8 @@ def peak_tflops(gpu):
 
 
 def standard(gpu, batch, heads, n, dim, which):
-    """(FLOPs, bytes to and from HBM, modelled us) of attention by matrices in 16 bits: S is written, read and written by the softmax,
-    read by the product; the backward pass reads P twice, writes and reads dP, writes dS and reads it twice."""
+    """(FLOPs, bytes to and from HBM, modelled us) of attention by matrices in 16 bits: S is written, read and written by the
+    softmax, read by the product; the backward pass reads P twice, writes and reads dP, writes dS and reads it twice."""
     matrix, tensor = 2 * batch * heads * n * n, 2 * batch * heads * n * dim
     flops, moved = 4 * batch * heads * n * n * dim, 4 * matrix + 4 * tensor
     if which == "both":

@@ -1,5 +1,6 @@
-"""The first result of a fresh process, compiled, from the store and from a pack, beside FlexAttention and Triton (bench/startup.py);
-host time of lookup, launch and the first call (bench/dispatch.c, built as build/tests/dispatch). Results: startup.csv, dispatch.txt
+"""The first result of a fresh process, compiled, from the store and from a pack, beside FlexAttention and Triton
+(bench/startup.py); host time of lookup, launch and the first call (bench/dispatch.c, built as build/tests/dispatch).
+Results: startup.csv, dispatch.txt
 """
 import os
 import subprocess

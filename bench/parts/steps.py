@@ -1,7 +1,8 @@
-"""End to end: a training step (forward, backward, AdamW) of GPT-2 small and medium and of BERT-large in Hugging Face transformers,
-and forward and backward of ViT-base in timm, with random weights: time and memory with eager attention, with SDPA as PyTorch
-chooses, with its cuDNN backend, and with flashkiln. The weights are float32, the work is bfloat16 by autocast, as GPT-2 is
-trained. All of one case take turns on the same model, so that weights, data and allocator are the same. Results: steps.csv
+"""End to end: a training step (forward, backward, AdamW) of GPT-2 small and medium and of BERT-large in Hugging Face
+transformers, and forward and backward of ViT-base in timm, with random weights: time and memory with eager attention, with
+SDPA as PyTorch chooses, with its cuDNN backend, and with flashkiln. The weights are float32, the work is bfloat16 by
+autocast, as GPT-2 is trained. All of one case take turns on the same model, so that weights, data and allocator are the
+same. Results: steps.csv
 """
 import contextlib
 

@@ -1,6 +1,6 @@
-"""Attention alone over sizes, in fp16: `tables`, the setting of the paper's benchmark tables (batch 16, 8 heads of 64); `batch`;
-`short`, its comparison with kernels for short sequences (batch 64, 16 heads); `speedup`, its figures by length (12 heads; batch 8
-of head dim 64, 16 of 128). Time of forward, backward and both; memory of both, once.
+"""Attention alone over sizes, in fp16: `tables`, the setting of the paper's benchmark tables (batch 16, 8 heads of 64);
+`batch`; `short`, its comparison with kernels for short sequences (batch 64, 16 heads); `speedup`, its figures by length (12
+heads; batch 8 of head dim 64, 16 of 128). Time of forward, backward and both; memory of both, once.
 
 Before it is timed, a forward pass without dropout is compared with eager's where that fits in memory: column max_diff.
 """

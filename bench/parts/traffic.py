@@ -1,6 +1,7 @@
-"""Figure 2, left: HBM bytes, GFLOPs and time of standard attention and of this project, forward and backward, at the paper's size
-(1,024 tokens, 64 sequences, 16 heads of 64). Bytes are counted by ncu's DRAM counters over every kernel of the pass; without ncu, or
-where it may not count, that column stays empty and the planner's prediction stands beside it. Results: traffic.csv
+"""Figure 2, left: HBM bytes, GFLOPs and time of standard attention and of this project, forward and backward, at the
+paper's size (1,024 tokens, 64 sequences, 16 heads of 64). Bytes are counted by ncu's DRAM counters over every kernel of the
+pass; without ncu, or where it may not count, that column stays empty and the planner's prediction stands beside it.
+Results: traffic.csv
 """
 import csv
 import io

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BENCH = os.path.join(ROOT, "bench")
-ROWS = {"tables": "tables", "losses": "losses", "arena": "arena", "traffic": "traffic", "blocks": "sparsity", "modelled": "modelled"}
+ROWS = {"tables": "tables", "losses": "losses", "arena": "arena", "traffic": "traffic", "blocks": "sparsity",
+        "modelled": "modelled"}
 
 
 @pytest.fixture(autouse=True)
