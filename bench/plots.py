@@ -5,7 +5,7 @@ import os
 PAPER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "results", "paper-a100.csv")
 STYLE = {"eager": ("#888888", "o"), "sdpa": ("#d58b2c", "s"), "sdpa-flash": ("#d58b2c", "s"), "sdpa-cudnn": ("#4b9b4b", "^"),
          "sdpa-efficient": ("#a0674b", "v"), "flex": ("#9467bd", "D"), "flashkiln": ("#1f5fbf", "o"),
-         "flashkiln-butterfly": ("#36b3c9", "P"), "dense": ("#1f5fbf", "o"), "butterfly": ("#36b3c9", "P")}
+         "flashkiln-butterfly": ("#36b3c9", "P"), "no-attention": ("#dddddd", "x"), "dense": ("#1f5fbf", "o"), "butterfly": ("#36b3c9", "P")}
 
 
 def read(folder, name):

@@ -41,7 +41,7 @@ def steps(folder):
     for case in dict.fromkeys((r["model"], r["seqlen"], r["batch"], r["dropout"]) for r in rows):
         model, seqlen, batch, dropout = case
         mine = {r["name"]: r for r in where(rows, model=model, seqlen=seqlen, batch=batch, dropout=dropout)}
-        least = min((ms(r) for r in mine.values() if ms(r)), default=None)
+        least = min((ms(r) for name, r in mine.items() if ms(r) and name != "no-attention"), default=None)
         cells = []
         for name in order:
             r = mine.get(name)
@@ -50,7 +50,7 @@ def steps(folder):
                 continue
             shown = f"**{number(ms(r))}**" if ms(r) == least else number(ms(r))
             cells.append(f"{shown} ({float(r['peak_mib']) / 1024:.1f})")
-        peers = [ms(r) for n, r in mine.items() if n not in ("flashkiln", "eager") and not r["note"]]
+        peers = [ms(r) for n, r in mine.items() if n.startswith("sdpa") and not r["note"]]
         ours = mine.get("flashkiln")
         ratio = f"{min(peers) / ms(ours):.2f}" if peers and ours and not ours["note"] else ""
         lines.append([model, f"{seqlen} x {batch}", f"{float(dropout):g}", *cells, ratio])

@@ -1,14 +1,14 @@
 """End to end: a training step (forward, backward, AdamW) of GPT-2 small and medium and of BERT-large in Hugging Face
 transformers, and forward and backward of ViT-base in timm, with random weights: time and memory with eager attention, with
-SDPA as PyTorch chooses, with its cuDNN backend, and with flashkiln. The weights are float32, the work is bfloat16 by
-autocast, as GPT-2 is trained. All of one case take turns on the same model, so that weights, data and allocator are the
-same. Results: steps.csv
+SDPA as PyTorch chooses, with its cuDNN backend, and with flashkiln; and a step in which attention is left out, which no
+attention can be faster than. The weights are float32, the work is bfloat16 by autocast, as GPT-2 is trained. All of one
+case take turns on the same model, so that weights, data and allocator are the same. Results: steps.csv
 """
 import contextlib
 
 from parts.session import Call
 
-NAMES = ("eager", "sdpa", "sdpa-cudnn", "flashkiln")
+NAMES = ("eager", "sdpa", "sdpa-cudnn", "flashkiln", "no-attention")
 GPT2 = {"gpt2-small": (12, 12, 768, 16384), "gpt2-medium": (24, 16, 1024, 8192)}  # layers, heads, width, tokens of a step
 BERT = (24, 16, 1024)
 VIT = {197: 128, 785: 32, 3137: 8}  # tokens, of images of 14, 28 and 56 patches a side: batch
@@ -44,6 +44,11 @@ class Model:
             before()
 
 
+def no_attention(module, query, key, value, attention_mask, **options):
+    """What is left of a step when attention takes no time: the values themselves."""
+    return value.transpose(1, 2).contiguous(), None
+
+
 class HuggingFace(Model):
     """A model whose attention is what its configuration says at the call."""
 
@@ -53,11 +58,13 @@ class HuggingFace(Model):
         import flashkiln.hf
         transformers.utils.logging.set_verbosity_error()
         flashkiln.hf.register()
+        transformers.AttentionInterface.register("no-attention", no_attention)
+        transformers.AttentionMaskInterface.register("no-attention", lambda **asked: None)
         self.torch.manual_seed(0)
         with self.torch.device(session.device):
             self.model = getattr(transformers, kind)._from_config(config, attn_implementation="eager").train()
         self.inner = {}
-        for name in ("flashkiln", "sdpa", "eager"):
+        for name in ("flashkiln", "no-attention", "sdpa", "eager"):
             self.model.set_attn_implementation(name)
             self.inner[name] = self.model.config._attn_implementation
         self.inputs = inputs
@@ -156,7 +163,9 @@ def run(session):
     for make in cases(session):
         model, ready, missing = make(), [], {}
         losses, memory = {}, {}
-        for name in NAMES if session.cuda else ("eager", "sdpa", "flashkiln"):
+        for name in NAMES:
+            if name == "sdpa-cudnn" and not session.cuda or name == "no-attention" and isinstance(model, Timm):
+                continue
             call = Call(name, model.step, lambda name=name: model.using(name))
             with session.surviving(f"{model.row['model']} {model.row['seqlen']}", name, missing):
                 session.once(call)  # compiles
