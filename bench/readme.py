@@ -128,11 +128,11 @@ def arena(folder):
         mine = where(rows, task=task, attention=which)
         first, last = mine[0], mine[-1]
         tail = mine[-5:]
-        lines.append([task, f"{int(last['tokens']):,} x {last['batch']}", last["examples"], which, last["step"], last["step_ms"],
+        lines.append([task, f"{int(last['tokens']):,} x {last['batch']}", which, last["step"], last["step_ms"],
                       last["peak_mib"], f"{float(first['loss']):.3f} to {sum(float(r['loss']) for r in tail) / len(tail):.3f}",
                       f"{100 * sum(float(r['train_accuracy']) for r in tail) / len(tail):.0f} %",
                       f"{100 * float(last['held_accuracy']):.0f} %"])
-    head = ["task", "tokens", "examples", "attention", "steps", "ms a step", "MiB", "training loss", "accuracy in training", "held back"]
+    head = ["task", "tokens", "attention", "steps", "ms a step", "MiB", "training loss", "accuracy in training", "on new examples"]
     return rows and f"{source(rows)}\n\n" + grid(head, lines) or ""
 
 

@@ -1,34 +1,40 @@
 """Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
-attention, each for the same time: loss and accuracy against steps and seconds. ListOps of 2,048 tokens, Pathfinder pictures
-of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). The long ones have so few pictures that a model can
-learn them by heart: they show that training goes on, what a step takes, and that the loss falls, not what can be learnt.
-Results: arena.csv
+attention, each for the same seconds: loss and accuracy against steps and time. ListOps of 2,048 tokens, Pathfinder pictures
+of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). No example is seen twice, so that a training loss that
+falls is learning, not memory. Results: arena.csv
 """
 import concurrent.futures
-import math
 import multiprocessing
 import os
 import time
+from typing import NamedTuple
 
 from parts import arena_data
 
-# examples, of which one in eight is for validation; size; batch; seconds, and in a quick run
+
+class Task(NamedTuple):
+    kind: str
+    size: int   # tokens, or pixels a side
+    batch: int
+    seconds: float  # of training
+    quick: float    # in a quick run; 0: not then
+
+
 TASKS = {
-    "listops": ("listops", 16384, 2048, 32, 60, 5),
-    "path-32": ("pathfinder", 65536, 32, 128, 60, 5),
-    "path-64": ("pathfinder", 16384, 64, 32, 40, 0),
-    "path-x": ("pathfinder", 144, 128, 16, 30, 6),
-    "path-256": ("pathfinder", 36, 256, 4, 30, 8),
+    "listops": Task("listops", 2048, 32, 60, 6),
+    "path-32": Task("pathfinder", 32, 128, 60, 6),
+    "path-64": Task("pathfinder", 64, 32, 40, 0),
+    "path-x": Task("pathfinder", 128, 16, 60, 8),
+    "path-256": Task("pathfinder", 256, 4, 60, 8),
 }
-TINY = {"listops": ("listops", 16, 48, 2, 0, 0), "path-32": ("pathfinder", 16, 8, 2, 0, 0)}
+TINY = {"listops": Task("listops", 48, 2, 0, 0), "path-32": Task("pathfinder", 16, 2, 0, 0)}
 SMALL = {"width": 32, "heads": 2, "layers": 1}
 BLOCK, EVERY = 128, 10
-RATE = 5e-4
-GROUPS = 16  # of neighbouring tokens, whose means a decision is made from
+RATE, HELD = 1e-3, 512
 
 
-def network(torch, attention, tokens, vocabulary, classes, width=128, heads=2, layers=3):
-    nn = torch.nn
+def network(torch, attention, task, width=128, heads=2, layers=3):
+    nn, picture = torch.nn, task.kind == "pathfinder"
 
     class Block(nn.Module):
         def __init__(self):
@@ -42,46 +48,66 @@ def network(torch, attention, tokens, vocabulary, classes, width=128, heads=2, l
             x = x + self.out(attention(q, k, v).flatten(2))
             return x + self.mlp(self.norm_2(x))
 
-    class Classifier(nn.Module):
+    class Text(nn.Module):
+        """Tokens and where they are."""
+
         def __init__(self):
             super().__init__()
-            self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
-            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
-            self.groups = math.gcd(GROUPS, tokens)
-            self.norm, self.head = nn.LayerNorm(self.groups * width), nn.Linear(self.groups * width, classes)
+            self.token, self.place = nn.Embedding(arena_data.VOCABULARY, width), nn.Embedding(task.size, width)
             nn.init.normal_(self.place.weight, std=0.1)
+
+        def forward(self, x):
+            return self.token(x.int()) + self.place.weight
+
+    class Picture(nn.Module):
+        """A token a pixel, of what is around it, its row and its column."""
+
+        def __init__(self):
+            super().__init__()
+            self.around = nn.Sequential(nn.Conv2d(1, width, 5, padding=2), nn.GELU())
+            self.row, self.column = (nn.Parameter(0.1 * torch.randn(task.size, width)) for _ in range(2))
+
+        def forward(self, x):
+            x = self.around(x.view(-1, 1, task.size, task.size).float() / 255).flatten(2).transpose(1, 2)
+            return x + (self.row[:, None] + self.column).flatten(0, 1)
+
+    class Classifier(nn.Module):
+        """Decides by the first token of a text, by each feature's largest value in a picture, and by means."""
+
+        def __init__(self):
+            super().__init__()
+            self.read, self.blocks = Picture() if picture else Text(), nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm, self.head = nn.LayerNorm(2 * width), nn.Linear(2 * width, 2 if picture else 10)
             nn.init.zeros_(self.head.weight)  # the first loss is that of a guess
 
         def forward(self, x):
-            x = self.blocks(self.token(x) + self.place.weight)
-            return self.head(self.norm(x.unflatten(1, (self.groups, -1)).mean(2).flatten(1)))
+            x = self.blocks(self.read(x))
+            return self.head(self.norm(torch.cat([x.amax(1) if picture else x[:, 0], x.mean(1)], -1)))
     return Classifier()
 
 
 class Training:
-    def __init__(self, session, name, task, data, seconds):
+    def __init__(self, session, which, task, pool, seconds):
         torch = session.torch
-        self.session, self.torch, self.seconds, (_, _, _, self.batch, _, _) = session, torch, seconds, task
+        self.session, self.torch, self.task, self.pool, self.seconds = session, torch, task, pool, seconds
         import flashkiln
-        sparsity = f"butterfly({BLOCK})" if name == "butterfly" else None
+        sparsity = f"butterfly({BLOCK})" if which == "butterfly" else None
         torch.manual_seed(0)
-        pixels, labels = data
-        held = len(labels) // 8
-        self.train = [torch.from_numpy(x[held:]).to(session.device) for x in (pixels, labels)]
-        self.held = [torch.from_numpy(x[:held]).to(session.device) for x in (pixels, labels)]
-        classes, vocabulary = (10, arena_data.VOCABULARY) if task[0] == "listops" else (2, 256)
-        self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), pixels.shape[1],
-                             vocabulary, classes, **({} if session.cuda else SMALL)).to(session.device)
+        self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), task,
+                             **({} if session.cuda else SMALL)).to(session.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, weight_decay=0.01, fused=session.cuda)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 30))
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 50))
+
+    def examples(self, pair):
+        return [self.torch.from_numpy(x).to(self.session.device) for x in pair]
 
     def logits(self, tokens):
         with self.torch.autocast(self.session.device, self.torch.bfloat16, enabled=self.session.cuda):
-            return self.model(tokens.int())
+            return self.model(tokens).float()
 
-    def step(self, chosen):
+    def step(self, tokens, labels):
         self.optimizer.zero_grad()
-        logits, labels = self.logits(self.train[0][chosen]).float(), self.train[1][chosen]
+        logits = self.logits(tokens)
         loss = self.torch.nn.functional.cross_entropy(logits, labels)
         loss.backward()
         self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -89,60 +115,59 @@ class Training:
         self.schedule.step()
         return self.torch.stack([loss.detach(), (logits.argmax(-1) == labels).float().mean()])
 
-    def accuracy(self, most=512):
-        """Of what was held back."""
-        with self.torch.no_grad():
-            right = [(self.logits(x).argmax(-1) == y).float().sum() for x, y in
-                     zip(*(part[:most].split(self.batch) for part in self.held))]
-        return float(sum(right)) / min(most, len(self.held[1]))
-
     def rows(self):
-        """A row for every EVERY steps: means of these; seconds are those of training alone."""
-        torch, random = self.torch, self.torch.Generator().manual_seed(0)
-        step, spent, most = 0, 0.0, 10 ** 9 if self.session.cuda else 2
-        self.step(torch.arange(self.batch, device=self.session.device))  # compiles
-        self.session.wait()
-        while spent < self.seconds and step < most or step == 0:
-            begin, found = time.perf_counter(), []
-            for _ in range(EVERY if self.session.cuda else 2):
-                chosen = torch.randint(len(self.train[1]), (self.batch,), generator=random).to(self.session.device)
-                found.append(self.step(chosen))
-                step += 1
-            loss, accuracy = torch.stack(found).mean(0).tolist()
-            spent += time.perf_counter() - begin
+        """A row for every EVERY steps, means of these; seconds are those of training, not of drawing."""
+        torch, task = self.torch, self.task
+        every, most = (EVERY, 10 ** 9) if self.session.cuda else (2, 2)
+        stream = arena_data.Stream(self.pool, task.kind, task.size, every * task.batch, 1)
+        step, spent, begin, warm = 0, 0.0, time.perf_counter(), False
+        while step == 0 or step < most and spent < self.seconds and time.perf_counter() - begin < 2 * self.seconds + 10:
+            batches = list(zip(*(x.split(task.batch) for x in self.examples(next(stream)))))
+            if not warm:  # kernels are compiled, and nothing is learnt
+                warm = self.logits(batches[0][0]).sum().backward() is None
+            self.session.wait()
+            started = time.perf_counter()
+            loss, accuracy = torch.stack([self.step(*batch) for batch in batches]).mean(0).tolist()
+            spent, step = spent + time.perf_counter() - started, step + len(batches)
             yield {"step": step, "seconds": f"{spent:.2f}", "loss": f"{loss:.4f}", "train_accuracy": f"{accuracy:.4f}"}
+        stream.close()
+
+    def accuracy(self):
+        """Of examples from another seed."""
+        count = max(self.task.batch, min(HELD, 4 * self.task.batch)) if self.session.cuda else 2
+        parts = self.pool.map(arena_data.draw_examples, *zip(*((self.task.kind, 10 ** 9 + i, self.task.batch, self.task.size)
+                                                               for i in range(count // self.task.batch))))
+        right = 0
+        with self.torch.no_grad():
+            for pair in parts:
+                tokens, labels = self.examples(pair)
+                right += (self.logits(tokens).argmax(-1) == labels).sum().item()
+        return right / count
 
 
 def run(session):
     tasks = TASKS if session.cuda else TINY
-    wanted = [name for name in session.args.tasks or tasks if name in tasks]
     context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
     with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
-        for name in wanted:
-            kind, count, size, _, seconds, quick = task = tasks[name]
-            seconds = session.args.seconds or (quick if session.args.quick else seconds)
+        for name in session.args.tasks or tasks:
+            seconds = session.args.seconds or (tasks[name].quick if session.args.quick else tasks[name].seconds)
             if session.cuda and not seconds:
                 continue
-            if session.args.quick:
-                count = min(count, 8192)
-            begin = time.perf_counter()
-            data = arena_data.make(pool, kind, count, size, 1)
-            session.say(f"{name}: {count} examples of {data[0].shape[1]} tokens in {time.perf_counter() - begin:.1f} s")
             for which in ("dense", "butterfly"):
-                train_one(session, name, which, task, data, seconds)
+                train(session, name, which, tasks[name], pool, seconds)
 
 
-def train_one(session, name, which, task, data, seconds):
+def train(session, name, which, task, pool, seconds):
     session.free()
     if session.cuda:
         session.torch.cuda.reset_peak_memory_stats()
-    training = Training(session, which, task, data, seconds)
+    training = Training(session, which, task, pool, seconds)
     rows = list(training.rows())
     peak = round(session.torch.cuda.max_memory_allocated() / 2**20) if session.cuda else 0
     held = training.accuracy()
     step_ms = 1e3 * float(rows[-1]["seconds"]) / rows[-1]["step"]
-    common = {"task": name, "tokens": data[0].shape[1], "attention": which, "batch": task[3], "examples": len(data[1]),
-              "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
+    common = {"task": name, "tokens": task.size if task.kind == "listops" else task.size ** 2, "attention": which,
+              "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
     session.write("arena", [{**common, **row} for row in rows])
-    session.say(f"  {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {rows[-1]['loss']}, "
-                f"accuracy {rows[-1]['train_accuracy']} in training, {held:.3f} held back, {peak} MiB")
+    session.say(f"{name} {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {rows[-1]['loss']}, "
+                f"accuracy {rows[-1]['train_accuracy']} in training, {held:.3f} afterwards, {peak} MiB")

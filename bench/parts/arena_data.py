@@ -1,4 +1,5 @@
 """Tasks in the manner of Long Range Arena, made here: ListOps, and Pathfinder pictures of any size. NumPy alone."""
+import collections
 import math
 
 import numpy
@@ -15,32 +16,26 @@ def expression(random, depth, room):
     if depth == 0 or room < 8 or random.random() < 0.25:
         digit = int(random.integers(10))
         return [digit], digit
-    operator, tokens, values = int(random.integers(4)), [], []
-    for _ in range(int(random.integers(2, 11))):
+    tokens, values, wanted = [], [], int(random.integers(2, 11))
+    while len(values) < wanted and len(tokens) < room - 2:
         more, value = expression(random, depth - 1, room - 2 - len(tokens))
-        if len(tokens) + len(more) > room - 2:
-            break
         tokens += more
         values.append(value)
+    operator = int(random.integers(4))
     return [DIGITS + operator, *tokens, CLOSE], APPLY[operator](values)
 
 
 def listops(seed, count, seqlen, least=0.25, depth=10):
-    """(tokens [count, seqlen] uint8, labels [count]): expressions that take a quarter of seqlen at least."""
+    """(tokens [count, seqlen] uint8, labels [count]): a list of five to ten, of a quarter of seqlen at least."""
     random = numpy.random.default_rng(seed)
     out, labels = numpy.full((count, seqlen), PAD, numpy.uint8), numpy.zeros(count, numpy.int64)
     for i in range(count):
         tokens = []
-        while len(tokens) < least * seqlen:  # one long list of what was drawn
-            operator, parts, values = int(random.integers(4)), [], []
-            while len(parts) < least * seqlen or len(values) < 2:
-                more, value = expression(random, depth, min(seqlen - 2 - len(parts), seqlen // 4))
-                if len(parts) + len(more) > seqlen - 2:
-                    break
-                parts += more
-                values.append(value)
-            tokens = [DIGITS + operator, *parts, CLOSE]
-        out[i, :len(tokens)], labels[i] = tokens, APPLY[operator](values)
+        while len(tokens) < least * seqlen:
+            wanted, operator = int(random.integers(5, 11)), int(random.integers(4))
+            parts = [expression(random, depth, (seqlen - 2) // wanted) for _ in range(wanted)]
+            tokens = [DIGITS + operator, *(x for part, _ in parts for x in part), CLOSE]
+        out[i, :len(tokens)], labels[i] = tokens, APPLY[operator]([value for _, value in parts])
     return out, labels
 
 
@@ -98,14 +93,29 @@ def pathfinder(seed, count, size):
     return out.reshape(count, -1), labels.astype(numpy.int64)
 
 
-def share(task):
-    """For a pool: (function's name, seed, count, size)."""
-    name, seed, count, size = task
-    return globals()[name](seed, count, size)
+def draw_examples(name, seed, count, size):
+    """What a pool's process does."""
+    return {"listops": listops, "pathfinder": pathfinder}[name](seed, count, size)
 
 
-def make(pool, name, count, size, seed):
-    """count examples, drawn in pieces of 64 by a pool's processes."""
-    pieces = [(name, seed * 1_000_003 + i, min(64, count - i), size) for i in range(0, count, 64)]
-    made = list(pool.map(share, pieces)) if pool else list(map(share, pieces))
-    return tuple(numpy.concatenate(part) for part in zip(*made))
+class Stream:
+    """Examples that are never seen twice, drawn by a pool's processes ahead of time; the same ones for the same seed."""
+
+    def __init__(self, pool, name, size, count, seed, ahead=24):
+        self.pool, self.what, self.seed, self.waiting = pool, (name, size, count), seed * 1_000_003, collections.deque()
+        while len(self.waiting) < ahead:
+            self.submit()
+
+    def submit(self):
+        name, size, count = self.what
+        self.seed += 1
+        self.waiting.append(self.pool.submit(draw_examples, name, self.seed, count, size))
+
+    def __next__(self):
+        """(tokens, labels) of `count` examples."""
+        self.submit()
+        return self.waiting.popleft().result()
+
+    def close(self):
+        for future in self.waiting:
+            future.cancel()
