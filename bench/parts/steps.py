@@ -15,11 +15,10 @@ VIT = {197: 128, 785: 32, 3137: 8}  # tokens, of images of 14, 28 and 56 patches
 
 
 class Model:
-    """A case: label, what its columns say, and step() once an implementation is switched to."""
+    """A model, and a case of it: what its columns say, and step() once an implementation is switched to."""
 
-    def __init__(self, session, label, seqlen, batch, dropout):
-        self.session, self.torch = session, session.torch
-        self.row = {"model": label, "seqlen": seqlen, "batch": batch, "dropout": dropout}
+    def __init__(self, session):
+        self.session, self.torch, self.row = session, session.torch, {}
 
     def autocast(self):
         return self.torch.autocast(self.session.device, self.torch.bfloat16, enabled=self.session.cuda)
@@ -50,10 +49,10 @@ def no_attention(module, query, key, value, attention_mask, **options):
 
 
 class HuggingFace(Model):
-    """A model whose attention is what its configuration says at the call."""
+    """Of transformers: its attention is what its configuration says at the call."""
 
-    def __init__(self, session, label, kind, config, seqlen, batch, dropout, inputs):
-        super().__init__(session, label, seqlen, batch, dropout)
+    def __init__(self, session, kind, config):
+        super().__init__(session)
         import transformers
         import flashkiln.hf
         transformers.utils.logging.set_verbosity_error()
@@ -67,8 +66,15 @@ class HuggingFace(Model):
         for name in ("flashkiln", "no-attention", "sdpa", "eager"):
             self.model.set_attn_implementation(name)
             self.inner[name] = self.model.config._attn_implementation
-        self.inputs = inputs
         self.optimizer = self.torch.optim.AdamW(self.model.parameters(), 1e-4, fused=session.cuda)
+
+    def case(self, label, seqlen, batch, dropout, inputs):
+        self.row = {"model": label, "seqlen": seqlen, "batch": batch, "dropout": dropout}
+        self.inputs = inputs
+        for module in self.model.modules():
+            if isinstance(module, self.torch.nn.Dropout):
+                module.p = dropout
+        return self
 
     def switch(self, name):
         self.model.config._attn_implementation = self.inner[name]
@@ -86,8 +92,9 @@ class Timm(Model):
     """A vision transformer: its own fused_attn says eager or scaled_dot_product_attention, which flashkiln takes over."""
 
     def __init__(self, session, seqlen, batch, **changes):
-        super().__init__(session, "vit-base", seqlen, batch, 0.0)
+        super().__init__(session)
         import timm
+        self.row = {"model": "vit-base", "seqlen": seqlen, "batch": batch, "dropout": 0.0}
         side = round((seqlen - 1) ** 0.5) * 16
         self.torch.manual_seed(0)
         with self.torch.device(session.device):
@@ -113,19 +120,19 @@ class Timm(Model):
 
 # ---- the cases ----
 
-def gpt2(session, label, seqlen, dropout):
+def gpt2(session, label, lengths, dropouts):
+    """One model for all of its cases."""
     import transformers
-    layers, heads, width, tokens = GPT2[label]
-    vocabulary = 50257
-    if not session.cuda:
-        layers, heads, width, tokens, vocabulary = 1, 2, 32, seqlen, 64
-    config = transformers.GPT2Config(vocab_size=vocabulary, n_layer=layers, n_head=heads, n_embd=width, n_positions=seqlen,
-                                     attn_pdrop=dropout, resid_pdrop=dropout, embd_pdrop=dropout, use_cache=False,
-                                     bos_token_id=0, eos_token_id=0)
-    batch = max(1, tokens // seqlen)
-    ids = session.torch.randint(vocabulary, (batch, seqlen), device=session.device,
-                                generator=session.torch.Generator(session.device).manual_seed(0))
-    return HuggingFace(session, label, "GPT2LMHeadModel", config, seqlen, batch, dropout, {"input_ids": ids, "labels": ids})
+    layers, heads, width, tokens = GPT2[label] if session.cuda else (1, 2, 32, 16)
+    vocabulary = 50257 if session.cuda else 64
+    config = transformers.GPT2Config(vocab_size=vocabulary, n_layer=layers, n_head=heads, n_embd=width,
+                                     n_positions=max(lengths), use_cache=False, bos_token_id=0, eos_token_id=0)
+    model = HuggingFace(session, "GPT2LMHeadModel", config)
+    for seqlen in lengths:
+        batch = max(1, tokens // seqlen)
+        ids = session.torch.randint(vocabulary, (batch, seqlen), device=session.device, generator=model.generator())
+        for dropout in dropouts:
+            yield model.case(label, seqlen, batch, dropout, {"input_ids": ids, "labels": ids})
 
 
 def bert(session, seqlen, batch):
@@ -136,32 +143,34 @@ def bert(session, seqlen, batch):
                                      intermediate_size=4 * width, max_position_embeddings=seqlen)
     if not session.cuda:
         config.vocab_size = 64
-    ids = torch.randint(config.vocab_size, (batch, seqlen), device=session.device,
-                        generator=torch.Generator(session.device).manual_seed(0))
+    model = HuggingFace(session, "BertForMaskedLM", config)
+    ids = torch.randint(config.vocab_size, (batch, seqlen), device=session.device, generator=model.generator())
     lengths = torch.linspace(seqlen // 2, seqlen, batch, device=session.device).long()
     mask = (torch.arange(seqlen, device=session.device)[None] < lengths[:, None]).long()
     inputs = {"input_ids": ids, "labels": ids.masked_fill(mask == 0, -100), "attention_mask": mask}
-    return HuggingFace(session, "bert-large", "BertForMaskedLM", config, seqlen, batch, 0.1, inputs)
+    yield model.case("bert-large", seqlen, batch, 0.1, inputs)
 
 
 def cases(session):
-    """Functions, so that one model is alive at a time."""
+    """Models at their cases; one is alive at a time."""
     if not session.cuda:
-        return [lambda: gpt2(session, "gpt2-small", 16, 0.1), lambda: bert(session, 16, 2),
-                lambda: Timm(session, 5, 1, embed_dim=32, num_heads=2, depth=1)]
+        yield from gpt2(session, "gpt2-small", [16], [0.1])
+        yield from bert(session, 16, 2)
+        yield Timm(session, 5, 1, embed_dim=32, num_heads=2, depth=1)
+        return
     quick = session.args.quick
-    out = []
     for label in GPT2:
-        for seqlen in session.args.lengths or ((1024, 4096) if quick else (1024, 2048, 4096)):
-            for dropout in (0.1,) if quick else (0.1, 0.0):
-                out.append(lambda label=label, seqlen=seqlen, dropout=dropout: gpt2(session, label, seqlen, dropout))
-    out.append(lambda: bert(session, 512, 32))
-    return out + [lambda seqlen=seqlen: Timm(session, seqlen, VIT[seqlen]) for seqlen in VIT if not (quick and seqlen == 785)]
+        yield from gpt2(session, label, session.args.lengths or ((1024, 4096) if quick else (1024, 2048, 4096)),
+                        (0.1,) if quick else (0.1, 0.0))
+    yield from bert(session, 512, 32)
+    for seqlen in VIT:
+        if not (quick and seqlen == 785):
+            yield Timm(session, seqlen, VIT[seqlen])
 
 
 def run(session):
-    for make in cases(session):
-        model, ready, missing = make(), [], {}
+    for model in cases(session):
+        ready, missing = [], {}
         losses, memory = {}, {}
         for name in NAMES:
             if name == "sdpa-cudnn" and not session.cuda or name == "no-attention" and isinstance(model, Timm):
