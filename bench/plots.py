@@ -185,15 +185,16 @@ def traffic(pyplot, folder):
         return None
     groups = {}
     for r in rows:
-        groups.setdefault(f"{r['pass']}\n{r['seqlen']} x {r['batch']}", []).append(r)
+        what = {"fwd": "forward", "both": "forward and backward"}[r["pass"]]
+        groups.setdefault(f"{what}\n{r['batch']} x {r['seqlen']} tokens", []).append(r)
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4))
 
     def gigabytes(r):
         return (float(r["read_mb"]) + float(r["written_mb"])) / 1e3 if r["read_mb"] else None
     bars(axes[0], list(groups), groups, gigabytes, lambda x: f"{x:.2f}")
     bars(axes[1], list(groups), groups, ms, lambda x: f"{x:.2f}")
-    axes[0].set(ylabel="GB read and written, by ncu", yscale="log", title="HBM traffic")
-    axes[1].set(ylabel="ms", yscale="log", title="time")
+    axes[0].set(ylabel="GB read and written, by ncu", title="HBM traffic")
+    axes[1].set(ylabel="ms", title="time")
     axes[0].legend(fontsize=8)
     figure.suptitle(f"16 heads of 64, fp16: {gpu(rows)}", fontsize=9)
     return figure
@@ -211,10 +212,10 @@ def blocks(pyplot, folder):
         twin = axes[0].twinx()
         traffic_of = sorted({int(r["block_m"]): float(r["hbm_mb"]) for r in tiles}.items())
         twin.plot(*zip(*traffic_of), "s:", color="#888888", label="HBM MB, predicted")
-        twin.set_ylabel("MB")
-        twin.legend(fontsize=7, loc="center right")
-        axes[0].set(xlabel="query rows of a tile", ylabel="ms, forward", title="time and traffic by tile")
-        axes[0].legend(fontsize=7)
+        twin.set(ylabel="MB", ylim=(0, 1.5 * max(y for _, y in traffic_of)))
+        twin.legend(fontsize=7, loc="lower left")
+        axes[0].set(xlabel="query rows of a tile", ylabel="ms, forward", title="time and traffic by tile", ylim=(0, None))
+        axes[0].legend(fontsize=7, loc="lower right")
     for which in dict.fromkeys(r["pass"] for r in sparse):
         points = sorted((float(r["shown"]), ms(r)) for r in where(sparse, **{"pass": which}))
         line, = axes[1].plot(*zip(*points), "o-", label={"fwd": "forward", "both": "forward and backward"}[which])
