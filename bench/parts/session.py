@@ -55,6 +55,13 @@ class Session:
                 writer.writeheader()
             writer.writerows(rows)
 
+    @staticmethod
+    def rows(common, times, more, missing):
+        """Rows of what was timed, with more[name] each, and of what was not, with the reason for it in `note`."""
+        rows = [{**common, "name": name, **figures, **more[name], "note": ""} for name, figures in times.items()]
+        blank = dict.fromkeys(rows[0], "") if rows else {}
+        return rows + [{**blank, **common, "name": name, "note": why} for name, why in missing.items() if name not in times]
+
     def say(self, text):
         print(f"{time.monotonic() - self.begin:6.1f} s  {text}", flush=True)
 

@@ -170,24 +170,21 @@ def cases(session):
 
 def run(session):
     for model in cases(session):
-        ready, missing = [], {}
-        losses, memory = {}, {}
+        ready, missing, more = [], {}, {}
         for name in NAMES:
             if name == "sdpa-cudnn" and not session.cuda or name == "no-attention" and isinstance(model, Timm):
                 continue
             call = Call(name, model.step, lambda name=name: model.using(name))
-            with session.surviving(f"{model.row['model']} {model.row['seqlen']}", name, missing):
+            with session.surviving("{model} {seqlen}".format(**model.row), name, missing):
                 session.once(call)  # compiles
-                memory[name] = session.peak(call)  # a step of its own
-                losses[name] = model.loss.item()
+                more[name] = {"peak_mib": session.peak(call), "loss": f"{model.loss.item():.4f}"}
                 ready.append(call)
             model.forget()
         times = session.time(ready, 2.0 if session.args.quick else 4.0)
-        rows = [{**model.row, "name": name, **found, "tokens_per_s": round(model.row["batch"] * model.row["seqlen"]
-                                                                           / float(found["median_us"]) * 1e6),
-                 "peak_mib": memory[name], "loss": f"{losses[name]:.4f}", "note": ""} for name, found in times.items()]
-        empty = dict.fromkeys(rows[0], "") if rows else {}
-        rows += [{**empty, **model.row, "name": name, "note": why} for name, why in missing.items()]
+        for name, figures in times.items():
+            tokens = model.row["batch"] * model.row["seqlen"]
+            more[name]["tokens_per_s"] = round(tokens / float(figures["median_us"]) * 1e6)
+        rows = session.rows(model.row, times, more, missing)
         session.write("steps", rows)
         session.say("{model} {seqlen} x {batch} dropout {dropout}: ".format(**model.row) + ", ".join(
             f"{r['name']} {float(r['median_us']) / 1e3:.1f} ms {r['peak_mib']} MiB" if not r["note"] else

@@ -73,17 +73,18 @@ def difference(session, attention, case, references):
 
 def run_case(session, part, case, who, passes):
     inputs, ready = Inputs(session, case), []
-    missing, references, checked = {}, {}, {}
+    missing, references, more = {}, {}, {}
     for kind in who:
         if kind is Flex and not session.args.flex:
             continue
         with session.surviving(case.label(), kind.name, missing):
             attention = kind(session, case, inputs)
-            checked[kind.name] = difference(session, attention, case, references)
+            more[kind.name] = {"peak_mib": 0, "max_diff": difference(session, attention, case, references)}
             session.once(Call(kind.name, attention.launch("both")))  # compiles
             ready.append(attention)
     references.clear()
-    memory = {attention.name: session.peak(Call(attention.name, attention.launch("both"))) for attention in ready}
+    for attention in ready:
+        more[attention.name]["peak_mib"] = session.peak(Call(attention.name, attention.launch("both")))
     for which in passes:
         calls = []
         for attention in ready:
@@ -93,11 +94,7 @@ def run_case(session, part, case, who, passes):
                 calls.append(call)
         times = session.time(calls, 0.4 if session.args.quick else 1.0)
         calls, call = [], None  # graphs of the backward pass
-        rows = [{**case.row(), "pass": which, "name": name, **found, "peak_mib": memory[name], "max_diff": checked[name],
-                 "note": ""} for name, found in times.items()]
-        empty = dict.fromkeys(rows[0], "") if rows else {}
-        rows += [{**empty, **case.row(), "pass": which, "name": name, "note": why} for name, why in missing.items()
-                 if name not in times]
+        rows = session.rows({**case.row(), "pass": which}, times, more, missing)
         session.write(part, rows)
         session.say(f"{case.label()} {which}, ms: " + ", ".join(
             f"{r['name']} {float(r['median_us']) / 1e3:.3f}" for r in rows if not r["note"]))

@@ -1,5 +1,6 @@
 """The suite of benchmarks on the CPU, tiny, by the emulator: every part runs and leaves rows, a part that is there is not run
 again, tables and plots come out of the rows; the tasks' data are what they say."""
+import contextlib
 import csv
 import os
 import subprocess
@@ -137,3 +138,45 @@ def test_ncu_table():
     table += [f'"{i}","{kernel}","dram__bytes_{metric}.sum","byte","{value}"' for i, kernel, metric, value in cells]
     assert traffic.totals("==PROF== something\n" + "\n".join(table)) == [[3.0, 0.5], [7.0, 0.0]]
     assert traffic.totals("no permission") == []
+
+
+class Stopwatch:
+    """What round_robin needs of a CUDA event, by a clock that launches move."""
+    now = 0.0
+
+    def __init__(self, enable_timing=False):
+        self.at = None
+
+    def record(self):
+        self.at = Stopwatch.now
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+def test_round_robin():
+    """Turns in alternating order; a contender's own launches, its settling launch, what it spins for and what it runs in."""
+    from types import SimpleNamespace as Namespace
+    from parts.session import Call
+    import timing
+    log = []
+
+    def launch(name, ms):
+        log.append(name)
+        Stopwatch.now += ms
+
+    @contextlib.contextmanager
+    def running():
+        log.append("(")
+        yield
+        log.append(")")
+    fake = Namespace(cuda=Namespace(Event=Stopwatch, _sleep=lambda cycles: log.append(cycles)))
+    quick, slow = Call("a", lambda: launch("a", 1.0), running), Call("b", lambda: launch("b", 50.0))
+    quick.launches, quick.ahead, slow.settles = 2, 77, False
+    times = timing.round_robin(fake, [quick, slow], rounds=2, launches=1, warm_ms=0)
+    turn = ["(", "a", 77, "a", "a", ")"]
+    assert log == [*turn, "b", "b", *turn]
+    assert times == {"a": [1000.0] * 4, "b": [50000.0] * 2}
