@@ -49,7 +49,7 @@ def words(text):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes: less than five minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, for a run of about five minutes")
     parser.add_argument("--only", type=words, default=list(PARTS), help="parts, by name")
     parser.add_argument("--again", action="store_true", help="also what is there already")
     parser.add_argument("--plot", action="store_true", help="draw from the CSV files, run nothing")
