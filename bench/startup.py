@@ -148,12 +148,13 @@ def main():
         print(json.dumps(globals()[a.child](a)))
         return
     folder = tempfile.mkdtemp(prefix="fk_startup_")
-    names = "scenario", "context", "first", "kernel", "lookup", "load", "note"
+    names = "date", "device", "scenario", "context", "first", "kernel", "lookup", "load", "note"
     rows = []
     try:
         print(f"{a.spelling}, ms, median of {a.repeat} fresh processes\n{'':40}{'context':>9}{'first':>9}{'lookup':>9}{'load':>9}")
         for scenario, which, env, fresh in scenarios(a, folder):
-            row = {"scenario": scenario, **run(a, which, env, fresh)}
+            row = {"date": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), "device": a.gpu or a.device,
+                   "scenario": scenario, **run(a, which, env, fresh)}
             rows.append(row)
             numbers = "".join(f"{row[name]:9.2f}" if name in row else f"{'-':>9}" for name in ("context", "first", "lookup", "load"))
             print(f"{scenario:40}{numbers}  {row['note']}", flush=True)

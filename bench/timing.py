@@ -5,6 +5,7 @@ alternating order, and the median over all rounds counts; read figures as ratios
 Before it is timed, each contender's output (poisoned with NaN first) is compared with float64.
 """
 import argparse
+import contextlib
 import csv
 import datetime
 import math
@@ -81,28 +82,44 @@ def check_small(torch, args, op, contenders):
     return True
 
 
-def round_robin(torch, contenders, rounds, launches, warm_ms=300):
-    """Microseconds of every launch, by contender; each round goes the other way round."""
+def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
+    """Microseconds of every launch, by contender; each round goes the other way round. A contender may have `running`, a
+    context manager around its launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that
+    is not timed; `ahead`, cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a
+    Clock, which learns what clock each of them had."""
     times = {c.name: [] for c in contenders}
     until = time.monotonic() + warm_ms / 1000
     while time.monotonic() < until:
         for c in contenders:
-            c.launch()
+            with running(c):
+                c.launch()
         wait(torch, 60)
     for r in range(rounds):
-        events = []
+        events, spans = [], []
         for c in contenders[::1 if r % 2 == 0 else -1]:
-            c.launch()  # after another kernel: caches and clock are not this one's
-            for _ in range(launches):
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                c.launch()
-                end.record()
-                events.append((c.name, start, end))
+            with running(c):
+                if getattr(c, "settles", True):
+                    c.launch()  # after another kernel: caches and clock are not this one's
+                if getattr(c, "ahead", 0):
+                    torch.cuda._sleep(c.ahead)
+                begin = clock and clock.read()
+                for _ in range(getattr(c, "launches", launches)):
+                    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                    start.record()
+                    c.launch()
+                    end.record()
+                    events.append((c.name, start, end))
+                spans.append((c.name, begin, clock and clock.read()))
         wait(torch, 60)
         for name, start, end in events:
             times[name].append(start.elapsed_time(end) * 1000)
+        for span in spans if clock else ():
+            clock.span(*span)
     return times
+
+
+def running(contender):
+    return getattr(contender, "running", contextlib.nullcontext)()
 
 
 def median(values):

@@ -1,0 +1,173 @@
+"""Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
+attention, each for the same seconds: loss and accuracy against steps and time. ListOps of 2,048 tokens, Pathfinder pictures
+of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). No example is seen twice, so that a training loss that
+falls is learning, not memory. Results: arena.csv
+"""
+import concurrent.futures
+import multiprocessing
+import os
+import time
+from typing import NamedTuple
+
+from parts import arena_data
+
+
+class Task(NamedTuple):
+    kind: str
+    size: int   # tokens, or pixels a side
+    batch: int
+    seconds: float  # of training
+    quick: float    # in a quick run; 0: not then
+
+
+TASKS = {
+    "listops": Task("listops", 2048, 32, 60, 6),
+    "path-32": Task("pathfinder", 32, 128, 60, 6),
+    "path-64": Task("pathfinder", 64, 32, 40, 0),
+    "path-x": Task("pathfinder", 128, 16, 60, 8),
+    "path-256": Task("pathfinder", 256, 4, 60, 8),
+}
+TINY = {"listops": Task("listops", 48, 2, 0, 0), "path-32": Task("pathfinder", 8, 2, 0, 0)}
+SMALL = {"width": 32, "heads": 2, "layers": 1}
+BLOCK, EVERY = 128, 10
+RATE, HELD = 1e-3, 512
+
+
+def network(torch, attention, task, width=128, heads=2, layers=3):
+    nn, picture = torch.nn, task.kind == "pathfinder"
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+        def forward(self, x):  # [batch, tokens, width]
+            q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, heads, -1)).unbind(2)
+            x = x + self.out(attention(q, k, v).flatten(2))
+            return x + self.mlp(self.norm_2(x))
+
+    class Text(nn.Module):
+        """Tokens and where they are."""
+
+        def __init__(self):
+            super().__init__()
+            self.token, self.place = nn.Embedding(arena_data.VOCABULARY, width), nn.Embedding(task.size, width)
+            nn.init.normal_(self.place.weight, std=0.1)
+
+        def forward(self, x):
+            return self.token(x.int()) + self.place.weight
+
+    class Picture(nn.Module):
+        """A token a pixel, of what is around it, its row and its column."""
+
+        def __init__(self):
+            super().__init__()
+            self.around = nn.Sequential(nn.Conv2d(1, width, 5, padding=2), nn.GELU())
+            self.row, self.column = (nn.Parameter(0.1 * torch.randn(task.size, width)) for _ in range(2))
+
+        def forward(self, x):
+            x = self.around(x.view(-1, 1, task.size, task.size).float() / 255).flatten(2).transpose(1, 2)
+            return x + (self.row[:, None] + self.column).flatten(0, 1)
+
+    class Classifier(nn.Module):
+        """Decides by the first token of a text, by each feature's largest value in a picture, and by means."""
+
+        def __init__(self):
+            super().__init__()
+            self.read, self.blocks = Picture() if picture else Text(), nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm, self.head = nn.LayerNorm(2 * width), nn.Linear(2 * width, 2 if picture else 10)
+            nn.init.zeros_(self.head.weight)  # the first loss is that of a guess
+
+        def forward(self, x):
+            x = self.blocks(self.read(x))
+            return self.head(self.norm(torch.cat([x.amax(1) if picture else x[:, 0], x.mean(1)], -1)))
+    return Classifier()
+
+
+class Training:
+    def __init__(self, session, which, task, pool, seconds):
+        torch = session.torch
+        self.session, self.torch, self.task, self.pool, self.seconds = session, torch, task, pool, seconds
+        import flashkiln
+        sparsity = f"butterfly({BLOCK})" if which == "butterfly" else None
+        torch.manual_seed(0)
+        self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), task,
+                             **({} if session.cuda else SMALL)).to(session.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, weight_decay=0.01, fused=session.cuda)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 50))
+
+    def examples(self, pair):
+        return [self.torch.from_numpy(x).to(self.session.device) for x in pair]
+
+    def logits(self, tokens):
+        with self.torch.autocast(self.session.device, self.torch.bfloat16, enabled=self.session.cuda):
+            return self.model(tokens).float()
+
+    def step(self, tokens, labels):
+        self.optimizer.zero_grad()
+        logits = self.logits(tokens)
+        loss = self.torch.nn.functional.cross_entropy(logits, labels)
+        loss.backward()
+        self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        return self.torch.stack([loss.detach(), (logits.argmax(-1) == labels).float().mean()])
+
+    def rows(self):
+        """A row for every EVERY steps, means of these; seconds are those of training, not of drawing."""
+        torch, task = self.torch, self.task
+        every, most = (EVERY, 10 ** 9) if self.session.cuda else (2, 2)
+        stream = arena_data.Stream(self.pool, task.kind, task.size, every * task.batch, 1)
+        step, spent, begin = 0, 0.0, time.perf_counter()
+        while step == 0 or step < most and spent < self.seconds and time.perf_counter() - begin < 2 * self.seconds + 10:
+            batches = list(zip(*(x.split(task.batch) for x in self.examples(next(stream)))))
+            if step == 0:  # kernels are compiled, and nothing is learnt
+                self.logits(batches[0][0]).sum().backward()
+            self.session.wait()
+            started = time.perf_counter()
+            loss, accuracy = torch.stack([self.step(*batch) for batch in batches]).mean(0).tolist()
+            spent, step = spent + time.perf_counter() - started, step + len(batches)
+            yield {"step": step, "seconds": f"{spent:.2f}", "loss": f"{loss:.4f}", "train_accuracy": f"{accuracy:.4f}"}
+        stream.close()
+
+    def accuracy(self):
+        """Of examples from another seed."""
+        count = max(self.task.batch, min(HELD, 4 * self.task.batch)) if self.session.cuda else 2
+        parts = self.pool.map(arena_data.draw_examples, *zip(*((self.task.kind, 10 ** 9 + i, self.task.batch, self.task.size)
+                                                               for i in range(count // self.task.batch))))
+        right = 0
+        with self.torch.no_grad():
+            for pair in parts:
+                tokens, labels = self.examples(pair)
+                right += (self.logits(tokens).argmax(-1) == labels).sum().item()
+        return right / count
+
+
+def run(session):
+    tasks = TASKS if session.cuda else TINY
+    context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
+    with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
+        for name in session.args.tasks or tasks:
+            seconds = session.args.seconds or (tasks[name].quick if session.args.quick else tasks[name].seconds)
+            if session.cuda and not seconds:
+                continue
+            for which in ("dense", "butterfly"):
+                train(session, name, which, tasks[name], pool, seconds)
+
+
+def train(session, name, which, task, pool, seconds):
+    session.free()
+    if session.cuda:
+        session.torch.cuda.reset_peak_memory_stats()
+    training = Training(session, which, task, pool, seconds)
+    rows = list(training.rows())
+    peak = round(session.torch.cuda.max_memory_allocated() / 2**20) if session.cuda else 0
+    held = training.accuracy()
+    step_ms = 1e3 * float(rows[-1]["seconds"]) / rows[-1]["step"]
+    common = {"task": name, "tokens": task.size if task.kind == "listops" else task.size ** 2, "attention": which,
+              "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
+    session.write("arena", [{**common, **row} for row in rows])
+    session.say(f"{name} {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {rows[-1]['loss']}, "
+                f"accuracy {rows[-1]['train_accuracy']} in training, {held:.3f} afterwards, {peak} MiB")

@@ -1,0 +1,107 @@
+"""Attention alone over sizes, in fp16: `tables`, the setting of the paper's benchmark tables (batch 16, 8 heads of 64);
+`batch`; `short`, its comparison with kernels for short sequences (batch 64, 16 heads); `speedup`, its figures by length (12
+heads; batch 8 of head dim 64, 16 of 128). Time of forward, backward and both; memory of both, once.
+
+Before it is timed, a forward pass without dropout is compared with eager's where that fits in memory: column max_diff.
+"""
+import itertools
+
+from parts.attention import ALL, COMPILED, DENSE, Butterfly, Case, Eager, Flex, Inputs
+from parts.session import Call
+
+PASSES = ("fwd", "bwd", "both")
+CHECKED = 2048  # tokens up to which outputs are compared
+ALLOWED = {"fp16": 1e-2, "bf16": 5e-2, "fp32": 1e-4}
+TINY = [Case(64, batch=1, heads=2, dim=16, dtype="fp32", dropout=0.1, padding=True),
+        Case(64, batch=2, heads=1, dim=16, dtype="fp32", causal=True)]
+
+
+def cases(session, part):
+    """(cases, who, passes)"""
+    args = session.args
+    if not session.cuda:
+        return TINY, ALL, ("fwd", "both")
+    if part == "tables":
+        lengths = args.lengths or ([512, 2048, 8192] if args.quick else [128 << i for i in range(10)])
+        combinations = [(0.0, False), (0.1, True)] if args.quick else list(itertools.product((0.0, 0.1), (False, True)))
+        return [Case(n, dropout=p, padding=pad) for p, pad in combinations for n in lengths], ALL, args.passes
+    if part == "batch":
+        return [Case(1024, batch=b, dropout=p, padding=pad) for b in (16, 32, 64)
+                for p, pad in ([(0.0, False)] if args.quick else [(0.0, False), (0.1, True)])], ALL, ("fwd", "bwd", "both")
+    if part == "short":
+        return [Case(n, batch=64, heads=16, dropout=0.1, padding=True) for n in (128, 256, 512)], ALL, PASSES
+    lengths = args.lengths or ([1024, 4096] if args.quick else [512, 1024, 2048, 4096])
+    kinds = [{"causal": True}, {}, {"dropout": 0.1}, {"padding": True}, {"dropout": 0.1, "padding": True}]
+    return [Case(n, batch=b, heads=12, dim=d, **kind) for b, d in ((8, 64), (16, 128))
+            for kind in kinds[:1 if args.quick else 5] for n in lengths], DENSE, ("fwd", "both")
+
+
+def jobs(session, part):
+    found, who, _ = cases(session, part)
+    return [(case, kind) for case in found for kind in who if kind in COMPILED and (session.args.flex or kind is not Flex)]
+
+
+def warm(session, part, share, shares):
+    """Compiles: this library's kernels once for all lengths, FlexAttention's for each."""
+    seen, mine = set(), []
+    for case, kind in jobs(session, part):
+        key = (kind, case if kind is Flex else (case.dim, case.dropout, case.padding, case.causal))
+        if key not in seen:
+            seen.add(key)
+            mine.append((case, kind))
+    for case, kind in mine[share::shares]:
+        with session.surviving(case.label(), kind.name, {}):
+            attention = kind(session, case, Inputs(session, case))
+            attention.launch("fwd")()
+            attention.launch("both")()
+            session.wait()
+
+
+def difference(session, attention, case, references):
+    """How far its output is from eager's, if eager can be had."""
+    if case.dropout or case.seqlen > CHECKED or isinstance(attention, Eager):
+        return ""
+    torch, sparse = session.torch, isinstance(attention, Butterfly)
+    with torch.no_grad():
+        if sparse not in references:
+            references[sparse] = Eager(session, case, attention.inputs, butterfly=sparse).attend(*attention.inputs.leaves)
+        found = (attention.attend(*attention.inputs.leaves) - references[sparse]).abs().max().item()
+    if not found <= ALLOWED[case.dtype]:
+        raise RuntimeError(f"WRONG: {found:.2e} from eager's output")
+    return f"{found:.2e}"
+
+
+def run_case(session, part, case, who, passes):
+    inputs, ready = Inputs(session, case), []
+    missing, references, more = {}, {}, {}
+    for kind in who:
+        if kind is Flex and not session.args.flex:
+            continue
+        with session.surviving(case.label(), kind.name, missing):
+            attention = kind(session, case, inputs)
+            more[kind.name] = {"peak_mib": 0, "max_diff": difference(session, attention, case, references)}
+            session.once(Call(kind.name, attention.launch("both")))  # compiles
+            ready.append(attention)
+    references.clear()
+    for attention in ready:
+        more[attention.name]["peak_mib"] = session.peak(Call(attention.name, attention.launch("both")))
+    for which in passes:
+        calls = []
+        for attention in ready:
+            with session.surviving(f"{case.label()} {which}", attention.name, missing):
+                call = Call(attention.name, attention.launch(which))
+                session.once(call)
+                calls.append(call)
+        times = session.time(calls, 0.4 if session.args.quick else 1.0)
+        calls, call = [], None  # graphs of the backward pass
+        rows = session.rows({**case.row(), "pass": which}, times, more, missing)
+        session.write(part, rows)
+        session.say(f"{case.label()} {which}, ms: " + ", ".join(
+            f"{r['name']} {float(r['median_us']) / 1e3:.3f}" for r in rows if not r["note"]))
+
+
+def run(session, part):
+    found, who, passes = cases(session, part)
+    for case in found:
+        run_case(session, part, case, who, passes)
+        session.free()

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""The FlashAttention paper's experiments on this GPU: this project beside eager PyTorch, SDPA's backends and FlexAttention.
+
+  suite.py [--quick] [--only tables,steps,...] [--again] [--plot]
+
+Parts (docs/benchmarks.md says what each shows):
+  steps     training steps of GPT-2 and BERT, ViT forward and backward: time, memory
+  tables    the paper's benchmark tables: 128 to 65,536 tokens, with and without dropout and padding
+  batch     batch 16, 32, 64 at 1,024 tokens            short    128 to 512 tokens with padding and dropout
+  speedup   head dims 64 and 128, causal, dropout, padding: speed-up over eager by length
+  losses    loss curves of GPT-2 on text: eager and this project
+  arena     ListOps and Pathfinder, dense and butterfly, up to 65,536 tokens
+  traffic   HBM bytes and time of eager and of this project (needs ncu)
+  blocks    time and predicted HBM bytes by tile, time by sparsity
+  modelled  T4, RTX 3090, A100 and H200 by the planner's model; roofline (needs no GPU)
+  startup   the first result of a fresh process; host costs
+
+A part runs in a process of its own, with a time limit, and leaves OUT/PART.csv. One that is there, from the same library, GPU and
+options, is not run again, unless --again. Kernels are compiled by several processes before anything is timed. --plot draws from
+the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
+"""
+import argparse
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [HERE, os.path.join(ROOT, "python")]
+sys.path.append(os.path.join(ROOT, ".deps", "bench"))  # what ./x installed, behind what was there
+
+from parts import PARTS  # noqa: E402
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
+
+
+def words(text):
+    return [x for x in text.split(",") if x]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, for a run of about five minutes")
+    parser.add_argument("--only", type=words, default=list(PARTS), help="parts, by name")
+    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--plot", action="store_true", help="draw from the CSV files, run nothing")
+    parser.add_argument("--dry", action="store_true", help="tiny, on the CPU, by the emulator: no figures")
+    parser.add_argument("--lib", default=os.environ.get("FLASHKILN_LIBRARY")
+                        or os.path.join(ROOT, "build", "libflashkiln.so"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where CSV files and plots go")
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile")
+    parser.add_argument("--lengths", type=numbers, help="of steps, tables and speedup")
+    parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
+    parser.add_argument("--no-flex", dest="flex", action="store_false", help="without FlexAttention, which compiles long")
+    parser.add_argument("--steps", type=int, help="of losses: 300, or 100 in a quick run")
+    parser.add_argument("--dropout", type=lambda s: [float(x) for x in s.split(",")], default=[0.0, 0.1], help="of losses")
+    parser.add_argument("--seconds", type=float, help="training time of each model of arena")
+    parser.add_argument("--tasks", type=words, help="of arena")
+    parser.add_argument("--child", choices=list(PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--warm", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    unknown = set(args.only) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    args.lib, args.out = os.path.abspath(args.lib), os.path.abspath(args.out)
+    os.environ["FLASHKILN_LIBRARY"] = args.lib
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # of each of --jobs processes
+    os.makedirs(args.out, exist_ok=True)
+    return args
+
+
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def gpu_name():
+    """What nvidia-smi says: importing PyTorch takes seconds, and parts do it anyway."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
+                              timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
+
+
+def fingerprint(part, gpu, args):
+    """What a part's results depend on, so that one that is there need not be made again."""
+    digest = hashlib.sha256()
+    for path in (args.lib, os.path.join(HERE, "parts", PARTS[part].module + ".py"), os.path.join(HERE, "parts", "session.py")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]
+    digest.update(repr((part, gpu, version("torch"), version("transformers"), options)).encode())
+    return digest.hexdigest()[:16]
+
+
+# ---- a part, in its own process ----
+
+def child(args):
+    module = importlib.import_module("parts." + PARTS[args.child].module)
+    if not PARTS[args.child].needs_gpu:
+        module.run(args)
+        return 0
+    import torch
+    from parts.session import Session
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.manual_seed(0)
+    session, named = Session(torch, args), [] if PARTS[args.child].module == args.child else [args.child]
+    if args.warm:
+        module.warm(session, *named, *map(int, args.warm.split("/")))
+    else:
+        module.run(session, *named)
+    return 0
+
+
+def command(args, part, *more):
+    return [sys.executable, os.path.join(HERE, "suite.py"), *sys.argv[1:], "--child", part, *more]
+
+
+def warm(args, part):
+    """Compiles what a part needs, in several processes."""
+    if args.jobs < 2 or not PARTS[part].warms:
+        return
+    begin = time.monotonic()
+    running = [subprocess.Popen(command(args, part, "--warm", f"{i}/{args.jobs}"), stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for i in range(args.jobs)]
+    for process in running:
+        try:
+            process.wait(timeout=max(1, 240 - (time.monotonic() - begin)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    args.show(f"  compiled in {time.monotonic() - begin:.0f} s")
+
+
+def run_part(args, part):
+    if args.dry:  # nothing that could hang
+        args.child = part
+        return child(args) == 0
+    begin = time.monotonic()
+    warm(args, part)
+    process = subprocess.Popen(command(args, part), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    limit = threading.Timer(PARTS[part].seconds, process.kill)
+    limit.start()
+    try:
+        for line in process.stdout:
+            args.show(line.rstrip("\n"))
+        code = process.wait()
+    finally:
+        limit.cancel()
+        process.kill()
+    seconds = time.monotonic() - begin
+    how = "done" if code == 0 else "out of time" if seconds >= PARTS[part].seconds else f"exit code {code}"
+    args.show(f"  {part}: {how} after {seconds:.0f} s")
+    return code == 0
+
+
+# ---- all parts ----
+
+@contextlib.contextmanager
+def progress(args, parts):
+    """Lines, and below them on a terminal a bar of parts. Yields what is called when a part begins."""
+    def plain(part):
+        args.show(f"==> {part} ({parts.index(part) + 1} of {len(parts)})")
+    args.show = functools.partial(print, flush=True)
+    try:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        Progress = None
+    if Progress is None or not sys.stdout.isatty():
+        yield plain
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("", total=len(parts))
+        args.show = functools.partial(bar.console.print, markup=False, highlight=False, soft_wrap=True)
+
+        def begin(part):
+            plain(part)
+            bar.update(task, description=part, completed=parts.index(part))
+        yield begin
+
+
+def run(args):
+    gpu = "" if args.dry else version("torch") and gpu_name()
+    parts = args.only
+    if not gpu and not args.dry:
+        parts = [p for p in parts if not PARTS[p].needs_gpu]
+        print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
+    marks, failed = os.path.join(args.out, "marks"), []
+    os.makedirs(marks, exist_ok=True)
+    with progress(args, parts) as begin:
+        for part in parts:
+            begin(part)
+            path, mark = os.path.join(marks, part), fingerprint(part, gpu, args)
+            if not args.again and read(path) == mark:
+                args.show("  there already")
+            elif run_part(args, part):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(mark)
+            else:
+                failed.append(part)
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def read(path):
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def main():
+    args = parse()
+    if args.child:
+        return child(args)
+    code = 0 if args.plot else run(args)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("matplotlib is not here: no plots; suite.py --plot draws them from the CSV files")
+        return code
+    import plots
+    plots.draw(args.out)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The suite of benchmarks on the CPU, tiny, by the emulator: every part runs and leaves rows, a part that is there is not run
+again, tables and plots come out of the rows; the tasks' data are what they say."""
+import contextlib
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(ROOT, "bench")
+ROWS = {"tables": "tables", "losses": "losses", "arena": "arena", "traffic": "traffic", "blocks": "sparsity",
+        "modelled": "modelled"}
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+
+
+def suite(folder, *args):
+    done = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "suite.py"), "--dry", "--out", str(folder), "--lib",
+                           os.environ["FLASHKILN_LIBRARY"], *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(folder, name):
+    with open(os.path.join(folder, name + ".csv"), newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("suite")
+    parts = list(ROWS)
+    if not installed("transformers"):
+        parts.remove("losses")
+    suite(folder, "--only", ",".join(parts), "--dropout", "0")
+    return folder
+
+
+def installed(name):
+    try:
+        __import__(name)
+        return True
+    except ImportError:
+        return False
+
+
+@pytest.mark.parametrize("part", ROWS)
+def test_part(results, part):
+    if part == "losses" and not installed("transformers"):
+        pytest.skip("without transformers")
+    found = rows(results, ROWS[part])
+    assert found and all(r["date"] and r["gpu"] for r in found)
+    if "median_us" in found[0]:
+        ours = [r for r in found if r.get("name", "").startswith("flashkiln") or part == "blocks"]
+        assert ours and all(float(r["median_us"]) > 0 for r in ours)
+    if part == "tables":  # outputs were compared where they can be
+        assert any(r["max_diff"] and float(r["max_diff"]) < 1e-4 for r in found if r["name"].startswith("flashkiln"))
+        assert any("takes no mask" in r["note"] for r in found)
+
+
+def test_training_steps(tmp_path):
+    for name in ("transformers", "timm"):
+        pytest.importorskip(name)
+    suite(tmp_path, "--only", "steps")
+    for model in ("gpt2-small", "bert-large", "vit-base"):
+        found = {r["name"]: float(r["loss"]) for r in rows(tmp_path, "steps") if r["model"] == model}
+        floor = found.pop("no-attention", None)
+        assert found.keys() == {"eager", "sdpa", "flashkiln"} and max(found.values()) - min(found.values()) < 0.2
+        assert (floor is None) == (model == "vit-base")
+
+
+def test_what_is_there_is_kept(results):
+    assert "there already" in suite(results, "--only", "modelled")
+    assert "there already" not in suite(results, "--only", "modelled", "--again")
+
+
+def test_tables(results, tmp_path):
+    import readme
+    for name in ("tables", "arena", "traffic", "modelled"):
+        assert readme.TABLES[name](str(results)).count("|") > 20
+    text = tmp_path / "README.md"
+    text.write_text("before\n<!-- suite:modelled -->\nold\n<!-- /suite -->\nafter\n", encoding="utf-8")
+    readme.rewrite(str(text), str(results))
+    new = text.read_text(encoding="utf-8")
+    assert "old" not in new and "| t4 |" in new and new.startswith("before") and new.endswith("after\n")
+
+
+def test_plots(results):
+    pytest.importorskip("matplotlib")
+    suite(results, "--plot")
+    assert {"tables.svg", "arena.svg", "modelled.svg", "roofline.svg"} <= set(os.listdir(results))
+
+
+def value(tokens):
+    """Of a ListOps expression, and what is left of the tokens."""
+    from parts import arena_data
+    first, rest = tokens[0], tokens[1:]
+    if first < 10:
+        return first, rest
+    values = []
+    while rest[0] != arena_data.CLOSE:
+        one, rest = value(rest)
+        values.append(one)
+    return arena_data.APPLY[first - arena_data.DIGITS](values), rest[1:]
+
+
+def test_listops():
+    from parts import arena_data
+    tokens, labels = arena_data.listops(3, 20, 256)
+    for line, label in zip(tokens.tolist(), labels):
+        found, rest = value(line)
+        assert found == label and set(rest) <= {arena_data.PAD} and len(line) - len(rest) >= 64
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_pathfinder(size):
+    """Both kinds, equal pictures from equal seeds, and not so many points that everything touches."""
+    from parts import arena_data
+    pictures, labels = arena_data.pathfinder(5, 64, size)
+    again, _ = arena_data.pathfinder(5, 64, size)
+    assert (pictures == again).all() and 16 < labels.sum() < 48
+    assert 0.005 < (pictures > 0).mean() < 0.3
+
+
+def test_ncu_table():
+    from parts import traffic
+    cells = [("0", "spin_kernel", "read", "32"), ("0", "spin_kernel", "write", "32"), ("1", "a, b", "read", "1,000,000"),
+             ("1", "a, b", "write", "500,000"), ("2", "c", "read", "2,000,000"), ("3", "void spin_kernel()", "read", "0"),
+             ("4", "a, b", "read", "7,000,000")]
+    table = ['"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
+    table += [f'"{i}","{kernel}","dram__bytes_{metric}.sum","byte","{value}"' for i, kernel, metric, value in cells]
+    assert traffic.totals("==PROF== something\n" + "\n".join(table)) == [[3.0, 0.5], [7.0, 0.0]]
+    assert traffic.totals("no permission") == []
+
+
+class Stopwatch:
+    """What round_robin needs of a CUDA event, by a clock that launches move."""
+    now = 0.0
+
+    def __init__(self, enable_timing=False):
+        self.at = None
+
+    def record(self):
+        self.at = Stopwatch.now
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+def test_round_robin():
+    """Turns in alternating order; a contender's own launches, its settling launch, what it spins for and what it runs in."""
+    from types import SimpleNamespace as Namespace
+    from parts.session import Call
+    import timing
+    log = []
+
+    def launch(name, ms):
+        log.append(name)
+        Stopwatch.now += ms
+
+    @contextlib.contextmanager
+    def running():
+        log.append("(")
+        yield
+        log.append(")")
+    fake = Namespace(cuda=Namespace(Event=Stopwatch, _sleep=lambda cycles: log.append(cycles)))
+    quick, slow = Call("a", lambda: launch("a", 1.0), running), Call("b", lambda: launch("b", 50.0))
+    quick.launches, quick.ahead, slow.settles = 2, 77, False
+    times = timing.round_robin(fake, [quick, slow], rounds=2, launches=1, warm_ms=0)
+    turn = ["(", "a", 77, "a", "a", ")"]
+    assert log == [*turn, "b", "b", *turn]
+    assert times == {"a": [1000.0] * 4, "b": [50000.0] * 2}
