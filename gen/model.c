@@ -34,9 +34,9 @@ static const double ALONE = 0.15;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
 /* What the mma family takes of these times where wgmma is at hand, measured: 1.2 at head_dim 64, 1.35 at 128, 1.07 at
- * 256, more for few keys; backward 1.1 to 1.3, twice where a CTA visits few tiles. It ranks nothing within the family.
- */
-static const double BESIDE_WGMMA = 1.25;
+ * 256, more for few keys; backward 1.1 to 1.3, twice where a CTA visits few tiles, and clusters are faster still. It
+ * ranks nothing within the family. */
+static const double BESIDE_WGMMA = 1.25, BACKWARD_BESIDE_WGMMA = 1.5;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 
@@ -212,7 +212,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / sms * cost.tensor);
     const bool beside = !layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
-    plan->model_us = fmax(clocks_us, hbm_us) * (beside ? BESIDE_WGMMA : 1) + around_bytes * us_per_byte;
+    const double times = !beside ? 1 : forward ? BESIDE_WGMMA : BACKWARD_BESIDE_WGMMA;
+    plan->model_us = fmax(clocks_us, hbm_us) * times + around_bytes * us_per_byte;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
     name_bound(plan);
 }
