@@ -132,6 +132,8 @@ class Beside(Kernel):
             x = out[name] if out[name].element_size() > 1 else out[name].to(self.t.o.dtype)
             heads = self.t.q.shape[2] // x.shape[2]
             out[name] = x if heads == 1 else x.repeat_interleave(heads, 2)
+            if heads > 1 and "d" + name in out:
+                out["d" + name] = self.torch.empty_like(self.t.q)
         return out
 
 
