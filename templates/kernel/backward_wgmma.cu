@@ -6,7 +6,7 @@ constexpr int own_n = $(layout.own_n); // keys of a CTA
 @ if pair then
 constexpr u32 smem_dout = $(layout.dout), smem_other_k = $(layout.other_k), smem_other_ds = $(layout.other_ds), ds_bytes = $(layout.ds_bytes);
 @ end
-@ if plan.ordered or plan.q_stages == 2 then
+@ if plan.ordered then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
 
@@ -60,9 +60,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ include("piece/pipeline_backward.cu")
 
-@ local ordered = plan.ordered -- dQ's adds
-@ local apart = ordered or plan.q_stages == 2 -- are of other warps, or wait for their leave
-@ if apart then
+@ local ordered = plan.ordered -- dQ's adds are of other warps, or wait for their leave
+@ if ordered then
 @   include("piece/adds.cu")
 
 @ end
@@ -80,7 +79,7 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     Ring<stages> ring;     // the tile at hand
-@ if apart then
+@ if ordered then
     Ring<dq_buffers> dq_ring;
 @ end
 @ if late then
@@ -149,7 +148,7 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { ordered = ordered, apart = apart, halved = halved, by_rows = by_rows, pair = pair })
+@ include("piece/add_dq.cu", { ordered = ordered, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -445,7 +444,7 @@ struct Consumer {
             if (index == no_more) break;
             compute(index, parity);
         }
-@ if plan.q_stages > 0 and not apart then
+@ if plan.q_stages > 0 and not ordered then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
     }
@@ -459,7 +458,7 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
         if (warp == 4 * consumers) Producer(p, smem).run();
-@ if apart then
+@ if ordered then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {

@@ -105,7 +105,10 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         mask_tile(s, n, p, at);
         raise_maximum(s, m_i, l_i, o, $(scale));
 @   elseif raises then
-$(masked == "maybe" and "        if (!whole) mask_tile(s, n, p, at);\n" or "")        raise_maximum(s, m_i, l_i, o, $(scale));
+@     if masked == "maybe" then
+        if (!whole) mask_tile(s, n, p, at);
+@     end
+        raise_maximum(s, m_i, l_i, o, $(scale));
 @   elseif masked == "maybe" then
         if (!(whole && settled)) {
             if (!whole) mask_tile(s, n, p, at);

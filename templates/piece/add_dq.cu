@@ -1,5 +1,5 @@
     // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(apart and "" or " const") {
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -8,7 +8,7 @@
 @ end
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers * plan.cluster ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
-@ if not apart or plan.q_stages == 0 then
+@ if not ordered or plan.q_stages == 0 then
         float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
 @ end
 @ if plan.q_stages == 0 then
@@ -18,7 +18,7 @@
 #pragma unroll
         for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
-@ elseif apart then
+@ elseif ordered then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
         mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
 #pragma unroll
@@ -46,7 +46,7 @@
             tma_store_commit();
         }
 @ end
-@ if apart then
+@ if ordered then
         __syncwarp();
         if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
         dq_ring.next();

@@ -1,6 +1,5 @@
-@ local ordered, direct = plan.ordered, plan.q_stages == 0
+@ local direct = plan.q_stages == 0
 @ local before = mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
-@ if ordered then
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past
 // the one that added last, 0 where none has. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
 
@@ -36,10 +35,7 @@ __device__ __forceinline__ int tile_before(const Params &p, const Where &at, int
     }
 }
 
-@ end
-@ if not ordered then
-// Two warps, each of which adds the tiles that the consumers leave in one of two buffers.
-@ elseif direct then
+@ if direct then
 // Two warps: one gives the consumers leave to add, and one tells other CTAs once they have.
 @ else
 // Two warps, each of which adds the tiles that the consumers leave in one of two buffers: until an add is done, written down and seen by
@@ -54,20 +50,6 @@ struct Adder {
 
     __device__ __forceinline__ Adder(const Params &p_, u32 smem_, int which_) : p(p_), smem(smem_), which(which_) {}
 
-@ if not ordered then
-    __device__ __forceinline__ void visit(const Where &at, int n) {
-        if (elect_lane()) {
-            const u32 bar = 8 * dq_ring.index();
-            mbarrier_wait(smem + dq_full + bar, dq_ring.parity());
-            bulk_add_f32(p.dq_acc + (padded_start(p, at, at.h) + n * block_m) * d_pad, smem + smem_dq + dq_ring.index() * dq_bytes,
-                         block_m * d_pad * 4);
-            tma_store_commit();
-            tma_store_wait_read<0>();
-            mbarrier_arrive(smem + dq_empty + bar);
-        }
-        __syncwarp();
-    }
-@ else
     __device__ __forceinline__ void wait_turn(const u32 *added, int before) {
         if (before < 0) return;
         while (ld_acquire_u32(added) != u32(before + 1)) {}
@@ -112,7 +94,6 @@ struct Adder {
 @ end
         __syncwarp();
     }
-@ end
 
     // What the producer wrote, which may then write again.
     __device__ __forceinline__ int read_slot(u32 slot) const { return warp_word(smem + slot); }

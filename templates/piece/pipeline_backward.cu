@@ -4,13 +4,12 @@
 @ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
 @ local pair = plan.cluster > 1
 @ local rotates = pair and not ordered and not mask.residual -- walks begin at different tiles of queries
-@ local apart = ordered or plan.q_stages == 2 -- warps that add, or give leave to
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(apart and 2 or 0);
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
-@ if apart then
+@ if ordered then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
 constexpr int dq_buffers = 2;
 constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
@@ -23,7 +22,7 @@ constexpr u32 ds_full = key_tile + 8, ds_empty = ds_full + 8 * ds_buffers;
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 other_full = $(apart and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
+constexpr u32 other_full = $(ordered and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
@@ -62,7 +61,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + ds_empty + 8 * i, 4 * consumers);
     }
 @ end
-@ if apart then
+@ if ordered then
     for (int i = 0; i < dq_buffers; ++i) {
         mbarrier_init(smem + dq_full + 8 * i, 4 * consumers);
         mbarrier_init(smem + dq_empty + 8 * i, 1);
