@@ -266,10 +266,11 @@ typedef struct fk_plan_options {
 
 /** What a plan was chosen by: fk_plan_info.chosen. */
 typedef enum fk_chosen {
-    FK_CHOSEN_BY_RULE = 1,           /**< fk_rule */
-    FK_CHOSEN_BY_CALLER = 2,         /**< fk_plan_options.plan */
-    FK_CHOSEN_BY_RECORD = 3,         /**< a tuning record of what was timed; `reason` names it */
-    FK_CHOSEN_BY_MODELLED_RECORD = 4 /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
+    FK_CHOSEN_BY_RULE = 1,            /**< fk_rule */
+    FK_CHOSEN_BY_CALLER = 2,          /**< fk_plan_options.plan */
+    FK_CHOSEN_BY_RECORD = 3,          /**< the user's tuning record of what was timed; `reason` names it */
+    FK_CHOSEN_BY_MODELLED_RECORD = 4, /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
+    FK_CHOSEN_BY_SHIPPED_RECORD = 5 /**< one of what was timed that came with the library: a pack's kernel goes first */
 } fk_chosen;
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
@@ -693,7 +694,8 @@ typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
  *  turns with the others. Kernels that exist keep their plans; those created later take what was found. On the
  *  emulator wall time is measured: it says nothing of any GPU, and its records count on the emulator alone.
  *  @param watch   may be null
- *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the search
+ *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the
+ * search
  *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
  *          plan passed; FK_IO: the records cannot be written */
 FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,

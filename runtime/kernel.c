@@ -61,7 +61,7 @@ static bool forbids_compiling(const fk_context *context) {
 typedef struct search {
     fk_context *context;
     bool may_compile;
-    bool advised;   /* the plan is the caller's, or a tuning record's */
+    bool advised;   /* the plan is the caller's, or the user's tuning record's */
     char note[160]; /* why the store lacks it */
 } search;
 
@@ -406,7 +406,9 @@ static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_i
     status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
     if (status) return status;
     *out = plans[0];
-    *found = out->chosen == FK_CHOSEN_BY_RECORD && out->smem_bytes <= context->runs.smem_per_block;
+    /* Who brings packs has chosen their kernels; only what was timed here is better advice. */
+    const bool shipped = out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&s->context->packs);
+    *found = (shipped || out->chosen == FK_CHOSEN_BY_RECORD) && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;
 }
