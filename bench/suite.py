@@ -16,7 +16,7 @@ Parts (docs/benchmarks.md says what each shows):
   startup   the first result of a fresh process; host costs
 
 A part runs in a process of its own, with a time limit, and leaves OUT/PART.csv. One that is there, from the same library, GPU and
-options, is not run again, unless --again. Kernels are compiled by several processes before anything is timed. --plot draws from
+options, is not run again, unless --again. What parts need is compiled by several processes before the first. --plot draws from
 the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
 """
 import argparse
@@ -25,7 +25,9 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -37,6 +39,8 @@ sys.path[:0] = [HERE, os.path.join(ROOT, "python")]
 sys.path.append(os.path.join(ROOT, ".deps", "bench"))  # what ./x installed, behind what was there
 
 from parts import PARTS  # noqa: E402
+
+WARM_S = 300  # that compiling may take
 
 
 def numbers(text):
@@ -57,16 +61,14 @@ def parse():
     parser.add_argument("--lib", default=os.environ.get("FLASHKILN_LIBRARY")
                         or os.path.join(ROOT, "build", "libflashkiln.so"))
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where CSV files and plots go")
-    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile")
+    parser.add_argument("--jobs", type=int, default=min(24, os.cpu_count() or 1), help="processes that compile")
     parser.add_argument("--lengths", type=numbers, help="of steps, tables and speedup")
     parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
     parser.add_argument("--no-flex", dest="flex", action="store_false", help="without FlexAttention, which compiles long")
-    parser.add_argument("--steps", type=int, help="of losses: 300, or 100 in a quick run")
-    parser.add_argument("--dropout", type=lambda s: [float(x) for x in s.split(",")], default=[0.0, 0.1], help="of losses")
+    parser.add_argument("--steps", type=int, help="of losses: 300, or 60 in a quick run")
+    parser.add_argument("--dropout", type=lambda s: [float(x) for x in s.split(",")], help="of losses: 0,0.1, or 0 in a quick run")
     parser.add_argument("--seconds", type=float, help="training time of each model of arena")
     parser.add_argument("--tasks", type=words, help="of arena")
-    parser.add_argument("--child", choices=list(PARTS), help=argparse.SUPPRESS)
-    parser.add_argument("--warm", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = set(args.only) - set(PARTS)
     if unknown:
@@ -108,59 +110,99 @@ def fingerprint(part, gpu, args):
 
 # ---- a part, in its own process ----
 
-def child(args):
-    module = importlib.import_module("parts." + PARTS[args.child].module)
-    if not PARTS[args.child].needs_gpu:
-        module.run(args)
-        return 0
+def preload(parts):
+    """What children need to import, which takes them longer than their work: they are forked from here. Nothing may open a
+    CUDA context in this process."""
+    if not version("torch") or not any(PARTS[part].needs_gpu for part in parts):
+        return
+    import torch  # noqa: F401
+    if {"steps", "losses"} & set(parts) and version("transformers"):
+        import transformers  # noqa: F401
+    if any(PARTS[part].warms for part in parts):
+        import torch.nn.attention.flex_attention  # noqa: F401
+
+
+def session_of(args):
     import torch
     from parts.session import Session
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.manual_seed(0)
-    session, named = Session(torch, args), [] if PARTS[args.child].module == args.child else [args.child]
-    if args.warm:
-        module.warm(session, *named, *map(int, args.warm.split("/")))
-    else:
-        module.run(session, *named)
-    return 0
+    return Session(torch, args)
 
 
-def command(args, part, *more):
-    return [sys.executable, os.path.join(HERE, "suite.py"), *sys.argv[1:], "--child", part, *more]
+def module_of(part):
+    """A part's module, and the name to give it if it has several parts."""
+    name = PARTS[part].module
+    return importlib.import_module("parts." + name), [] if name == part else [part]
 
 
-def warm(args, part):
-    """Compiles what a part needs, in several processes."""
-    if args.jobs < 2 or not PARTS[part].warms:
+def child(args, part):
+    module, named = module_of(part)
+    module.run(session_of(args) if PARTS[part].needs_gpu else args, *named)
+
+
+def warm_share(args, parts, share, shares):
+    session = session_of(args)
+    for part in parts:
+        module, named = module_of(part)
+        module.warm(session, *named, share, shares)
+
+
+def fork(output, work, *given):
+    """A process that does `work`, its output and errors going to the file `output`."""
+    sys.stdout.flush()
+
+    def begin():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setpgid(0, 0)  # to be ended with what it starts, which has the file open, too
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        work(*given)
+    process = multiprocessing.get_context("fork").Process(target=begin)
+    process.start()
+    return process
+
+
+def end(process):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def warm(args, parts):
+    """Compiles what parts need, in several processes."""
+    parts = [part for part in parts if PARTS[part].warms]
+    if args.jobs < 2 or not parts:
         return
     begin = time.monotonic()
-    running = [subprocess.Popen(command(args, part, "--warm", f"{i}/{args.jobs}"), stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL) for i in range(args.jobs)]
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        running = [fork(nowhere, warm_share, args, parts, i, args.jobs) for i in range(args.jobs)]
     for process in running:
-        try:
-            process.wait(timeout=max(1, 240 - (time.monotonic() - begin)))
-        except subprocess.TimeoutExpired:
-            process.kill()
-    args.show(f"  compiled in {time.monotonic() - begin:.0f} s")
+        process.join(max(1, WARM_S - (time.monotonic() - begin)))
+        end(process)
+    args.show(f"compiled in {time.monotonic() - begin:.0f} s")
 
 
 def run_part(args, part):
     if args.dry:  # nothing that could hang
-        args.child = part
-        return child(args) == 0
+        child(args, part)
+        return True
     begin = time.monotonic()
-    warm(args, part)
-    process = subprocess.Popen(command(args, part), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    limit = threading.Timer(PARTS[part].seconds, process.kill)
-    limit.start()
-    try:
-        for line in process.stdout:
-            args.show(line.rstrip("\n"))
-        code = process.wait()
-    finally:
-        limit.cancel()
-        process.kill()
+    ends = os.pipe()
+    with os.fdopen(ends[0], encoding="utf-8", errors="replace") as lines:
+        with os.fdopen(ends[1], "w", encoding="utf-8") as output:
+            process = fork(output, child, args, part)
+        limit = threading.Timer(PARTS[part].seconds, end, [process])
+        limit.start()
+        try:
+            for line in lines:
+                args.show(line.rstrip("\n"))
+            process.join(60)
+        finally:
+            limit.cancel()
+            end(process)
     seconds = time.monotonic() - begin
+    code = process.exitcode
     how = "done" if code == 0 else "out of time" if seconds >= PARTS[part].seconds else f"exit code {code}"
     args.show(f"  {part}: {how} after {seconds:.0f} s")
     return code == 0
@@ -198,17 +240,22 @@ def run(args):
     if not gpu and not args.dry:
         parts = [p for p in parts if not PARTS[p].needs_gpu]
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
-    marks, failed = os.path.join(args.out, "marks"), []
-    os.makedirs(marks, exist_ok=True)
+    folder, failed = os.path.join(args.out, "marks"), []
+    os.makedirs(folder, exist_ok=True)
+    marks = {part: fingerprint(part, gpu, args) for part in parts}
+    there = {part for part in parts if not args.again and read(os.path.join(folder, part)) == marks[part]}
+    if not args.dry:
+        preload(set(parts) - there)
     with progress(args, parts) as begin:
+        if gpu:
+            warm(args, [part for part in parts if part not in there])
         for part in parts:
             begin(part)
-            path, mark = os.path.join(marks, part), fingerprint(part, gpu, args)
-            if not args.again and read(path) == mark:
+            if part in there:
                 args.show("  there already")
             elif run_part(args, part):
-                with open(path, "w", encoding="ascii") as file:
-                    file.write(mark)
+                with open(os.path.join(folder, part), "w", encoding="ascii") as file:
+                    file.write(marks[part])
             else:
                 failed.append(part)
     if failed:
@@ -225,8 +272,7 @@ def read(path):
 
 def main():
     args = parse()
-    if args.child:
-        return child(args)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what runs, by `finally`
     code = 0 if args.plot else run(args)
     try:
         import matplotlib  # noqa: F401
