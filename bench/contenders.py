@@ -216,6 +216,8 @@ class Flex(ByAutograd):
     """PyTorch's FlexAttention, compiled for each mask, score and shape. `grads`: arrays of the score whose gradients it takes in
     the backward pass; they are one for all entries of a batch."""
     name, writes_lse, limit, checked = "flex", False, 20.0, True
+    # With an array's gradient none of the tilings that it would take by itself fits into an H200's shared memory.
+    small = {"bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64, "bwd_BLOCK_N2": 32, "bwd_num_stages": 1, "bwd_num_warps": 4}
 
     def __init__(self, torch, grads=()):
         from torch.nn.attention import flex_attention
@@ -232,6 +234,8 @@ class Flex(ByAutograd):
                 lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen, shape.seqlen, device="cuda")
         self.wanted = {n: t.arrays[n][:1].detach().clone().requires_grad_() for n in self.of if shape.op == "bwd"}
         held = SimpleNamespace(arrays={**t.arrays, **{n: x.expand(shape.batch, *x.shape[1:]) for n, x in self.wanted.items()}})
+        if self.wanted:
+            self.options["kernel_options"] = self.small
         if score:
             self.options["score_mod"] = lambda s, b, h, q, k: score(self.torch, held, s, b, h, q, k)
         super().prepare(shape, t)
