@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Markdown tables from the suite's CSV files.
+"""Markdown tables from the suite's CSV files, and those of kernels (kernel_tables.py) from the folder above.
 
   readme.py [--results docs/results/suite] [--write README.md docs/benchmarks.md]
 
@@ -11,6 +11,8 @@ import os
 import re
 import sys
 
+import kernel_tables
+from kernel_tables import grid
 from plots import PAPER, ms, names, read, where
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -21,10 +23,6 @@ TITLE = {"fwd": "forward", "bwd": "backward", "both": "forward and backward"}
 
 def number(x):
     return f"{x:.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 0.1 else f"{x:.3f}"
-
-
-def grid(head, lines):
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, ["---"] * len(head), *lines)) + "\n"
 
 
 def source(rows):
@@ -149,6 +147,15 @@ def traffic(folder):
         ["pass", "tokens", "", "ms", "GB to and from HBM (ncu)", "GB predicted", "MiB in use"], lines) or ""
 
 
+def startup(folder):
+    rows, lines = read(folder, "startup"), []
+    for r in rows:
+        note = r["note"].split("+")[0]
+        lines.append([r["scenario"], *(number(float(r[x])) if r[x] else "-" for x in ("context", "first", "lookup", "load")), note])
+    return rows and (f"Milliseconds of a fresh process, `fwd bf16 d128 causal`. {rows[0]['date'][:10]}.\n\n"
+                     + grid(["", "context", "first result", "of it look-up", "load", ""], lines)) or ""
+
+
 def modelled(folder):
     rows, lines = read(folder, "modelled"), []
     for gpu, dim, kind in dict.fromkeys((r["gpu"], r["head_dim"], r["kind"]) for r in rows):
@@ -159,9 +166,12 @@ def modelled(folder):
                      + grid(["GPU", "head dim", "", *(f"{n:,}" for n in lengths)], lines)) or ""
 
 
-TABLES = {"steps": steps, "tables": tables, "losses": losses, "arena": arena, "traffic": traffic, "modelled": modelled,
+TABLES = {"steps": steps, "tables": tables, "losses": losses, "arena": arena, "traffic": traffic, "modelled": modelled, "startup": startup,
           "short": lambda folder: sizes(folder, "short", "seqlen", "Batch 64, 16 heads of 64, fp16."),
           "batch": lambda folder: sizes(folder, "batch", "batch", "1,024 tokens, 8 heads of 64, fp16.")}
+
+
+TABLES.update({name: lambda folder, table=table: table(os.path.dirname(folder)) for name, table in kernel_tables.TABLES.items()})
 
 
 def rewrite(path, folder):
