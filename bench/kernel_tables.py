@@ -1,0 +1,176 @@
+"""README's tables of kernels beside their peers, from the CSV files of forward.py, backward.py, features.py and sparse.py in
+docs/results. One function a table, given the folder of those files: Markdown, or "" where there are no rows."""
+import os
+
+from plots import read, where
+from tables import geomean, grouped
+
+PEERS = ("sdpa-cudnn", "sdpa-flash")
+OURS, ORDERED = "flashkiln", "flashkiln-deterministic"
+
+
+def grid(head, lines):
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, ["---"] * len(head), *lines)) + "\n"
+
+
+def length(n):
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def to_best(group, name=OURS, peers=PEERS):
+    """{seqlen: the fastest peer's time over that of `name`}"""
+    out = {}
+    for (who, n), row in group.items():
+        theirs = [float(group[p, n]["median_us"]) for p in peers if (p, n) in group]
+        if who == name and theirs:
+            out[n] = min(theirs) / float(row["median_us"])
+    return out
+
+
+def cells(folder, csv, **options):
+    """{(case, seqlen): ratio to the better peer}"""
+    return {(case, n): r for case, group in grouped(read(folder, csv)).items() for n, r in to_best(group, **options).items()}
+
+
+def mean_and_least(ratios):
+    return f"{geomean(ratios.values()):.2f} in the mean, least {min(ratios.values()):.2f}"
+
+
+def percent(share):
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def short(case):
+    """d64 full, of "fwd bf16 d64 full dropout 0.1"."""
+    return " ".join(case.split()[2:4])
+
+
+def by_length(folder, csv, head="", name=OURS, flash=False, only=""):
+    """TFLOP/s and, in brackets, the ratio to the better peer."""
+    groups = {case: group for case, group in grouped(read(folder, csv)).items() if only in case}
+    if not groups:
+        return ""
+    sizes, lines = sorted({n for group in groups.values() for _, n in group}), []
+    for case, group in groups.items():
+        best = to_best(group, name)
+        line = [short(case), *(f"{float(group[name, n]['tflops']):.0f} ({best[n]:.2f})" if n in best else "" for n in sizes),
+                f"**{geomean(best.values()):.2f}**"]
+        lines.append(line + [f"{geomean(to_best(group, name, PEERS[1:]).values()):.2f}"] * flash)
+    return grid([head, *map(length, sizes), "geometric mean"] + ["to FLASH"] * flash, lines)
+
+
+def forward(folder):
+    return by_length(folder, "forward-wgmma-h200", flash=True)
+
+
+def backward(folder):
+    return by_length(folder, "backward-wgmma-h200")
+
+
+def deterministic(folder):
+    return by_length(folder, "backward-wgmma-h200", "deterministic", ORDERED, only="d256")
+
+
+def forward_dropout(folder):
+    return by_length(folder, "forward-dropout-wgmma-h200", "dropout 0.1")
+
+
+def backward_dropout(folder):
+    return by_length(folder, "backward-dropout-wgmma-h200", "dropout 0.1")
+
+
+# ---- masks, scores, blocks ----
+
+FEATURES = {"window": "`window(1024,0)`", "packed": "16 documents, packed", "document": "16 documents, as a mask",
+            "gqa": "8 query heads a kv head", "alibi": "`alibi`, not causal", "softcap": "`softcap(30)`",
+            "bias": "`bias` of [heads, q, k], float32; backward with its gradient"}
+
+
+def features(folder):
+    """Time of a visited tile over that of the same kernel without the feature, and the ratio to FlexAttention."""
+    rows, lines = read(folder, "features-cost-wgmma-h200"), []
+    columns = [(op, dim) for dim in ("64", "128") for op in ("fwd", "bwd")]
+    for name, text in FEATURES.items():
+        line = [text]
+        for op, dim in columns:
+            r = (where(rows, feature=name, op=op, head_dim=dim) or [None])[-1]
+            flex = f" ({float(r['over_flex']):.2f})" if r and r["over_flex"] else ""
+            line.append(f"{1 + float(r['over_plain']):.2f}{flex}" if r else "-")
+        lines.append(line)
+    return rows and grid(["", *(f"{op} d{dim}" for op, dim in columns)], lines) or ""
+
+
+def sparse_rows(folder):
+    """{(op, head dim, seqlen, share in %, name): (time of a tile over the dense kernel's, ratio to FlexAttention or None)}"""
+    rows, out = where(read(folder, "sparse-h200"), part="density"), {}
+    key = lambda r: (r["op"], r["head_dim"], int(r["seqlen"]), percent(float(r["density"])))  # noqa: E731
+    flex = {key(r): float(r["median_us"]) for r in rows if r["name"] == "flex"}
+    for r in rows:
+        if r["name"] in ("predicate", "table"):
+            out[(*key(r), r["name"])] = (float(r["per_tile"]), flex[key(r)] / float(r["median_us"]) if key(r) in flex else None)
+    return out
+
+
+def sparse(folder):
+    found, lines = sparse_rows(folder), []
+    columns = [("fwd", "64"), ("fwd", "128"), ("bwd", "64"), ("bwd", "128")]
+    for seqlen, share, name in dict.fromkeys(k[2:] for k in found):
+        line = [f"{length(seqlen)}, {share}, {name}"]
+        for op, dim in columns:
+            cell = found.get((op, dim, seqlen, share, name))
+            line.append("-" if not cell else f"{cell[0]:.2f}" + (f" ({cell[1]:.2f})" if cell[1] else ""))
+        lines.append(line)
+    return found and grid(["blocks", *(f"{op} d{dim}" for op, dim in columns)], lines) or ""
+
+
+# ---- the first screen ----
+
+def span(values, digits=2):
+    values = list(values)
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def front(folder):
+    """What a reader sees first, losses among it."""
+    lines = []
+    for title, csv in (("dense bf16, head dims 64, 128, 256, full and causal, 512 to 16k tokens", ""),
+                       ("the same with dropout 0.1, head dims 64, 128, 1k to 16k", "-dropout")):
+        both = [cells(folder, f"{which}{csv}-wgmma-h200") for which in ("forward", "backward")]
+        if all(both):
+            lines.append([title, *(f"{geomean(x.values()):.2f}" for x in both), "to the better of cuDNN and FlashAttention-2; "
+                          "least " + " and ".join(f"{min(x.values()):.2f}" for x in both)])
+    ratios = {op: [r for key, (_, r) in sparse_rows(folder).items() if key[0] == op and r] for op in ("fwd", "bwd")}
+    if all(ratios.values()):
+        lines.append(["block-sparse, 6 to 100 % of 128 x 128 blocks", span(ratios["fwd"]), span(ratios["bwd"]), "to FlexAttention"])
+    return lines and grid(["", "forward", "backward", ""], lines + steps_line(folder) + memory_line(folder)) or ""
+
+
+def steps_line(folder):
+    rows, peers, eager, memory = read(os.path.join(folder, "suite"), "steps"), [], [], []
+    for case in dict.fromkeys((r["model"], r["seqlen"], r["dropout"]) for r in rows):
+        mine = {r["name"]: r for r in where(rows, model=case[0], seqlen=case[1], dropout=case[2]) if r["median_us"]}
+        us = {name: float(r["median_us"]) for name, r in mine.items()}
+        if OURS in us:
+            peers.append(min(us[n] for n in us if n.startswith("sdpa")) / us[OURS])
+            if "eager" in us:
+                eager.append(us["eager"] / us[OURS])
+                memory.append(100 * float(mine[OURS]["peak_mib"]) / float(mine["eager"]["peak_mib"]))
+    return [["a training step of GPT-2 small, medium, BERT-large; ViT forward and backward", "", span(peers),
+             f"to the faster SDPA; {span(eager, 1)} to eager, in {span(memory, 0)} % of its memory"]] if peers and eager else []
+
+
+def memory_line(folder):
+    """Of the longest length that eager can do, forward and backward without dropout and padding."""
+    rows = [r for r in where(read(os.path.join(folder, "suite"), "tables"), padding="0", **{"pass": "both"})
+            if float(r["dropout"]) == 0 and r["peak_mib"]]
+    longest = max((int(r["seqlen"]) for r in rows if r["name"] == "eager"), default=0)
+    mib = {r["name"]: float(r["peak_mib"]) for r in where(rows, seqlen=str(longest))}
+    if not longest or OURS not in mib:
+        return []
+    least = min(x for name, x in mib.items() if name.startswith("sdpa"))
+    return [[f"memory in use at {longest:,} tokens, 16 x 8 heads of 64, MiB", "", f"{mib[OURS]:.0f}",
+             f"eager {mib['eager']:.0f}, the least of SDPA {least:.0f}"]]
+
+
+TABLES = {"front": front, "forward": forward, "backward": backward, "deterministic": deterministic,
+          "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse}
