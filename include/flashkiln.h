@@ -655,15 +655,16 @@ typedef struct fk_tune_options {
     double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
     int32_t dry_run;  /**< 1: no record is written */
     int32_t resume;   /**< fk_tune: 1: no trials where as rigorous a search of this shape has left records here */
+    int32_t compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them */
 } fk_tune_options;
 #define FK_TUNE_OPTIONS_INIT                                                                                           \
-    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0 }
+    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0, 0 }
 
 typedef enum fk_trial_state {
     FK_TRIAL_WAITING = 0,
     FK_TRIAL_TIMED = 1,    /**< in the running, or beaten */
     FK_TRIAL_REJECTED = 2, /**< wrong, or not to be run: `reason` */
-    FK_TRIAL_SKIPPED = 3   /**< the budget ended before its turn */
+    FK_TRIAL_SKIPPED = 3   /**< the budget ended before its turn, or it was to be compiled only */
 } fk_trial_state;
 
 /** One plan of a search. */
@@ -693,7 +694,8 @@ typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
  *  turns with the others. Kernels that exist keep their plans; those created later take what was found. On the
  *  emulator wall time is measured: it says nothing of any GPU, and its records count on the emulator alone.
  *  @param watch   may be null
- *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the search
+ *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the
+ * search
  *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
  *          plan passed; FK_IO: the records cannot be written */
 FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,
