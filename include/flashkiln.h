@@ -266,10 +266,11 @@ typedef struct fk_plan_options {
 
 /** What a plan was chosen by: fk_plan_info.chosen. */
 typedef enum fk_chosen {
-    FK_CHOSEN_BY_RULE = 1,           /**< fk_rule */
-    FK_CHOSEN_BY_CALLER = 2,         /**< fk_plan_options.plan */
-    FK_CHOSEN_BY_RECORD = 3,         /**< a tuning record of what was timed; `reason` names it */
-    FK_CHOSEN_BY_MODELLED_RECORD = 4 /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
+    FK_CHOSEN_BY_RULE = 1,            /**< fk_rule */
+    FK_CHOSEN_BY_CALLER = 2,          /**< fk_plan_options.plan */
+    FK_CHOSEN_BY_RECORD = 3,          /**< a tuning record of what was timed; `reason` names it */
+    FK_CHOSEN_BY_MODELLED_RECORD = 4, /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
+    FK_CHOSEN_BY_SHIPPED_RECORD = 5   /**< as BY_RECORD, of one that came with the library: packs go before it */
 } fk_chosen;
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */

@@ -187,7 +187,7 @@ class Explanation:
         """The plan that was compiled, with the times of this shape. A kernel serves all sizes: it is planned for the nominal
         ones, and where it spills registers another one is taken."""
         best = next(other for other in library().plans(self._problem, self.gpu) if other.chosen)
-        if plan.chosen == library().values["FK_CHOSEN_BY_RECORD"]:
+        if plan.chosen in (library().values["FK_CHOSEN_BY_RECORD"], library().values["FK_CHOSEN_BY_SHIPPED_RECORD"]):
             self.notes.append(f"the plan is that of a tuning record; {plan.reason.decode()}")
         elif tiling(plan) != tiling(best):
             self.notes.append("the plan that the model prefers was compiled and spilled registers: another one is taken")
