@@ -143,6 +143,7 @@ def main():
     parser.add_argument("--spelling", default="fwd bf16 d128 causal")
     parser.add_argument("--repeat", type=int, default=5, help="processes; 3 at most of the peers, which take many seconds each")
     parser.add_argument("--quick", action="store_true", help="peers once, and not from their caches")
+    parser.add_argument("--only", help="scenarios whose names begin so, with commas between: flashkiln, flexattention, triton")
     parser.add_argument("--out", help="write startup.csv there")
     parser.add_argument("--child", choices=("ours", "flex", "triton"), help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -155,6 +156,8 @@ def main():
     try:
         print(f"{a.spelling}, ms, median of {a.repeat} fresh processes (of the peers: fewer)\n{'':40}{'context':>9}{'first':>9}{'lookup':>9}{'load':>9}")
         for scenario, which, env, fresh in scenarios(a, folder):
+            if a.only and not scenario.lower().startswith(tuple(a.only.lower().split(","))):
+                continue
             row = {"date": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), "device": a.gpu or a.device,
                    "scenario": scenario, **run(a, which, env, fresh)}
             rows.append(row)

@@ -229,8 +229,8 @@ void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_q
         }
         const fk_tuning_level level = level_of(&r, query);
         if (level == FK_TUNING_UNRELATED || strcmp(r.problem, query->problem) != 0) continue;
-        if (r.rigor == FK_RIGOR_MODEL && strcmp(r.generator, query->generator) != 0)
-            continue; /* the model is at hand */
+        /* The model is at hand, and has learnt from what was timed before it; a user's own timings are news to it. */
+        if ((source != 0 || r.rigor == FK_RIGOR_MODEL) && strcmp(r.generator, query->generator) != 0) continue;
         const fk_bucket bucket = fk_bucket_of(query->buckets, &r.shape);
         if (!fk_bucket_equal(&bucket, &query->bucket)) continue;
         const double distance = distance_of(&r, query->device);

@@ -90,8 +90,8 @@ typedef struct fk_tuning_answer {
 
 /** Folds the lines of `text` into `answer`, which starts as zeros. Of two records that fit the query, the nearer GPU's
  *  counts, then a timed one before a modelled one, one of this generator, one of the lower `source`, the one of higher
- *  rigor, and else the earlier, unless the later is faster by more than the noise of both. What another generator
- *  modelled does not count. */
+ *  rigor, and else the earlier, unless the later is faster by more than the noise of both. Of another generator's
+ *  only what was timed counts, and only from source 0: the user's own. */
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer);
 /** Whether a record of that very GPU, shape and generator is as rigorous. */
 bool fk_tuning_has(const char *text, size_t size, const fk_tuning_query *query, const fk_shape *shape, int32_t rigor);

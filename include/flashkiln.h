@@ -268,9 +268,9 @@ typedef struct fk_plan_options {
 typedef enum fk_chosen {
     FK_CHOSEN_BY_RULE = 1,            /**< fk_rule */
     FK_CHOSEN_BY_CALLER = 2,          /**< fk_plan_options.plan */
-    FK_CHOSEN_BY_RECORD = 3,          /**< the user's tuning record of what was timed; `reason` names it */
+    FK_CHOSEN_BY_RECORD = 3,          /**< a tuning record of what was timed; `reason` names it */
     FK_CHOSEN_BY_MODELLED_RECORD = 4, /**< a record of FK_RIGOR_MODEL: as by the rule, a plan that spills gives way */
-    FK_CHOSEN_BY_SHIPPED_RECORD = 5 /**< one of what was timed that came with the library: a pack's kernel goes first */
+    FK_CHOSEN_BY_SHIPPED_RECORD = 5   /**< as BY_RECORD, of one that came with the library: packs go before it */
 } fk_chosen;
 
 /** One way to tile a problem on a device. Times are modelled microseconds of the whole problem at `shape`. */
@@ -656,15 +656,16 @@ typedef struct fk_tune_options {
     double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
     int32_t dry_run;  /**< 1: no record is written */
     int32_t resume;   /**< fk_tune: 1: no trials where as rigorous a search of this shape has left records here */
+    int32_t compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them */
 } fk_tune_options;
 #define FK_TUNE_OPTIONS_INIT                                                                                           \
-    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0 }
+    { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0, 0 }
 
 typedef enum fk_trial_state {
     FK_TRIAL_WAITING = 0,
     FK_TRIAL_TIMED = 1,    /**< in the running, or beaten */
     FK_TRIAL_REJECTED = 2, /**< wrong, or not to be run: `reason` */
-    FK_TRIAL_SKIPPED = 3   /**< the budget ended before its turn */
+    FK_TRIAL_SKIPPED = 3   /**< the budget ended before its turn, or it was to be compiled only */
 } fk_trial_state;
 
 /** One plan of a search. */

@@ -162,10 +162,11 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
         status = ask(&query, advice, answer, err);
     }
     if (status == FK_OK && answer->found) {
+        const bool timed = answer->record.rigor != FK_RIGOR_MODEL;
         fk_plan_promote(*plans, find(&c, answer->record.plan),
-                        answer->record.rigor == FK_RIGOR_MODEL ? FK_CHOSEN_BY_MODELLED_RECORD
-                        : answer->source == 0                  ? FK_CHOSEN_BY_RECORD
-                                                               : FK_CHOSEN_BY_SHIPPED_RECORD);
+                        !timed                ? FK_CHOSEN_BY_MODELLED_RECORD
+                        : answer->source == 0 ? FK_CHOSEN_BY_RECORD
+                                              : FK_CHOSEN_BY_SHIPPED_RECORD);
         explain(answer, *plans);
     }
     free(answer);

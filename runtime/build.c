@@ -129,8 +129,8 @@ static fk_status build_first(const fk_build_request *r, const fk_plan_info *plan
                        r->planned->name, plans[0].smem_bytes, r->runs->name, r->runs->smem_per_block);
     const fk_status status = r->obtain(r->user, r->problem, &plans[0], out, err);
     /* What was asked for by name, or was the fastest when it was timed, is taken with its flaws. */
-    const bool settled = plans[0].chosen == FK_CHOSEN_BY_CALLER || plans[0].chosen == FK_CHOSEN_BY_RECORD ||
-                         plans[0].chosen == FK_CHOSEN_BY_SHIPPED_RECORD;
+    const int32_t by = plans[0].chosen;
+    const bool settled = by == FK_CHOSEN_BY_CALLER || by == FK_CHOSEN_BY_RECORD || by == FK_CHOSEN_BY_SHIPPED_RECORD;
     if (!status && !settled && flaws(&out->entry) > FK_MINOR_SPILL) replace_flawed(r, plans, count, out);
     return status;
 }

@@ -61,7 +61,7 @@ static bool forbids_compiling(const fk_context *context) {
 typedef struct search {
     fk_context *context;
     bool may_compile;
-    bool advised;   /* the plan is the caller's, or the user's tuning record's */
+    bool advised;   /* the plan is the caller's, or one of his own tuning records' */
     char note[160]; /* why the store lacks it */
 } search;
 
@@ -146,7 +146,7 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     if (!sealed) status = fk_build_best(&request, out, err);
     if (!sealed && (status || !out->from_store)) count(&context->counts.store_misses);
     if (!status || (status != FK_NO_JIT && !(packs && status == FK_NO_COMPILER))) return status;
-    const bool asks_packs = packs && (no_jit || !s.advised); /* a record's plan was timed on this GPU: rather that */
+    const bool asks_packs = packs && (no_jit || !s.advised); /* who tuned here means that plan */
     if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
     if (asks_packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
     if (no_jit) {
@@ -393,7 +393,8 @@ typedef struct sized {
     int32_t variant;
 } sized;
 
-/* The plan that a record names for these sizes; `*found`: there is one that fits. */
+/* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
+ * what came with the library gives way to it. */
 static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
     const fk_context *context = s->context;
     const fk_advice advice = advice_of(context);
@@ -406,9 +407,9 @@ static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_i
     status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
     if (status) return status;
     *out = plans[0];
-    /* Who brings packs has chosen their kernels; only what was timed here is better advice. */
-    const bool shipped = out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&s->context->packs);
-    *found = (shipped || out->chosen == FK_CHOSEN_BY_RECORD) && out->smem_bytes <= context->runs.smem_per_block;
+    const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
+                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&s->context->packs));
+    *found = counts && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;
 }

@@ -161,13 +161,14 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
     fk_status status = fk_tune_device_open(context, p, shape, trials, count, &device, err);
     if (status) return status;
     const fk_tune_rig rig = fk_tune_device_rig(device);
-    status = fk_tune_search(&rig, &settings, trials, count, err);
+    status = options->compile_only ? fk_tune_compile(&rig, &settings, trials, count, err)
+                                   : fk_tune_search(&rig, &settings, trials, count, err);
     const char *dir = fk_store_dir(context->store);
     const common c = {
         p, shape, &context->planned, dir, fk_tune_device_compiler(device), context->driver == NULL, options->rigor};
     mark_choice(trials, count);
     qsort(trials, count, sizeof *trials, by_time);
-    if (!status && !options->dry_run && *dir) status = append_records(&c, trials, count, err);
+    if (!status && !options->dry_run && !options->compile_only && *dir) status = append_records(&c, trials, count, err);
     fk_tune_device_close(device);
     return status;
 }

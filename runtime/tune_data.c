@@ -25,10 +25,18 @@ static uint32_t random_bits(int32_t dtype, uint64_t random) {
 }
 
 static void draw(int32_t dtype, uint64_t seed, void *out, size_t bytes) {
-    const size_t size = (size_t)fk_dtype_bytes(dtype);
-    for (size_t i = 0; i < bytes / size; i++) {
+    uint8_t *of_one = out;
+    uint16_t *of_two = out; /* a large search draws a hundred million of these */
+    uint32_t *of_four = out;
+    const int size = fk_dtype_bytes(dtype);
+    for (size_t i = 0; i < bytes / (size_t)size; i++) {
         const uint32_t bits = random_bits(dtype, next_random(&seed));
-        memcpy((char *)out + i * size, &bits, size); /* little endian, as the GPUs are */
+        if (size == 2)
+            of_two[i] = (uint16_t)bits;
+        else if (size == 4)
+            of_four[i] = bits;
+        else
+            of_one[i] = (uint8_t)bits;
     }
 }
 

@@ -7,7 +7,8 @@
 
 typedef struct fk_tune_device fk_tune_device;
 
-/** Draws what is timed and checked. `trials`: of canonical problem `p`, in the search's order; all must outlive it. */
+/** `trials`: of canonical problem `p`, in the search's order; all must outlive it. Nothing is asked of the driver
+ * before the rig's `prepare`. */
 fk_status fk_tune_device_open(fk_context *context, const fk_problem *p, const fk_shape *shape, const fk_trial *trials,
                               size_t count, fk_tune_device **out, fk_error *err);
 void fk_tune_device_close(fk_tune_device *device);

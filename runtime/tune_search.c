@@ -204,8 +204,21 @@ static int least_samples(const search *s) {
     return least;
 }
 
+/* What is not compiled when time is up. */
+static void give_up(search *s) {
+    for (size_t i = 0; i < s->count; i++) {
+        contender *c = &s->contenders[i];
+        if (c->phase == STARTED) s->rig->abandon(s->rig->user, i);
+        if (c->phase != STARTED && c->phase != WAITING) continue;
+        c->phase = OUT;
+        s->trials[i].state = FK_TRIAL_SKIPPED;
+        snprintf(s->trials[i].reason, sizeof s->trials[i].reason, "the budget ended before it was compiled");
+    }
+}
+
 static fk_status compile_all(search *s, fk_error *err) {
-    fk_status status = FK_OK;
+    start_some(s);
+    fk_status status = s->rig->prepare(s->rig->user, err);
     while (status == FK_OK && !s->stopped) {
         const bool late = elapsed(s) > COMPILE_SHARE * s->settings->budget_ms && best_of(s);
         if (late) break;
@@ -220,14 +233,7 @@ static fk_status compile_all(search *s, fk_error *err) {
             status = take_turns(s, 1, err);
         tell(s, false);
     }
-    for (size_t i = 0; i < s->count; i++) {
-        contender *c = &s->contenders[i];
-        if (c->phase == STARTED) s->rig->abandon(s->rig->user, i);
-        if (c->phase != STARTED && c->phase != WAITING) continue;
-        c->phase = OUT;
-        s->trials[i].state = FK_TRIAL_SKIPPED;
-        snprintf(s->trials[i].reason, sizeof s->trials[i].reason, "the budget ended before it was compiled");
-    }
+    give_up(s);
     return status;
 }
 
@@ -261,13 +267,40 @@ static fk_status run_rounds(search *s, fk_error *err) {
     return status;
 }
 
+/* ---- both ---- */
+
+static fk_status begin(search *s, fk_error *err) {
+    s->contenders = calloc(s->count ? s->count : 1, sizeof *s->contenders);
+    if (!s->contenders) return fk_fail(err, FK_NO_MEMORY, "no memory for the timings of %zu plans", s->count);
+    s->begin = s->rig->now_ms(s->rig->user);
+    return FK_OK;
+}
+
+fk_status fk_tune_compile(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
+                          fk_error *err) {
+    search s = {.rig = rig, .settings = settings, .trials = trials, .count = count};
+    const fk_status status = begin(&s, err);
+    if (status) return status;
+    for (start_some(&s); num_in(&s, STARTED) && !is_over(&s); start_some(&s)) {
+        const size_t built = find_built(&s, 20);
+        if (built < count) {
+            s.contenders[built].phase = OUT;
+            trials[built].state = FK_TRIAL_SKIPPED;
+            snprintf(trials[built].reason, sizeof trials[built].reason, "it was to be compiled only");
+        }
+        tell(&s, false);
+    }
+    give_up(&s);
+    free(s.contenders);
+    return FK_OK;
+}
+
 fk_status fk_tune_search(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
                          fk_error *err) {
     search s = {.rig = rig, .settings = settings, .trials = trials, .count = count};
-    s.contenders = calloc(count ? count : 1, sizeof *s.contenders);
-    if (!s.contenders) return fk_fail(err, FK_NO_MEMORY, "no memory for the timings of %zu plans", count);
-    s.begin = rig->now_ms(rig->user);
-    fk_status status = compile_all(&s, err);
+    fk_status status = begin(&s, err);
+    if (status) return status;
+    status = compile_all(&s, err);
     if (status == FK_OK) status = run_rounds(&s, err);
     tell(&s, true);
     const fk_trial *best = best_of(&s);

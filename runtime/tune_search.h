@@ -10,6 +10,8 @@
 typedef struct fk_tune_rig {
     void *user;
     double (*now_ms)(void *user);
+    /** Draws what trials are checked and timed on: called once, when the first helpers are at work, before `open`. */
+    fk_status (*prepare)(void *user, fk_error *err);
     /** Begins to compile trial i beside the search; false: that cannot be had, and `open` will compile it. */
     bool (*start)(void *user, size_t i);
     /** Whether what `start` began has ended; waits up to `wait_ms` for it. */
@@ -40,6 +42,10 @@ typedef struct fk_tune_settings {
  *  @return FK_NO_MEMORY; FK_CHECK_FAILED: none could be timed; what the rig returns */
 fk_status fk_tune_search(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
                          fk_error *err);
+/** Compiles all `trials`, as far as helpers can be had and the budget lasts, and skips them. Needs of the rig no more
+ * than now_ms, start, is_built and abandon. @return FK_NO_MEMORY */
+fk_status fk_tune_compile(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
+                          fk_error *err);
 /** Median of `count` values, at least 1, which it sorts; and the median deviation from it as a share of it. */
 double fk_tune_median(double *values, size_t count, double *spread);
 

@@ -4,7 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MAX_SHAPES = 64 };
 
@@ -127,6 +130,48 @@ static cli_exit tune_one(request *r, char *spelling, const fk_shape *shape, tune
     return CLI_OK;
 }
 
+/* ---- compiling ahead -------------------------------------------------------------------------------------- */
+
+static int stop(void *user, const fk_tune_progress *p) {
+    (void)user, (void)p;
+    return interrupted;
+}
+
+static char *spelling_of(const request *r, char *const *list, size_t search) {
+    return list[search / (size_t)r->num_shapes];
+}
+
+/* While one problem is timed, the cores have nothing to do: a process of its own fills the store with what the later
+ * ones will ask for. What it cannot compile fails in its turn, and is told then. Returns its id, or -1. */
+static pid_t compile_ahead(const request *r, char *const *list, size_t num_searches) {
+    if (r->modelled || r->jobs < 0 || num_searches < 2) return -1;
+    const pid_t parent = getpid(), child = fork();
+    if (child != 0) return child;
+    signal(SIGTERM, interrupt);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* its helpers are ended by it */
+    interrupted = getppid() != parent;
+    for (size_t i = 1; i < num_searches && !interrupted; i++) {
+        fk_tune_options how = r->how;
+        fk_problem problem;
+        fk_trial *trials = NULL;
+        size_t count;
+        if (fk_problem_parse(spelling_of(r, list, i), &problem) != FK_OK) continue;
+        how.compile_only = 1;
+        how.shape = r->shape[i % (size_t)r->num_shapes];
+        fk_tune(r->context, &problem, &how, stop, NULL, &trials, &count);
+        fk_free(trials);
+    }
+    _exit(0);
+}
+
+static void end(pid_t child) {
+    if (child < 0) return;
+    kill(child, SIGTERM);
+    waitpid(child, NULL, 0);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------ */
+
 /* A problem that fails is told and left behind; the exit code is the first failure's. */
 static cli_exit tune_all(request *r, char **list, size_t num_problems) {
     const size_t most = num_problems * (size_t)r->num_shapes;
@@ -134,12 +179,13 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
     size_t count = 0;
     if (!all) return cli_fail(CLI_FAILED, "no memory for %zu searches", most);
     cli_exit code = CLI_OK;
+    const pid_t ahead = compile_ahead(r, list, most);
     for (size_t i = 0; i < most && !interrupted; i++) {
-        const cli_exit one =
-            tune_one(r, list[i / (size_t)r->num_shapes], &r->shape[i % (size_t)r->num_shapes], &all[count]);
+        const cli_exit one = tune_one(r, spelling_of(r, list, i), &r->shape[i % (size_t)r->num_shapes], &all[count]);
         count += all[count].trials != NULL;
         if (code == CLI_OK) code = one;
     }
+    end(ahead);
     if (r->json && !tune_print_json(all, count)) code = cli_fail(CLI_FAILED, "tune: the result cannot be printed");
     const cli_exit csv = r->csv ? tune_write_csv(r->csv, all, count) : CLI_OK;
     const cli_exit svg = r->svg ? tune_write_svg(r->svg, all, count) : CLI_OK;

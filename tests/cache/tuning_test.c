@@ -299,8 +299,28 @@ static void own_records_count_first(void **state) {
     assert_true(a.source == 1);
 }
 
+/* What came with the library was measured with what it has, or says nothing. */
+static void older_records_count_if_they_are_own(void **state) {
+    (void)state;
+    char line[FK_TUNING_LINE_MAX];
+    fk_tuning_record r = sample_record();
+    const fk_device_info device = a100();
+    const fk_tuning_query query = query_of(&r, &device);
+    for (int older = 0; older < 2; older++)
+        for (int source = 0; source < 2; source++)
+            for (int rigor = FK_RIGOR_MODEL; rigor <= FK_RIGOR_PATIENT; rigor++) {
+                fk_tuning_answer a = {0};
+                strcpy(r.generator, older ? "ffffffffffffffff" : query.generator);
+                r.rigor = rigor;
+                fk_tuning_scan(line, line_of(&r, line), source, &query, &a);
+                assert_int_equal(a.found, !older || (source == 0 && rigor != FK_RIGOR_MODEL));
+                assert_int_equal(a.num_records, 1);
+            }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(older_records_count_if_they_are_own),
+                                       cmocka_unit_test(round_trip),
                                        cmocka_unit_test(refuses_to_write),
                                        cmocka_unit_test(refuses_hostile_values),
                                        cmocka_unit_test(steps_over_unknown_members),

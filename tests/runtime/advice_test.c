@@ -277,25 +277,6 @@ static void shipped_records_are_sound(void **state) {
     }
 }
 
-/* What was timed elsewhere gives way to what was timed here (and, in kernel.c, to packs). */
-static void shipped_records_are_told_from_own(void **state) {
-    (void)state;
-    static const char plan_of_mine[] = "mma m128 n64 w8 s2 c1";
-    fk_problem shipped = FK_PROBLEM_INIT;
-    fk_plan_info *plans;
-    size_t count;
-    assert_int_equal(fk_problem_parse("fwd bf16 d128", &shipped), FK_OK);
-    fk_tuning_record r = record("NVIDIA H200", 90, 132, plan_of_mine);
-    strcpy(r.problem, "fwd bf16 d128");
-    for (int own = 0; own < 2; own++) {
-        if (own) add(&r);
-        assert_int_equal(fk_plan_list(&shipped, "h200", NULL, &plans, &count), FK_OK);
-        assert_int_equal(plans[0].chosen, own ? FK_CHOSEN_BY_RECORD : FK_CHOSEN_BY_SHIPPED_RECORD);
-        assert_non_null(strstr(plans[0].reason, own ? "own record" : "shipped record"));
-        fk_free(plans);
-    }
-}
-
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
@@ -307,7 +288,6 @@ int main(void) {
                                        WITH_FOLDER(kernels_of_a_size),
                                        WITH_FOLDER(sizes_without_a_compiler),
                                        WITH_FOLDER(moves_between_directories),
-                                       WITH_FOLDER(shipped_records_are_told_from_own),
                                        cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

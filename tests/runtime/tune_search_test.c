@@ -21,7 +21,8 @@ typedef struct fake {
     double noise;       /* share, of a sample */
     double drift;       /* share by which everything slows down in a minute */
     double ready[MOST]; /* when the helper ends; 0: none was started */
-    bool bad[MOST], open[MOST], no_helpers;
+    double prepare_ms;
+    bool bad[MOST], open[MOST], no_helpers, unprepared;
     int opened, closed, abandoned, samples, running, most_running;
     int fail_at; /* the sample that loses the device */
     uint64_t random;
@@ -35,6 +36,11 @@ static double uniform(fake *f) {
 static double now_ms(void *user) {
     fake *f = user;
     return f->now;
+}
+static fk_status prepare(void *user, fk_error *err) {
+    fake *f = user;
+    f->now += f->prepare_ms;
+    return f->unprepared ? fk_fail(err, FK_NO_MEMORY, "planted") : FK_OK;
 }
 static bool start(void *user, size_t i) {
     fake *f = user;
@@ -83,7 +89,7 @@ static void close_one(void *user, size_t i) {
 }
 
 static fk_tune_rig rig_of(fake *f) {
-    return (fk_tune_rig){f, now_ms, start, is_built, abandon, open_one, sample, close_one};
+    return (fk_tune_rig){f, now_ms, prepare, start, is_built, abandon, open_one, sample, close_one};
 }
 
 /* Times between 500 us and twice that; the fastest is `best`. */
@@ -187,6 +193,47 @@ static void compiles_ahead(void **state) {
     assert_ptr_equal(fastest(t, 16), &t[3]);
 }
 
+/* What is timed is drawn while the first plans are compiled. */
+static void prepares_beside_the_compiler(void **state) {
+    (void)state;
+    fk_trial t[MOST];
+    fk_error err;
+    fake f = draw(1, 4, 3), quick = draw(1, 4, 3);
+    f.prepare_ms = f.compile_ms;
+    assert_int_equal(search(&quick, &usual, t, 4, NULL), FK_OK);
+    assert_int_equal(search(&f, &usual, t, 4, NULL), FK_OK);
+    assert_true(f.now < quick.now + f.prepare_ms / 2);
+    fake none = draw(1, 4, 3);
+    none.unprepared = true;
+    assert_int_equal(search(&none, &usual, t, 4, &err), FK_NO_MEMORY);
+    assert_string_equal(err.text, "planted");
+    assert_true(none.opened == 0 && none.abandoned == 4);
+}
+
+static void compiles_only(void **state) {
+    (void)state;
+    fk_trial t[MOST] = {0};
+    fake f = draw(1, 16, 3);
+    const fk_tune_rig rig = rig_of(&f);
+    assert_int_equal(fk_tune_compile(&rig, &usual, t, 16, NULL), FK_OK);
+    assert_true(f.opened == 0 && f.samples == 0 && f.running == 0 && f.abandoned == 0 && f.most_running == 4);
+    assert_true(f.now >= 4 * f.compile_ms && f.now < 5 * f.compile_ms);
+    fk_tune_settings s = usual;
+    s.budget_ms = 2 * f.compile_ms;
+    f = draw(1, 16, 3);
+    memset(t, 0, sizeof t);
+    assert_int_equal(fk_tune_compile(&rig, &s, t, 16, NULL), FK_OK);
+    assert_true(f.running == 0 && f.abandoned > 0);
+    assert_string_equal(t[0].reason, "it was to be compiled only");
+    assert_string_equal(t[15].reason, "the budget ended before it was compiled");
+    for (size_t i = 0; i < 16; i++)
+        assert_int_equal(t[i].state, FK_TRIAL_SKIPPED);
+    f = draw(1, 16, 3);
+    f.no_helpers = true;
+    assert_int_equal(fk_tune_compile(&rig, &usual, t, 16, NULL), FK_OK);
+    assert_true(f.now < 1);
+}
+
 static void rejects_with_a_reason(void **state) {
     (void)state;
     fk_trial t[MOST];
@@ -260,10 +307,15 @@ static void medians(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_fastest),     cmocka_unit_test(spends_less_than_timing_all),
-        cmocka_unit_test(keeps_the_budget),      cmocka_unit_test(compiles_ahead),
-        cmocka_unit_test(rejects_with_a_reason), cmocka_unit_test(passes_on_what_is_nobodys_fault),
-        cmocka_unit_test(tells_and_stops),       cmocka_unit_test(medians)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_fastest),
+                                       cmocka_unit_test(spends_less_than_timing_all),
+                                       cmocka_unit_test(keeps_the_budget),
+                                       cmocka_unit_test(compiles_ahead),
+                                       cmocka_unit_test(rejects_with_a_reason),
+                                       cmocka_unit_test(passes_on_what_is_nobodys_fault),
+                                       cmocka_unit_test(prepares_beside_the_compiler),
+                                       cmocka_unit_test(compiles_only),
+                                       cmocka_unit_test(tells_and_stops),
+                                       cmocka_unit_test(medians)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

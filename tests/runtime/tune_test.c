@@ -70,6 +70,33 @@ static void what_is_found_is_used(void **state) {
     fk_context_destroy(context);
 }
 
+/* A search of a list compiles ahead of itself: nothing is timed, and the search finds its kernels. */
+static void what_is_compiled_ahead_is_found(void **state) {
+    (void)state;
+    fk_context *context = emulated_context("t4", dir, &plain);
+    fk_trial *trials;
+    fk_tune_options options = small;
+    size_t count;
+    const fk_problem p = parsed("fwd fp16 d256 causal");
+    char path[300];
+    options.compile_only = 1;
+    assert_int_equal(fk_tune(context, &p, &options, NULL, NULL, &trials, &count), FK_OK);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(trials[i].state == FK_TRIAL_SKIPPED && trials[i].samples == 0);
+        assert_string_equal(trials[i].reason, "it was to be compiled only");
+    }
+    snprintf(path, sizeof path, "%s/tune-emulator-of-tesla-t4.jsonl", dir);
+    assert_int_equal(access(path, F_OK), -1);
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_true(count > 0 && info.from_store);
+    fk_kernel_destroy(kernel);
+    fk_free(trials);
+    fk_context_destroy(context);
+}
+
 /* Inputs for every kind of problem: the one plan of head dim 256, so that each takes one compile. */
 static void every_kind_of_problem(void **state) {
     (void)state;
@@ -201,8 +228,9 @@ static void a_gpu_that_computes_nothing(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {WITH_FOLDER(what_is_found_is_used), WITH_FOLDER(every_kind_of_problem),
-                                       WITH_FOLDER(bad_options_are_named), WITH_FOLDER(wrong_results_are_found),
-                                       WITH_FOLDER(a_gpu_that_computes_nothing)};
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(what_is_found_is_used),   WITH_FOLDER(what_is_compiled_ahead_is_found),
+        WITH_FOLDER(every_kind_of_problem),   WITH_FOLDER(bad_options_are_named),
+        WITH_FOLDER(wrong_results_are_found), WITH_FOLDER(a_gpu_that_computes_nothing)};
     return cmocka_run_group_tests(tests, fake_start, fake_stop);
 }
