@@ -49,8 +49,8 @@ static void refuses_to_write(void **state) {
     (void)state;
     char line[FK_TUNING_LINE_MAX];
     const fk_tuning_record good = sample_record();
-    fk_tuning_record bad[10];
-    for (size_t i = 0; i < 10; i++)
+    fk_tuning_record bad[30];
+    for (size_t i = 0; i < 30; i++)
         bad[i] = good;
     bad[0].us = 0;
     bad[1].us = NAN;
@@ -62,8 +62,30 @@ static void refuses_to_write(void **state) {
     bad[7].error = INFINITY;
     bad[8].sm = 0;
     bad[9].samples = -1;
-    for (size_t i = 0; i < 10; i++)
-        assert_int_equal(fk_tuning_write(&bad[i], &buckets, line), 0);
+    bad[10].shape.seqlen_k = (int64_t)FK_MAX_SEQLEN + 1;
+    bad[11].plan[0] = 0;
+    bad[12].device[0] = 0;
+    strcpy(bad[13].problem, "fwd\x7f");
+    strcpy(bad[14].device, "A100\r");
+    strcpy(bad[15].generator, "\x1f");
+    strcpy(bad[16].compiler, "NVRTC\n");
+    bad[17].sm = 1000;
+    bad[18].num_sms = 0;
+    bad[19].num_sms = 65537;
+    bad[20].rigor = -1;
+    bad[21].us = 1e12;
+    bad[22].spread = 101;
+    bad[23].error = -1;
+    bad[24].clock_ghz = -1;
+    bad[25].clock_ghz = 1e3;
+    bad[26].hbm_gbps = -1;
+    bad[27].registers = -2;
+    bad[28].spill_bytes = -2;
+    bad[29].unix_time = -1;
+    for (size_t i = 0; i < 30; i++)
+        if (fk_tuning_write(&bad[i], &buckets, line)) fail_msg("record %zu is written: %s", i, line);
+    bad[26] = good, bad[26].hbm_gbps = 1e6;
+    assert_int_equal(fk_tuning_write(&bad[26], &buckets, line), 0);
 }
 
 /* A line replaced in its value of `name`. */
