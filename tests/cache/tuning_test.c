@@ -340,8 +340,35 @@ static void older_records_count_if_they_are_own(void **state) {
             }
 }
 
+/* A search is left out if a record says that this very one was made, as rigorous and by the same sources. */
+static void what_was_searched(void **state) {
+    (void)state;
+    char line[FK_TUNING_LINE_MAX];
+    const fk_tuning_record good = sample_record();
+    const fk_device_info device = a100();
+    const fk_tuning_query query = query_of(&good, &device);
+    const fk_shape shape = good.shape;
+    size_t size = line_of(&good, line);
+    assert_true(fk_tuning_has(line, size, &query, &shape, FK_RIGOR_MEASURE));
+    assert_true(fk_tuning_has(line, size - 1, &query, &shape, FK_RIGOR_MEASURE)); /* its newline is torn off */
+    assert_false(fk_tuning_has(line, size - 2, &query, &shape, FK_RIGOR_MEASURE));
+    assert_false(fk_tuning_has(line, 0, &query, &shape, FK_RIGOR_MEASURE));
+    assert_false(fk_tuning_has(line, size, &query, &shape, FK_RIGOR_PATIENT));
+    fk_tuning_record r[5] = {good, good, good, good, good};
+    strcpy(r[0].problem, "fwd fp16 d64");
+    r[1].shape.seqlen_k--;              /* of the same bucket, but not it */
+    r[2].num_sms--;                     /* another GPU */
+    strcpy(r[3].generator, "fedcba98"); /* other sources */
+    r[4].rigor = FK_RIGOR_MODEL;
+    for (int i = 0; i < 5; i++) {
+        size = line_of(&r[i], line);
+        if (fk_tuning_has(line, size, &query, &shape, FK_RIGOR_MEASURE)) fail_msg("record %d counts: %s", i, line);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(older_records_count_if_they_are_own),
+                                       cmocka_unit_test(what_was_searched),
                                        cmocka_unit_test(round_trip),
                                        cmocka_unit_test(refuses_to_write),
                                        cmocka_unit_test(refuses_hostile_values),
