@@ -22,6 +22,7 @@ the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs eve
 import argparse
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.metadata
@@ -120,6 +121,7 @@ def preload(parts):
         import transformers  # noqa: F401
     if any(PARTS[part].warms for part in parts):
         import torch.nn.attention.flex_attention  # noqa: F401
+    gc.freeze()  # what has been imported need not be looked through whenever tensors are to be freed
 
 
 def session_of(args):

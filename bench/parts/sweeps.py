@@ -11,6 +11,7 @@ from parts.session import Call
 
 PASSES = ("fwd", "bwd", "both")
 CHECKED = 2048  # tokens up to which outputs are compared
+LONG = 32768     # tokens from which on a launch takes seconds, so that none is repeated without need
 ALLOWED = {"fp16": 1e-2, "bf16": 5e-2, "fp32": 1e-4}
 TINY = [Case(64, batch=1, heads=2, dim=16, dtype="fp32", dropout=0.1, padding=True),
         Case(64, batch=2, heads=1, dim=16, dtype="fp32", causal=True)]
@@ -72,7 +73,7 @@ def difference(session, attention, case, references):
 
 
 def run_case(session, part, case, who, passes):
-    inputs, ready = Inputs(session, case), []
+    inputs, there, ready = Inputs(session, case), [], []
     missing, references, more = {}, {}, {}
     for kind in who:
         if kind is Flex and not session.args.flex:
@@ -80,11 +81,14 @@ def run_case(session, part, case, who, passes):
         with session.surviving(case.label(), kind.name, missing):
             attention = kind(session, case, inputs)
             more[kind.name] = {"peak_mib": 0, "max_diff": difference(session, attention, case, references)}
-            session.once(Call(kind.name, attention.launch("both")))  # compiles
-            ready.append(attention)
+            if case.seqlen < LONG:
+                session.once(Call(kind.name, attention.launch("both")))  # compiles
+            there.append(attention)
     references.clear()
-    for attention in ready:
-        more[attention.name]["peak_mib"] = session.peak(Call(attention.name, attention.launch("both")))
+    for attention in there:
+        with session.surviving(case.label(), attention.name, missing):
+            more[attention.name]["peak_mib"] = session.peak(Call(attention.name, attention.launch("both")))
+            ready.append(attention)
     for which in passes:
         calls = []
         for attention in ready:
