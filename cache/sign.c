@@ -55,6 +55,15 @@ static struct {
 #undef MEMBER
 } crypto;
 
+static const struct {
+    const char *name;
+    void **to;
+} functions[] = {
+#define ROW(name) {#name, (void **)&crypto.name##_},
+    FK_CRYPTO_FUNCTIONS(ROW)
+#undef ROW
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool opened; /* crypto is complete; written under `lock` */
 
@@ -62,13 +71,12 @@ static fk_status open_locked(fk_error *err) {
     const char *named = secure_getenv("FLASHKILN_LIBCRYPTO");
     void *library = dlopen(named && *named ? named : FK_CRYPTO_SONAME, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fk_fail(err, FK_UNSUPPORTED, "signatures need OpenSSL's library: %s", dlerror());
-#define FIND(name)                                                                                                     \
-    if (!(*(void **)&crypto.name##_ = dlsym(library, #name))) {                                                        \
-        dlclose(library);                                                                                              \
-        return fk_fail(err, FK_UNSUPPORTED, "OpenSSL's library has no function %s: 1.1.1 or newer is needed", #name);  \
-    }
-    FK_CRYPTO_FUNCTIONS(FIND)
-#undef FIND
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!(*functions[i].to = dlsym(library, functions[i].name))) {
+            dlclose(library);
+            return fk_fail(err, FK_UNSUPPORTED, "OpenSSL's library has no function %s: 1.1.1 or newer is needed",
+                           functions[i].name);
+        }
     __atomic_store_n(&opened, true, __ATOMIC_RELEASE);
     return FK_OK;
 }

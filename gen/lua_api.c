@@ -15,6 +15,15 @@ fk_status fk_lua_library(fk_error *err) {
 
 fk_lua_functions fk_lua_table;
 
+static const struct {
+    const char *name;
+    void **to;
+} functions[] = {
+#define ROW(name) {#name, (void **)&fk_lua_table.name##_},
+    FK_LUA_FUNCTIONS(ROW)
+#undef ROW
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool opened;      /* fk_lua_table is complete; written under `lock` */
 static fk_error failure; /* of the only attempt, or FK_OK */
@@ -47,11 +56,9 @@ static fk_status open_locked(fk_error *err) {
     fk_status status = FK_OK;
     if (!(number >= LUA_VERSION_NUM && number <= LUA_VERSION_NUM))
         status = fk_fail(err, FK_NO_COMPILER, "Lua is version %g: %d is needed", number, LUA_VERSION_NUM);
-#define FIND(name)                                                                                                     \
-    if (status == FK_OK && !(*(void **)&fk_lua_table.name##_ = dlsym(library, #name)))                                 \
-        status = fk_fail(err, FK_NO_COMPILER, "Lua's library has no function %s", #name);
-    FK_LUA_FUNCTIONS(FIND)
-#undef FIND
+    for (size_t i = 0; i < sizeof functions / sizeof *functions && status == FK_OK; i++)
+        if (!(*functions[i].to = dlsym(library, functions[i].name)))
+            status = fk_fail(err, FK_NO_COMPILER, "Lua's library has no function %s", functions[i].name);
     if (status == FK_OK)
         __atomic_store_n(&opened, true, __ATOMIC_RELEASE);
     else

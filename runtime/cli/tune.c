@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SHAPES = 64 };
+enum { MAX_SHAPES = 64, PLANS_OF_ONE = 8 /* that are compiled at once, about */, MOST_AHEAD = 4 };
 
 typedef struct request {
     const char *device, *plan_for, *gpu, *cache_dir, *shapes, *budget, *from, *export_to, *csv, *svg;
@@ -141,16 +141,10 @@ static char *spelling_of(const request *r, char *const *list, size_t search) {
     return list[search / (size_t)r->num_shapes];
 }
 
-/* While one problem is timed, the cores have nothing to do: a process of its own fills the store with what the later
- * ones will ask for. What it cannot compile fails in its turn, and is told then. Returns its id, or -1. */
-static pid_t compile_ahead(const request *r, char *const *list, size_t num_searches) {
-    if (r->modelled || r->jobs < 0 || num_searches < 2) return -1;
-    const pid_t parent = getpid(), child = fork();
-    if (child != 0) return child;
-    signal(SIGTERM, interrupt);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* its helpers are ended by it */
-    interrupted = getppid() != parent;
-    for (size_t i = 1; i < num_searches && !interrupted; i++) {
+/* Fills the store with what searches `first`, first + step, ... will ask for. What cannot be compiled fails in its
+ * turn, and is told then. */
+static void compile_some(const request *r, char *const *list, size_t num_searches, size_t first, size_t step) {
+    for (size_t i = first; i < num_searches && !interrupted; i += step) {
         fk_tune_options how = r->how;
         fk_problem problem;
         fk_trial *trials = NULL;
@@ -161,13 +155,34 @@ static pid_t compile_ahead(const request *r, char *const *list, size_t num_searc
         fk_tune(r->context, &problem, &how, stop, NULL, &trials, &count);
         fk_free(trials);
     }
-    _exit(0);
 }
 
-static void end(pid_t child) {
-    if (child < 0) return;
-    kill(child, SIGTERM);
-    waitpid(child, NULL, 0);
+/* While one problem is timed, the cores have nothing to do: processes of their own compile for the later ones, as one
+ * problem alone has not enough plans for all cores. Returns how many there are. */
+static int compile_ahead(const request *r, char *const *list, size_t num_searches, pid_t ahead[MOST_AHEAD]) {
+    const pid_t parent = getpid();
+    const long jobs = r->jobs ? (long)r->jobs : sysconf(_SC_NPROCESSORS_ONLN);
+    const int wanted = jobs < 2 * PLANS_OF_ONE            ? 1
+                       : jobs / PLANS_OF_ONE > MOST_AHEAD ? MOST_AHEAD
+                                                          : (int)(jobs / PLANS_OF_ONE);
+    if (r->modelled || r->jobs < 0) return 0;
+    for (int i = 0; i < wanted && (size_t)i + 1 < num_searches; i++) {
+        if ((ahead[i] = fork()) < 0) return i;
+        if (ahead[i] > 0) continue;
+        signal(SIGTERM, interrupt);
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* it ends its helpers then */
+        interrupted = getppid() != parent;
+        compile_some(r, list, num_searches, (size_t)i + 1, (size_t)wanted);
+        _exit(0);
+    }
+    return (size_t)wanted < num_searches ? wanted : (int)num_searches - 1;
+}
+
+static void end(const pid_t *ahead, int count) {
+    for (int i = 0; i < count; i++)
+        kill(ahead[i], SIGTERM);
+    for (int i = 0; i < count; i++)
+        waitpid(ahead[i], NULL, 0);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------ */
@@ -179,13 +194,14 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
     size_t count = 0;
     if (!all) return cli_fail(CLI_FAILED, "no memory for %zu searches", most);
     cli_exit code = CLI_OK;
-    const pid_t ahead = compile_ahead(r, list, most);
+    pid_t ahead[MOST_AHEAD];
+    const int num_ahead = compile_ahead(r, list, most, ahead);
     for (size_t i = 0; i < most && !interrupted; i++) {
         const cli_exit one = tune_one(r, spelling_of(r, list, i), &r->shape[i % (size_t)r->num_shapes], &all[count]);
         count += all[count].trials != NULL;
         if (code == CLI_OK) code = one;
     }
-    end(ahead);
+    end(ahead, num_ahead);
     if (r->json && !tune_print_json(all, count)) code = cli_fail(CLI_FAILED, "tune: the result cannot be printed");
     const cli_exit csv = r->csv ? tune_write_csv(r->csv, all, count) : CLI_OK;
     const cli_exit svg = r->svg ? tune_write_svg(r->svg, all, count) : CLI_OK;

@@ -16,14 +16,24 @@ static struct {
     int calls; /* so far */
 } fault;
 
+static long injected[DIE + 1];
+
 /* Counts a call: must it fail? */
 static bool strike(void) {
     ++fault.calls;
+    if (fault.calls == fault.at && fault.what != SHORT) ++injected[fault.what];
     if (fault.what == DIE && fault.calls == fault.at) _exit(DEAD);
     const bool now =
         fault.what == FAIL_ONCE ? fault.calls == fault.at : fault.what == FAIL_FROM && fault.calls >= fault.at;
     if (now) errno = fault.error;
     return now;
+}
+
+/* What of `size` bytes moves. */
+static size_t cut(size_t size) {
+    if (fault.what != SHORT || fault.calls != fault.at) return size;
+    ++injected[SHORT];
+    return 1;
 }
 
 static const fk_vfs *const real = &fk_vfs_posix;
@@ -39,11 +49,11 @@ static int try_close(int fd) { /* the descriptor is gone even when close fails *
 }
 static ssize_t try_read(int fd, void *bytes, size_t size) {
     if (strike()) return -1;
-    return real->read(fd, bytes, fault.what == SHORT && fault.calls == fault.at ? 1 : size);
+    return real->read(fd, bytes, cut(size));
 }
 static ssize_t try_write(int fd, const void *bytes, size_t size) {
     if (strike()) return -1;
-    return real->write(fd, bytes, fault.what == SHORT && fault.calls == fault.at ? 1 : size);
+    return real->write(fd, bytes, cut(size));
 }
 static int try_fsync(int fd) {
     return (void)fd, strike() ? -1 : 0;
@@ -319,11 +329,20 @@ static void death_at_every_call(void **state) {
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), DEAD);
+        ++injected[DIE]; /* the child's count died with it */
         check_afterwards(dir);
         assert_in_range(fixture_count(dir, "tmp."), 0, 2); /* a dead writer's litter, gone after an hour */
         scratch_remove(dir);
         free(dir);
     }
+}
+
+static int print_points(void **state) {
+    (void)state;
+    print_message(
+        "faults injected: %ld calls fail once, from %ld on all fail, %ld are short, at %ld the process dies\n",
+        injected[FAIL_ONCE], injected[FAIL_FROM], injected[SHORT], injected[DIE]);
+    return 0;
 }
 
 int main(void) {
@@ -335,5 +354,5 @@ int main(void) {
         cmocka_unit_test(interrupts_cost_nothing), cmocka_unit_test(a_link_whose_answer_is_lost),
         cmocka_unit_test(death_at_every_call),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, print_points);
 }

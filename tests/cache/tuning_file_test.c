@@ -179,7 +179,7 @@ static void strike_each_call(int error, bool from, bool cut_short) {
     char path[4096];
     size_t bad, before, want = 0;
     path_to(file, path);
-    for (int at = 1;; at++) {
+    for (int at = 1;; at++) { /* until one that is never reached */
         fk_tuning_text text = {NULL, 0};
         fault = (typeof(fault)){error, at, 0, from, cut_short};
         const fk_status appended = append_record(&vfs, &r);
@@ -193,7 +193,10 @@ static void strike_each_call(int error, bool from, bool cut_short) {
         assert_true(appended != FK_OK || want == before + 1);
         assert_int_equal(bad, 0); /* a single byte, then the rest: the line is whole in the end */
         assert_int_equal(fixture_open_fds(), open_fds);
-        if (passed) return;
+        if (passed) {
+            print_message("faults injected: %d\n", at - 1);
+            return;
+        }
     }
 }
 

@@ -49,8 +49,8 @@ static void refuses_to_write(void **state) {
     (void)state;
     char line[FK_TUNING_LINE_MAX];
     const fk_tuning_record good = sample_record();
-    fk_tuning_record bad[10];
-    for (size_t i = 0; i < 10; i++)
+    fk_tuning_record bad[30];
+    for (size_t i = 0; i < 30; i++)
         bad[i] = good;
     bad[0].us = 0;
     bad[1].us = NAN;
@@ -62,8 +62,30 @@ static void refuses_to_write(void **state) {
     bad[7].error = INFINITY;
     bad[8].sm = 0;
     bad[9].samples = -1;
-    for (size_t i = 0; i < 10; i++)
-        assert_int_equal(fk_tuning_write(&bad[i], &buckets, line), 0);
+    bad[10].shape.seqlen_k = (int64_t)FK_MAX_SEQLEN + 1;
+    bad[11].plan[0] = 0;
+    bad[12].device[0] = 0;
+    strcpy(bad[13].problem, "fwd\x7f");
+    strcpy(bad[14].device, "A100\r");
+    strcpy(bad[15].generator, "\x1f");
+    strcpy(bad[16].compiler, "NVRTC\n");
+    bad[17].sm = 1000;
+    bad[18].num_sms = 0;
+    bad[19].num_sms = 65537;
+    bad[20].rigor = -1;
+    bad[21].us = 1e12;
+    bad[22].spread = 101;
+    bad[23].error = -1;
+    bad[24].clock_ghz = -1;
+    bad[25].clock_ghz = 1e3;
+    bad[26].hbm_gbps = -1;
+    bad[27].registers = -2;
+    bad[28].spill_bytes = -2;
+    bad[29].unix_time = -1;
+    for (size_t i = 0; i < 30; i++)
+        if (fk_tuning_write(&bad[i], &buckets, line)) fail_msg("record %zu is written: %s", i, line);
+    bad[26] = good, bad[26].hbm_gbps = 1e6;
+    assert_int_equal(fk_tuning_write(&bad[26], &buckets, line), 0);
 }
 
 /* A line replaced in its value of `name`. */
@@ -318,8 +340,35 @@ static void older_records_count_if_they_are_own(void **state) {
             }
 }
 
+/* A search is left out if a record says that this very one was made, as rigorous and by the same sources. */
+static void what_was_searched(void **state) {
+    (void)state;
+    char line[FK_TUNING_LINE_MAX];
+    const fk_tuning_record good = sample_record();
+    const fk_device_info device = a100();
+    const fk_tuning_query query = query_of(&good, &device);
+    const fk_shape shape = good.shape;
+    size_t size = line_of(&good, line);
+    assert_true(fk_tuning_has(line, size, &query, &shape, FK_RIGOR_MEASURE));
+    assert_true(fk_tuning_has(line, size - 1, &query, &shape, FK_RIGOR_MEASURE)); /* its newline is torn off */
+    assert_false(fk_tuning_has(line, size - 2, &query, &shape, FK_RIGOR_MEASURE));
+    assert_false(fk_tuning_has(line, 0, &query, &shape, FK_RIGOR_MEASURE));
+    assert_false(fk_tuning_has(line, size, &query, &shape, FK_RIGOR_PATIENT));
+    fk_tuning_record r[5] = {good, good, good, good, good};
+    strcpy(r[0].problem, "fwd fp16 d64");
+    r[1].shape.seqlen_k--;              /* of the same bucket, but not it */
+    r[2].num_sms--;                     /* another GPU */
+    strcpy(r[3].generator, "fedcba98"); /* other sources */
+    r[4].rigor = FK_RIGOR_MODEL;
+    for (int i = 0; i < 5; i++) {
+        size = line_of(&r[i], line);
+        if (fk_tuning_has(line, size, &query, &shape, FK_RIGOR_MEASURE)) fail_msg("record %d counts: %s", i, line);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(older_records_count_if_they_are_own),
+                                       cmocka_unit_test(what_was_searched),
                                        cmocka_unit_test(round_trip),
                                        cmocka_unit_test(refuses_to_write),
                                        cmocka_unit_test(refuses_hostile_values),

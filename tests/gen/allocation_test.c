@@ -39,11 +39,12 @@ static void test_every_failing_allocation(void **state) {
     if (generate(&expected, &err) != FK_OK) fail_msg("%s", err.text);
     const long calls = heap.calls;
     assert_true(calls > 1000);
-    long failures = 0;
+    long failures = 0, injected = 0;
     /* All of the first thousand, then every so many; failing once, and failing from there on. */
     for (long n = 1; n <= calls; n += n < 1000 ? 1 : calls / 100) {
         for (long count = 1; count < LONG_MAX; count = count == 1 ? LONG_MAX - 1 : LONG_MAX) {
             char *text = NULL;
+            ++injected;
             const long live = heap.live;
             heap.calls = 0;
             heap.fail_from = n;
@@ -63,6 +64,8 @@ static void test_every_failing_allocation(void **state) {
         }
     }
     assert_true(failures > 1000);
+    print_message("faults injected: %ld of %ld allocations fail, once or from there on; %ld end in FK_NO_MEMORY\n",
+                  injected, 2 * calls, failures);
     free(expected);
 }
 

@@ -101,9 +101,94 @@ static void a_plan_can_be_forced(void **state) {
     assert_int_equal(fk_plan_enumerate(&p, &device, &options, &plans, &count, &err), FK_UNSUPPORTED);
 }
 
+/* Every reason for which a tile cannot be launched, however wrong it is: nothing reaches a layout, a template or a
+ * device. */
+static void a_plan_that_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *problem, *gpu, *plan, *says;
+    } rows[] = {
+        {"fwd bf16 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype bf16: the tensor cores of"},
+        {"fwd e4m3 d64", "a100", "mma m64 n64 w4 s1 c1", "dtype e4m3: the kernels of"},
+        {"fwd fp32 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype fp32: the tensor cores of"},
+        {"fwd fp32 d64", "a100", "mma m64 n64 w4 s1 c1 r1", "q_in_regs 1: must be 0 for fp32"},
+        {"fwd fp16 d64", "a100", "mma m64 n64 w33 s1 c1",
+         "warps 33, stages 1, ctas_per_sm 1: must be positive, warps at most 32"},
+        {"fwd fp16 d64", "a100", "mma m64 n64 s1 c1", "warps 0, stages 1, ctas_per_sm 1: must be positive"},
+        {"fwd fp16 d64", "a100", "mma m64 n64 w4 c1", "warps 4, stages 0, ctas_per_sm 1: must be positive"},
+        {"fwd fp16 d64", "a100", "mma m64 n64 w4 s1", "warps 4, stages 1, ctas_per_sm 0: must be positive"},
+        {"fwd fp16 d64", "a100", "mma n64 w4 s1 c1", "block_m 0: must be a multiple of 16 rows for each of 4 warps"},
+        {"fwd fp16 d64", "a100", "mma m64 w4 s1 c1", "block_n 0: must be a multiple of 16"},
+        {"fwd fp16 d64", "a100", "mma m72 n64 w4 s1 c1", "block_m 72: must be"},
+        {"fwd fp16 d64", "a100", "mma m64 n24 w4 s1 c1", "block_n 24: must be"},
+        {"bwd fp16 d64", "a100", "mma m64 n64 w4 s1 c1 r1", "q_in_regs 1: must be 0 in the backward pass"},
+        {"fwd fp16 d64", "a100", "mma m64 n64 w4 s1 c99", "99 CTAs"},
+        {"fwd fp16 d64", "a100", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "sm_80: has no wgmma"},
+        {"fwd fp32 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "dtype fp32: the wgmma family has none"},
+        {"fwd fp16 d64 split", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "split: the wgmma family has none"},
+        {"fwd fp16 d64 paged", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "paged: the wgmma family has none"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w13 s2 c1 q1 k2 o1", "warps 13: must be 8, 12, 16 or 20"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w4 s2 c1 q1 k2 o1", "warps 4: must be"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w24 s2 c1 q1 k2 o1", "warps 24: must be"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c2 q1 k2 o1", "ctas_per_sm 2: must be 1"},
+        {"fwd fp16 d64", "h200", "wgmma m80 n128 w12 s2 c1 q1 k2 o1", "block_m 80: must be 64 rows for each of"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n272 w12 s2 c1 q1 k2 o1", "block_n 272: must be"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n40 w12 s2 c1 q1 k2 o1", "block_n 40: must be"},
+        {"fwd e4m3 d64", "h200", "wgmma m128 n144 w12 s2 c1 q1 k2 o1",
+         "block_n 144: must be a multiple of 32, at most 128, for e4m3"},
+        {"fwd e4m3 d64", "h200", "wgmma m128 n48 w12 s2 c1 q1 k2 o1", "block_n 48: must be a multiple of 32"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s1 c1 q1 k2 o1", "k_stages 2, stages 1: must be from 2 to 8"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s9 c1 q1 k2 o1", "stages 9: must be from 2 to 8"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k1 o1", "k_stages 1"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k9 o1", "k_stages 9"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 k2 o1", "q_stages 0, overlap 1: must be 1 or 2"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 q3 k2 o1", "q_stages 3, overlap 1: must be 1 or 2"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2", "q_stages 1, overlap 0: must be 1 or 2"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o3", "q_stages 1, overlap 3: must be 1 or 2"},
+        {"fwd fp16 d64", "h200", "wgmma m128 n64 w20 s4 c1 q1 k4 o2", "q_stages 1: must be 2 with two teams"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w16 s2 c1 q2 k2 o1", "warps 16: must be 12"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n96 w12 s2 c1 q2 k2 o1",
+         "block_n 96: must be 64, or 64 keys for each of 2"},
+        {"bwd fp16 d64", "h200", "wgmma m96 n128 w12 s2 c1 q2 k2 o1", "block_m 96: must be 64"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n64 w12 s2 c1 q2 k2 o1", "block_n 64: must be 128 where head_dim"},
+        {"bwd fp16 d256", "h200", "wgmma m128 n64 w12 s2 c1 k2 o1", "block_m 128: must be 64"},
+        {"bwd fp16 d256", "h200", "wgmma m64 n128 w12 s2 c1 q2 k2 o1", "with head_dim above 128 a cluster's"},
+        {"bwd fp16 d256", "h200", "wgmma m64 n128 w12 s2 c1 k3 o1", "with head_dim above 128 a cluster's"},
+        {"bwd fp16 d128 dv256", "h200", "wgmma m64 n128 w12 s2 c1 k2 o1",
+         "block_n 128: must be 64 where head_dim_v alone"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s2 c1 k4 o1", "k_stages 4: must be 2"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s1 c1 k2 o1", "stages 1: must be from 2 to 8"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s9 c1 k2 o1", "stages 9: must be from 2 to 8"},
+        {"bwd fp16 d64 deterministic", "h200", "wgmma m64 n128 w12 s2 c1 q1 k2 o1",
+         "q_stages 1: must be 0, or 2 buffers of dQ"},
+        {"bwd fp16 d64 keep=\"(q + k) % 3 == 0\"", "h200", "wgmma m64 n128 w12 s2 c1 q2 k2 o1",
+         "q_stages 2: must be 0 or 1 unless deterministic"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s2 c1 k2 o3", "overlap 3: must be 1 or 2"},
+        {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s2 c1 r1 k2 o1",
+         "q_in_regs 1, turns 0: must be 0 in the backward pass"},
+        {"fwd fp16 d256", "h200", "wgmma m128 n256 w12 s4 c1 q2 k4 o1", "shared memory: "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fk_problem p, asked;
+        fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+        fk_device_info device;
+        fk_plan_info *plans = NULL;
+        size_t count;
+        fk_error err = {.text = ""};
+        if (fk_problem_read(rows[i].problem, &asked, &err) || fk_problem_normalise(&asked, &p, &err))
+            fail_msg("%s: %s", rows[i].problem, err.text);
+        assert_int_equal(fk_device_lookup(rows[i].gpu, &device, &err), FK_OK);
+        options.plan = rows[i].plan;
+        const fk_status status = fk_plan_enumerate(&p, &device, &options, &plans, &count, &err);
+        if (status == FK_OK) free(plans);
+        if (status == FK_OK || !strstr(err.text, rows[i].says))
+            fail_msg("%s, %s: \"%s\", not \"%s\"", rows[i].problem, rows[i].plan, err.text, rows[i].says);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_come_back),
-                                       cmocka_unit_test(refuses_what_is_no_plan),
-                                       cmocka_unit_test(a_plan_can_be_forced)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(candidates_come_back), cmocka_unit_test(refuses_what_is_no_plan),
+        cmocka_unit_test(a_plan_can_be_forced), cmocka_unit_test(a_plan_that_cannot_be_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

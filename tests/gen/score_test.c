@@ -249,6 +249,13 @@ static void test_factors_are_taken_out(void **state) {
         {"abs(q) * s", "1.0", "abs(q) * s"},       /* not the same for all */
         {"abs(w[0]) * s", "1.0", "abs(w[0]) * s"}, /* may be negative, were it not for abs; reads are not looked at */
         {"2 * s + 1", "1.0", "2 * s + 1"},
+        {"exp(c) * s", "exp(c)", "s"},
+        {"(abs(c) + 1) * s", "abs(c) + 1", "s"},
+        {"(abs(c) - 1) * s", "1.0", "(abs(c) - 1) * s"}, /* may be negative */
+        {"-2 * s", "1.0", "-2 * s"},
+        {"(abs(c) / 3) * s", "abs(c) / 3", "s"},
+        {"(abs(c) * c) * s", "1.0", "abs(c) * c * s"},
+        {"s * s", "1.0", "s * s"},
     };
     static const fk_expr_symbol symbols[] = {
         {"s", FK_EXPR_FLOAT, 0}, {"c", FK_EXPR_FLOAT, 0}, {"q", FK_EXPR_INT, 0}, {"w", FK_EXPR_FLOAT, 1}};

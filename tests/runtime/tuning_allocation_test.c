@@ -113,6 +113,8 @@ static long fail_each(fk_status (*act)(void), long last) {
             assert_int_equal(heap.live, live);
         }
     }
+    print_message("faults injected: %ld allocations fail once, and %ld from there on\n", calls - first + 1,
+                  calls - first + 1);
     return failures;
 }
 
