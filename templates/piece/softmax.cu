@@ -1,4 +1,10 @@
+@ local fp32 = problem.dtype == "fp32"
+@ if fp32 then
+// Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) of scores in natural units: p = 2^(scale_log2 (s - m)), where scale_log2 is
+// log2(e). The difference is taken first: it is exact where p is near 1, and lse loses nothing but its own rounding.
+@ else
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
+@ end
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
 // 2^lag, and the rescaling of o, the dearest part of the step, is skipped while no row of the warp needs it.
@@ -44,7 +50,21 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @ -- As pairs of registers: a pair has an even and an odd one, thus one in each bank, and the exponentiation, which takes them in
 @ -- turn, reads them once and not 32 times beside the tensor cores' reads (7 % of the time at head dim 64).
 @ local pairs = plan.family == "wgmma"
-// scale_log2 m, which full tiles go on using; 0 for a row that has seen no key.
+@ if fp32 and #score.terms == 0 then
+constexpr float log2_e = 1.4426950408889634f;
+
+// s = scale q . k, rounded, as the backward pass has it.
+__device__ __forceinline__ void scale_scores(float (&s)[m_atoms][s_atoms][4], float scale) {
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int n = 0; n < s_atoms; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[m][n][e] = __fmul_rn(s[m][n][e], scale);
+}
+
+@ end
+// $(fp32 and "m" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
 __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -52,7 +72,7 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
         float scaled[2];
 @ end
 #pragma unroll
-        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r]$(fp32 and "" or " * scale_log2");
 @ if pairs then
 @   if problem.dtype == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
@@ -100,7 +120,11 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
             for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; ++e) {
+@   if fp32 then
+                    s[m][n][e] = ex2(__fadd_rn(s[m][n][e], -m_scaled[m][r]) * scale_log2);
+@   else
                     s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -$(pairs and "scaled" or "m_scaled[m]")[r]));
+@   end
                     l_i[m][r] += s[m][n][e];
                 }
     }
