@@ -18,7 +18,7 @@ constexpr float weight_log2 = 5.0f;
 constexpr float most_weight = 448.0f;
 constexpr float lag = 0.0f;
 @ else
-constexpr float lag = 8.0f;
+constexpr float lag = $(fp32 and "1.0f" or "8.0f");
 @ end
 
 __device__ __forceinline__ float quad_max(float x) {
