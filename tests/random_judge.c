@@ -87,14 +87,14 @@ static double cancelled(const trial *t, int tensor) {
 }
 
 /* What float32 scores of |s| about |lse| leave of P, relatively: half a unit in the last place of a score, which no
- * float32 score is without, though eager's few that count in a row may happen to be. The backward pass takes P from
- * lse, which is rounded once more; eager keeps P. */
+ * float32 score is without, though eager's few that count in a row may happen to be; and in the backward pass half a
+ * unit of lse, which eager, that keeps P, does not need. */
 static double score_rounding(const trial *t) {
     const drawn *d = t->d;
     double largest = 0;
     for (size_t i = 0; i < lse_count(d) && d->dtype == FK_FP32; i++)
         if (isfinite(t->exact_lse[i])) largest = fmax(largest, fabs(t->exact_lse[i]));
-    return (d->backward ? 0x1p-23 : 0x1p-24) * largest;
+    return 0x1p-24 * largest;
 }
 
 bool check_values(trial *t, int tensor) {
