@@ -1,7 +1,7 @@
 @ local fp32 = problem.dtype == "fp32"
 @ if fp32 then
-// Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) of scores in natural units: p = 2^(scale_log2 (s - m)), where scale_log2 is
-// log2(e). The difference is taken first: it is exact where p is near 1, and lse loses nothing but its own rounding.
+// Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in natural units: p = e^(scale s - m), m rounded and not the product, so
+// that lse loses nothing but its own rounding.
 @ else
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 @ end
@@ -53,26 +53,17 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @ if fp32 and #score.terms == 0 then
 constexpr float log2_e = 1.4426950408889634f;
 
-// s = scale q . k, rounded, as the backward pass has it.
-__device__ __forceinline__ void scale_scores(float (&s)[m_atoms][s_atoms][4], float scale) {
-#pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
-#pragma unroll
-        for (int n = 0; n < s_atoms; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = __fmul_rn(s[m][n][e], scale);
-}
-
 @ end
-// $(fp32 and "m" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
-__device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
+@ local unit = fp32 and "scale" or "scale_log2" -- of scores, in the exponent
+// $(unit) m, which full tiles go on using; 0 for a row that has seen no key.
+__device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float $(unit)) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
 @ if pairs then
         float scaled[2];
 @ end
 #pragma unroll
-        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r]$(fp32 and "" or " * scale_log2");
+        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * $(unit);
 @ if pairs then
 @   if problem.dtype == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
@@ -105,9 +96,9 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
     return most;
 }
 @ else
-// p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
+// p$(fp32 and "" or " = 2^(scale_log2 (s - m))"); l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
-                                             float (&l_i)[m_atoms][2], float scale_log2) {
+                                             float (&l_i)[m_atoms][2], float $(unit)) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
 @ if pairs then
@@ -121,7 +112,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; ++e) {
 @   if fp32 then
-                    s[m][n][e] = ex2(__fadd_rn(s[m][n][e], -m_scaled[m][r]) * scale_log2);
+                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale, -m_scaled[m][r]) * log2_e);
 @   else
                     s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -$(pairs and "scaled" or "m_scaled[m]")[r]));
 @   end
@@ -182,7 +173,7 @@ __device__ __forceinline__ void scale_rows(float (&o)[m_atoms][o_atoms][4], cons
 @ end
 // Takes the tile's scores into m, to which o and l then refer.
 __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
-                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float $(unit)) {
     float m_new[m_atoms][2];
     bool grows = false;
 #pragma unroll
@@ -190,7 +181,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, m, r));
-            grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
+            grows = grows || (m_new[m][r] - m_i[m][r]) * $(unit) > lag;
         }
     if (__any_sync(full_warp, grows)) {
 #pragma unroll
@@ -198,7 +189,11 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
+@ if fp32 then
+                const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((__fmul_rn(m_i[m][r], scale) - __fmul_rn(m_new[m][r], scale)) * log2_e);
+@ else
                 const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
+@ end
                 m_i[m][r] = m_new[m][r];
                 l_i[m][r] *= alpha;
 #pragma unroll
