@@ -113,7 +113,8 @@ static bool allocate(trial *t) {
     t->lse = malloc(rows * sizeof *t->lse);
     t->dlse = malloc(rows * sizeof *t->dlse);
     t->exact_lse = malloc(rows * sizeof(double));
-    if (!t->lse || !t->dlse || !t->exact_lse) return complain(t, "no memory");
+    t->eager_lse = malloc(rows * sizeof(double));
+    if (!t->lse || !t->dlse || !t->exact_lse || !t->eager_lse) return complain(t, "no memory");
     memset(t->lse, 0xff, rows * sizeof *t->lse);
     memset(t->exact_lse, 0xff, rows * sizeof(double));
     for (int i = 0; i < num_tensors(d); i++) {
@@ -136,7 +137,7 @@ static bool refer(trial *t) {
     if (!call(t, "reference", fk_reference(&t->problem, &args, FK_REFERENCE_F64, t->exact[O], t->exact_lse)))
         return false;
     if (!t->d->backward)
-        return call(t, "reference", fk_reference(&t->problem, &args, FK_REFERENCE_EAGER, t->eager[O], NULL));
+        return call(t, "reference", fk_reference(&t->problem, &args, FK_REFERENCE_EAGER, t->eager[O], t->eager_lse));
     fill_forward(t);
     if (!starts_from_kernel(t->d)) args.o = host_tensor(t, O);
     for (int kind = FK_REFERENCE_F64; kind <= FK_REFERENCE_EAGER; kind++) {
@@ -212,6 +213,7 @@ static void release(trial *t) {
     free(t->lse);
     free(t->dlse);
     free(t->exact_lse);
+    free(t->eager_lse);
     grads_free(&t->grads, t->context);
     fk_kernel_destroy(t->kernel);
 }
