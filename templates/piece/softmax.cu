@@ -1,10 +1,5 @@
-@ local fp32 = problem.dtype == "fp32"
-@ if fp32 then
-// Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in natural units: p = e^(scale s - m), m rounded and not the product, so
-// that lse loses nothing but its own rounding.
-@ else
+@ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
-@ end
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
 // 2^lag, and the rescaling of o, the dearest part of the step, is skipped while no row of the warp needs it.
@@ -50,20 +45,15 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @ -- As pairs of registers: a pair has an even and an odd one, thus one in each bank, and the exponentiation, which takes them in
 @ -- turn, reads them once and not 32 times beside the tensor cores' reads (7 % of the time at head dim 64).
 @ local pairs = plan.family == "wgmma"
-@ if fp32 and #score.terms == 0 then
-constexpr float log2_e = 1.4426950408889634f;
-
-@ end
-@ local unit = fp32 and "scale" or "scale_log2" -- of scores, in the exponent
-// $(unit) m, which full tiles go on using; 0 for a row that has seen no key.
-__device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float $(unit)) {
+// $(fp32 and "m" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
+__device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
 @ if pairs then
         float scaled[2];
 @ end
 #pragma unroll
-        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * $(unit);
+        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r]$(fp32 and "" or " * scale_log2");
 @ if pairs then
 @   if problem.dtype == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
@@ -96,9 +86,9 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
     return most;
 }
 @ else
-// p$(fp32 and "" or " = 2^(scale_log2 (s - m))"); l_i is the lane's own share of the row sum.
+// p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
-                                             float (&l_i)[m_atoms][2], float $(unit)) {
+                                             float (&l_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
 @ if pairs then
@@ -106,18 +96,28 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
         unpair_f32(scaled[0], scaled[1], m_scaled[m]);
 @ end
 #pragma unroll
+@   if fp32 then
+        for (int r = 0; r < 2; ++r) {
+            float sum = 0.0f; // of the tile: many small p that are alike, each added to a large l, would be rounded alike
+#pragma unroll
+            for (int n = 0; n < s_atoms; ++n) {
+                float *pair = &s[m][n][2 * r];
+                pair[0] = ex2((pair[0] - m_scaled[m][r]) * scale_log2);
+                pair[1] = ex2((pair[1] - m_scaled[m][r]) * scale_log2);
+                sum += pair[0] + pair[1];
+            }
+            l_i[m][r] += sum;
+        }
+@   else
         for (int r = 0; r < 2; ++r)
 #pragma unroll
             for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
                 for (int e = 2 * r; e < 2 * r + 2; ++e) {
-@   if fp32 then
-                    s[m][n][e] = ex2(fmaf(s[m][n][e], scale, -m_scaled[m][r]) * log2_e);
-@   else
                     s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -$(pairs and "scaled" or "m_scaled[m]")[r]));
-@   end
                     l_i[m][r] += s[m][n][e];
                 }
+@   end
     }
 }
 @ end
@@ -173,7 +173,7 @@ __device__ __forceinline__ void scale_rows(float (&o)[m_atoms][o_atoms][4], cons
 @ end
 // Takes the tile's scores into m, to which o and l then refer.
 __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
-                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float $(unit)) {
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
     float m_new[m_atoms][2];
     bool grows = false;
 #pragma unroll
@@ -181,7 +181,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, m, r));
-            grows = grows || (m_new[m][r] - m_i[m][r]) * $(unit) > lag;
+            grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
         }
     if (__any_sync(full_warp, grows)) {
 #pragma unroll
@@ -189,11 +189,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
-@ if fp32 then
-                const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((__fmul_rn(m_i[m][r], scale) - __fmul_rn(m_new[m][r], scale)) * log2_e);
-@ else
                 const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
-@ end
                 m_i[m][r] = m_new[m][r];
                 l_i[m][r] *= alpha;
 #pragma unroll

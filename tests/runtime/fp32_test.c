@@ -29,6 +29,14 @@ static void samples(void **state) {
     }
 }
 
+static void rows_of_few_keys(void **state) {
+    (void)state;
+    fk_context *context = open_context("h200");
+    fp32_single_keys(context);
+    fp32_low_last_keys(context);
+    fk_context_destroy(context);
+}
+
 /* A matter of numbers of four floats, where 16-bit tensors have eight. */
 static void strides(void **state) {
     (void)state;
@@ -69,6 +77,7 @@ static void no_tf32(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(strides), cmocka_unit_test(no_tf32)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(rows_of_few_keys),
+                                       cmocka_unit_test(strides), cmocka_unit_test(no_tf32)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
