@@ -43,11 +43,15 @@ static double largest_norm(const trial *t, int tensor) {
     return largest;
 }
 
+static double softmax_scale(const drawn *d) {
+    return d->args.softmax_scale > 0 ? (double)d->args.softmax_scale : 1 / sqrt((double)d->tensor[Q].dim);
+}
+
 /* Tensor cores add products of 8 bits with some 13 bits, of the largest number at hand, once for each 32 of the head
  * dim; the emulator does not. */
 static double rough_scores(const trial *t) {
     const drawn *d = t->d;
-    double scale = d->args.softmax_scale > 0 ? (double)d->args.softmax_scale : 1 / sqrt((double)d->tensor[Q].dim);
+    double scale = softmax_scale(d);
     if (d->dtype != FK_E4M3 || fk_context_is_emulator(t->context)) return 0;
     for (int tensor = Q; tensor <= K; tensor++) {
         float most = d->descaled[tensor] ? 0 : 1;
@@ -58,8 +62,8 @@ static double rough_scores(const trial *t) {
     return 0x1p-13 * (double)(d->tensor[Q].dim + 31) / 32 * 2 * scale;
 }
 
-/* Of fp32 lse is judged as o is; what is no error: half a unit in the last place of the largest, and what the sum's
- * logarithm is rounded by. */
+/* Of fp32 lse is judged as o is. What is no error: half a unit in the last place of the largest, of the logarithm, and
+ * of the products that a score sums, though eager's few may happen to lose less. */
 static bool check_single_lse(trial *t) {
     errors ours = {0, 0}, eager = {0, 0};
     double largest = 0;
@@ -69,7 +73,8 @@ static bool check_single_lse(trial *t) {
         add_error(&eager, t->eager_lse[i] - t->exact_lse[i]);
         largest = fmax(largest, fabs(t->exact_lse[i]));
     }
-    const double ratio = ours.largest / fmax(eager.largest, 0x1p-24 * largest + 0x1p-23);
+    const double products = softmax_scale(t->d) * largest_norm(t, Q) * largest_norm(t, K);
+    const double ratio = ours.largest / fmax(eager.largest, 0x1p-24 * (largest + products + 2));
     t->verdict->ratio = fmax(t->verdict->ratio, ratio);
     return ratio <= 2 || complain(t, "error of lse is %.2f x eager's (%.3g)", ratio, ours.largest);
 }
@@ -95,8 +100,7 @@ bool check_lse(trial *t) {
  * there is no error of the kernel's. */
 static double cancelled(const trial *t, int tensor) {
     if (tensor != DQ && tensor != DK) return 0;
-    const double scale =
-        t->d->args.softmax_scale > 0 ? (double)t->d->args.softmax_scale : 1 / sqrt((double)t->d->tensor[Q].dim);
+    const double scale = softmax_scale(t->d);
     const double kept = 1 - t->d->args.dropout_p;
     const double unit = t->d->dtype == FK_FP32 ? 0x1p-24 : 0x1p-22; /* eager loses it, too, if it rounds at all */
     return unit / kept * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);

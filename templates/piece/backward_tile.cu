@@ -20,11 +20,10 @@ struct RowCopy {
 @ end
 @ local fp32 = problem.dtype == "fp32"
 @ if fp32 then
-// e^(scale s - lse) 2^shift. scale s is rounded as it is in lse, so that the two cancel: of a single key P is 1. Many keys of one score
-// have one error: what rounding the exponent in base 2 leaves is made good. A query without keys has lse = +inf, hence p = 0.
+// e^(scale s - lse) 2^shift. scale s is rounded as it is in lse, so that the two cancel: of a single key P is 1.
+// A query without keys has lse = +inf, hence p = 0.
 __device__ __forceinline__ float probability(float s, float scale, float lse, float shift) {
-    const float x = __fadd_rn(__fmul_rn(s, scale), -lse), x_log2 = fmaf(x, 1.4426950408889634f, shift), p = ex2(x_log2);
-    return p > 0.0f ? fmaf(p, fmaf(shift - x_log2, 0.6931471805599453f, x), p) : p;
+    return ex2(fmaf(__fadd_rn(__fmul_rn(s, scale), -lse), 1.4426950408889634f, shift));
 }
 
 // S^T -> P^T.
