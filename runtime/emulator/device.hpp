@@ -172,6 +172,12 @@ float ceilf(float) noexcept;
 inline float rsqrtf(float x) {
     return 1.0f / sqrtf(x);
 }
+inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
 
 /* ---- warp and block ----------------------------------------------------------------------------------- */
 
