@@ -230,7 +230,6 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
-    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -254,6 +253,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "needed", scan.needed);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
+    fk_table_set_int(L, "score_tiles", scan.score_tiles);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);

@@ -53,10 +53,11 @@ typedef struct fk_smem_layout {
     bool scans;          /* tiles are looked for in a mask that is no bound */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
- *  alone (fk_array_list_reads_row). */
+ *  alone (fk_array_list_reads_row); of how many arrays the score reads a tile beside each of K (fk_score_reads_tiles). */
 typedef struct fk_mask_scan {
     bool needed;
     int query_rows, key_rows;
+    int score_tiles;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_mask_scan scan,
@@ -94,6 +95,8 @@ void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 /** Do scores read array i at their own keys, whose neighbours lie beside each other? */
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
+/** And an element of its own for each query. */
+bool fk_score_reads_tiles(const fk_problem_terms *terms, int i);
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
 /** `wgmma`: the maps for TMA stand before the block. */
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);

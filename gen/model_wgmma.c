@@ -49,18 +49,6 @@ static int base_registers(const fk_problem *p, const fk_tile *tile, int d_pad, i
     return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
 }
 
-/* What is read ahead lies beside both arrays of weights, with addresses of its own. */
-int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile) {
-    const int addresses = 4, weights = tile->overlap == 2 ? tile->block_n * fk_dtype_bytes(p->dtype) / 8 : 0;
-    const int d_pad = (p->head_dim + 15) / 16 * 16, dv_pad = (p->head_dim_v + 15) / 16 * 16;
-    if (!tile->wgmma || tile->walks_q || p->dtype == FK_E4M3) return 0;
-    const int computing = fk_tile_teams(tile) * fk_tile_consumers(tile);
-    const int left =
-        fk_wgmma_consumer_registers(computing) - base_registers(p, tile, d_pad, dv_pad) - weights - addresses;
-    const int atoms = tile->block_n / 8, most = p->num_masks == 0 && p->num_scores == 1 ? atoms : atoms * 3 / 4;
-    return left < 4 ? 0 : left / 4 < most ? left / 4 : most;
-}
-
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
     return base_registers(p, tile, layout->d_pad, layout->dv_pad);
 }
@@ -78,8 +66,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes;
-    const fk_tile tile = fk_plan_tile(p, plan);
-    const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
+    const double reads = score->pairs > score->tiles ? plan->block_n / 8.0 : 0; /* tiles arrive ahead of their need */
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,

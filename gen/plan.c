@@ -145,6 +145,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
+        scan.score_tiles += fk_score_reads_tiles(&planner->terms, i);
     }
     return scan;
 }

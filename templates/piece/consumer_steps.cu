@@ -23,7 +23,8 @@
 @ local stages_keys = layout.k_row_bytes > 0
 @ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
 @   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
-@ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
+@ local done_with_k = (stages_keys or steps.staged) and "// K is given back when what lies beside it has been read" or "release_k();"
+@ steps.skips = stages_keys and not e4m3
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
 @ function steps.mask_step()
 @   if mask_rows == "" then
@@ -40,41 +41,16 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
-@   if stages_keys and not first and not e4m3 then
-        if (walk.none(group)) { // weights of zero
-            fill(s, 0.0f);
-            release_k();
-        } else {
-@     steps.seen_score_step(first)
-        }
-@   else
-@     steps.seen_score_step(first)
-@   end
-@ end
-@ function steps.seen_score_step(first)
-@   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
-        if (straight) {
-            exponentiate_along(s, line, l_i, p);
-@     if stages_keys then
-            release_k();
-@     end
-        } else {
-@     steps.any_score_step(first)
-        }
-@   else
-@     steps.any_score_step(first)
-@   end
-@ end
-@ function steps.any_score_step(first)
 @   if first and steps.estimates then
         float estimate[m_atoms][2];
         estimate_maximum(s, estimate, walk.n, p, at);
 @   end
 @   if #score.terms > 0 then
-@     if first and steps.ahead then
-        const KeyPairs<0> key_pairs(walk.n, p, at);
+        score_tile(s, walk.n, p, at$(steps.staged and ", smem + smem_score_tiles + k.index() * score_stage_bytes" or ""));
+@     if steps.staged and not stages_keys then
+        __syncwarp(); // all lanes have read it
+        release_k();
 @     end
-        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""));
 @   end
 @   if first then
 @     steps.mask_step()
@@ -125,6 +101,30 @@
 @   end
         }
 @ end
+@ -- The scores, by now powers, become weights in array `into`; the product with array `from` ends.
+@ function steps.weigh_step(from, into)
+@   if from ~= into then
+@     steps.pack_step(into)
+@   end
+@   if e4m3 then -- the first tile's weights are at most those of the reference
+        const bool lowered = __any_sync(full_warp, most > most_weight);
+        float alpha[2];
+        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
+            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
+@     if from ~= into then
+@       steps.pack_step(into)
+@     end
+        }
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
+        if (lowered) scale_rows(o, alpha);
+@   else
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
+@   end
+        release_v();
+@   if from == into then
+@     steps.pack_step(into)
+@   end
+@ end
 @ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
 @ function steps.next_tile_step()
 @   if problem.dropout then
@@ -147,37 +147,36 @@
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
 @   end
-@   if steps.along then -- and so are the lines
+@   if steps.along and steps.along_tiles == 1 then -- and so are the lines
         const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
-@   end
-@   if steps.ahead then
-        const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
+@   elseif steps.along and from == 0 then -- of this tile and the next one
+        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
+        line = Lines(walk.n - 1, m_scaled, p, at);
 @   end
         wgmma_wait<1>(registers(s));
-        $(done_with_k)
+@   -- What takes a way of its own has the wait on it, so that scores, weights and the wait are one block of instructions.
+@   if steps.skips and from ~= into then
+        if (walk.none(group)) {
+            release_k();
+            wgmma_wait<0>();
+            release_v();
+#pragma unroll
+            for (int j = 0; j < 4 * p_steps; ++j) weights[$(into)][j / 4][j % 4] = 0;
+        } else
+@   end
+@   if steps.along then -- such terms cost one instruction a score where they are straight lines
+        if (straight) {
+            release_k();
+            exponentiate_along<$(steps.along_tiles == 2 and from == 0 and "block_n" or 0)>(s, line, l_i, p);
+@     steps.weigh_step(from, into)
+        } else
+@   end
+        {
+            $(done_with_k)
 @   steps.score_step(false)
-@   if from ~= into then
-@     steps.pack_step(into)
-@   end
-@   if e4m3 then -- the first tile's weights are at most those of the reference
-        const bool lowered = __any_sync(full_warp, most > most_weight);
-        float alpha[2];
-        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
-            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
-@     if from ~= into then
-@       steps.pack_step(into)
-@     end
+@   steps.weigh_step(from, into)
         }
-        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
-        if (lowered) scale_rows(o, alpha);
-@   else
-        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
-@   end
-        release_v();
-@   if from == into then
-@     steps.pack_step(into)
-@   end
 @   if not mask.residual then
 @     steps.next_tile_step()
 @   end
