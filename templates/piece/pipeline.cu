@@ -345,7 +345,7 @@ struct Producer {
 @   end
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
-                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_bytes(at) : 0)" or ""));
+                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_copied : 0)" or ""));
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
             }
 @   if staged then

@@ -70,7 +70,7 @@
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, seen).word);
-                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_bytes(at) : 0)" or ""));
+                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_copied : 0)" or ""));
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(k_batch));
             }
 @ if staged then

@@ -13,14 +13,13 @@ __device__ __forceinline__ bool has_score_tiles(int n, const Params &p, const Wh
     return (n + 1) * block_n <= at.seqlen_k && $(table.concat(whole, " && "));
 }
 
-// The bytes that arrive.
-__device__ __forceinline__ u32 score_bytes(const Where &at) { return (at.q_last + 1 - at.q_first) * ($(#tiles) * block_n * 4); }
+constexpr u32 score_copied = $(#tiles) * block_m * block_n * 4; // bytes
 
-// Starts the copies, which `bar` counts; all lanes of the warp together.
+// Starts the copies, which `bar` counts; all lanes of the warp together. Of rows past the end the last one's.
 __device__ __forceinline__ void load_score_tiles(u32 to, u32 bar, int n, const Params &p, const Where &at) {
     const int b = at.b, h = at.h;
-    for (int row = threadIdx.x % 32; row <= at.q_last - at.q_first; row += 32) {
-        const int q = at.q_first + row;
+    for (int row = threadIdx.x % 32; row < block_m; row += 32) {
+        const int q = min(at.q_first + row, at.q_last);
 @ for i, array in ipairs(tiles) do
 @   local list = { "p" }
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d ~= "k" and d or nil end
