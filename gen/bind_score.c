@@ -219,7 +219,8 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
 bool fk_score_reads_tiles(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
     bool by_query = false;
-    for (int d = 0; d < array->rank; ++d) by_query = by_query || array->dim[d] == FK_DIM_SEQLEN_Q;
+    for (int d = 0; d < array->rank; ++d)
+        by_query = by_query || array->dim[d] == FK_DIM_SEQLEN_Q;
     return by_query && fk_score_reads_pairs(terms, i);
 }
 

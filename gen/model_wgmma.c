@@ -29,6 +29,16 @@ static const double POWER_SHARE = 0.28;
  * products; of a ring of two where CTAs walk over unlike numbers of tiles. Measured at head dim 64; at 128 nobody falls
  * into step. */
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
+/* The same where dropout's instructions stand beside the softmax: nothing while both together take STEP_FROM of the
+ * products' clocks, and as much as DROPOUT_STEP from STEP_TO on; and what turns cost two warpgroups that need none.
+ * Measured at head dim 128. */
+static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, TURNS = 0.04;
+/* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
+ * begin and end somewhere in a tile. */
+static const double DOCUMENT = 1024.0;
+/* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
+ */
+static const double LINE_LANES = 84.0;
 /* Two teams stay out of step, but read K and V twice as often. The warpgroups of a team gain by turns where tiles are
  * looked for, and lose a little where they are not; of e4m3, whose products are short, nothing was lost. */
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_TURNS = 0.01;
@@ -65,7 +75,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
-    const double softmax_lanes = SOFTMAX_LANES + score->lanes;
+    const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
+    const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
     const double reads = score->pairs > score->tiles ? plan->block_n / 8.0 : 0; /* tiles arrive ahead of their need */
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
@@ -82,10 +93,16 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial =
         fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
+    if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3)
         cost.serial *= 1 + TEAMS + (plan->turns ? (layout->scans ? 0 : TEAMS_TURNS) : (layout->scans ? TEAMS_SCAN : 0));
-    if (!plan->turns && teams == 1) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
+    const double step = IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
+    const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
+    if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, p->dropout && !plan->turns ? drop_step : 0);
+    if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;

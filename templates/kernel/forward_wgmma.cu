@@ -144,7 +144,7 @@ struct Consumer {
             release_v();
         }
     }
-@ if steps.skips then
+@ if mask.residual then
     // Goes past the tiles that come first for other warpgroups alone.
     __device__ __forceinline__ void skip_unseen(Visit &walk) {
         while (walk.none(group) && !walk.last()) {
@@ -285,7 +285,7 @@ struct Consumer {
             $(plan.q_stages == 2 and "if (!ahead) " or ""){
 @ if bounds then
                 skip(lead);
-@ elseif steps.skips then
+@ elseif mask.residual then
                 skip_unseen(walk);
 @ end
                 if (walk.n >= 0) {
@@ -361,7 +361,7 @@ struct Consumer {
             skip(trail);
 @ end
 @ if plan.q_stages == 2 then
-            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or steps.skips and " && !walk.none(group)" or "");
+            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or mask.residual and " && !walk.none(group)" or "");
             if (ahead) {
 @   if bounds then
                 skip(lead);

@@ -24,7 +24,6 @@
 @ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
 @   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
 @ local done_with_k = (stages_keys or steps.staged) and "// K is given back when what lies beside it has been read" or "release_k();"
-@ steps.skips = stages_keys and not e4m3
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
 @ function steps.mask_step()
 @   if mask_rows == "" then
@@ -41,6 +40,20 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
+@   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
+        if (straight) {
+            exponentiate_along<behind>(s, line, l_i, p);
+@     if stages_keys then
+            release_k();
+@     end
+        } else {
+@     steps.any_score_step(first)
+        }
+@   else
+@     steps.any_score_step(first)
+@   end
+@ end
+@ function steps.any_score_step(first)
 @   if first and steps.estimates then
         float estimate[m_atoms][2];
         estimate_maximum(s, estimate, walk.n, p, at);
@@ -101,30 +114,6 @@
 @   end
         }
 @ end
-@ -- The scores, by now powers, become weights in array `into`; the product with array `from` ends.
-@ function steps.weigh_step(from, into)
-@   if from ~= into then
-@     steps.pack_step(into)
-@   end
-@   if e4m3 then -- the first tile's weights are at most those of the reference
-        const bool lowered = __any_sync(full_warp, most > most_weight);
-        float alpha[2];
-        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
-            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
-@     if from ~= into then
-@       steps.pack_step(into)
-@     end
-        }
-        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
-        if (lowered) scale_rows(o, alpha);
-@   else
-        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
-@   end
-        release_v();
-@   if from == into then
-@     steps.pack_step(into)
-@   end
-@ end
 @ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
 @ function steps.next_tile_step()
 @   if problem.dropout then
@@ -154,29 +143,33 @@
         straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
         line = Lines(walk.n - 1, m_scaled, p, at);
 @   end
+@   if steps.along then
+        constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
+@   end
         wgmma_wait<1>(registers(s));
-@   -- What takes a way of its own has the wait on it, so that scores, weights and the wait are one block of instructions.
-@   if steps.skips and from ~= into then
-        if (walk.none(group)) {
-            release_k();
-            wgmma_wait<0>();
-            release_v();
-#pragma unroll
-            for (int j = 0; j < 4 * p_steps; ++j) weights[$(into)][j / 4][j % 4] = 0;
-        } else
-@   end
-@   if steps.along then -- such terms cost one instruction a score where they are straight lines
-        if (straight) {
-            release_k();
-            exponentiate_along<$(steps.along_tiles == 2 and from == 0 and "block_n" or 0)>(s, line, l_i, p);
-@     steps.weigh_step(from, into)
-        } else
-@   end
-        {
-            $(done_with_k)
+        $(done_with_k)
 @   steps.score_step(false)
-@   steps.weigh_step(from, into)
+@   if from ~= into then
+@     steps.pack_step(into)
+@   end
+@   if e4m3 then -- the first tile's weights are at most those of the reference
+        const bool lowered = __any_sync(full_warp, most > most_weight);
+        float alpha[2];
+        if (lowered) { // before the wait, which the compiler would move the weights behind; o follows
+            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
+@     if from ~= into then
+@       steps.pack_step(into)
+@     end
         }
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
+        if (lowered) scale_rows(o, alpha);
+@   else
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
+@   end
+        release_v();
+@   if from == into then
+@     steps.pack_step(into)
+@   end
 @   if not mask.residual then
 @     steps.next_tile_step()
 @   end
