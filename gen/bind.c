@@ -98,7 +98,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_s
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
     const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
-    const bool wgmma = strncmp(field, "wgmma_", strlen("wgmma_")) == 0 || strcmp(field, "e4m3_tiles") == 0;
+    const bool wgmma = backward || strcmp(field, "wgmma_tiles") == 0 || strcmp(field, "e4m3_tiles") == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -127,7 +127,7 @@ static void append_tiles(lua_State *L, const char *path, const char *field, fk_a
     out->num_tiles += read_tiles(L, path, field, out->tile + out->num_tiles, FK_MAX_TILES - out->num_tiles);
 }
 
-void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, bool score_tiles, fk_arch *out) {
+void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out) {
     const bool backward = p->op == FK_BACKWARD;
     char file[32] = "", path[64];
     memset(out, 0, sizeof *out);
@@ -151,7 +151,6 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, bool sc
     if (has_tiles(L, wgmma_tiles)) {
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
         append_tiles(L, path, wgmma_tiles, out);
-        if (score_tiles && !backward && !e4m3) append_tiles(L, path, "wgmma_score_tiles", out);
     }
     if (!out->num_tiles || (has_tiles(L, tiles) && !e4m3)) append_tiles(L, path, tiles, out);
     if (p->split && !fp32 && !e4m3) append_tiles(L, path, "split_tiles", out);
@@ -231,6 +230,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
+    fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -254,7 +254,6 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "needed", scan.needed);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
-    fk_table_set_int(L, "score_tiles", scan.score_tiles);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);

@@ -42,8 +42,8 @@ typedef struct fk_arch {
     int wgmma_flops; /* per SM and clock; 0: it has none */
 } fk_arch;
 /** Pushes the arch table of the registry's row for `device_sm` and reads it, with the tiles of the problem's op and
- * dtype. `score_tiles`: its scores read an element for each query and key. */
-void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, bool score_tiles, fk_arch *out);
+ * dtype. */
+void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch *out);
 
 /** gen/layout.lua's answer; what C needs of it. */
 typedef struct fk_smem_layout {
@@ -54,12 +54,10 @@ typedef struct fk_smem_layout {
     bool mask_rows;      /* which reads arrays along queries or keys alone */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
- *  alone (fk_array_list_reads_row); of how many arrays the score reads a tile beside each of K (fk_score_reads_tiles).
- */
+ *  alone (fk_array_list_reads_row). */
 typedef struct fk_mask_scan {
     bool needed;
     int query_rows, key_rows;
-    int score_tiles;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_mask_scan scan,
@@ -97,8 +95,6 @@ void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 /** Do scores read array i at their own keys, whose neighbours lie beside each other? */
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
-/** And an element of its own for each query. */
-bool fk_score_reads_tiles(const fk_problem_terms *terms, int i);
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
 /** `wgmma`: the maps for TMA stand before the block. */
 void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);

@@ -216,14 +216,6 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
            array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
 }
 
-bool fk_score_reads_tiles(const fk_problem_terms *terms, int i) {
-    const fk_array_decl *array = &terms->arrays.decl[i];
-    bool by_query = false;
-    for (int d = 0; d < array->rank; ++d)
-        by_query = by_query || array->dim[d] == FK_DIM_SEQLEN_Q;
-    return by_query && fk_score_reads_pairs(terms, i);
-}
-
 void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
     const fk_array_list *arrays = &terms->arrays;
     luaL_checkstack(L, 8, "arrays");
@@ -242,7 +234,6 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
         const bool query_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
         fk_table_set_bool(L, "key_pairs", fk_score_reads_pairs(terms, i));
-        fk_table_set_bool(L, "key_tiles", fk_score_reads_tiles(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

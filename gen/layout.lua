@@ -20,10 +20,10 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | score tiles of K0, ... | dropout's keys | places | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | places | barriers, slots |
 --
 -- with each Q buffer passing its tile of the output on. Places are where two tiles of packed sequences lie. Rows are what a mask that is no bound reads along a tile's queries or keys
--- alone; score tiles what terms read for each query and key, of each array.
+-- alone.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
 -- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
@@ -105,11 +105,7 @@ local function wgmma(problem, plan, scan)
   local v = k + plan.k_stages * k_bytes
   local rows = v + plan.stages * v_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
-  -- Rows 32 bytes apart modulo 128: eight of them are read at once, four lanes each 8 bytes.
-  local score_pitch = 4 * plan.block_n + 32
-  local score_tiles = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
-  local score_tile_bytes = plan.block_m * score_pitch
-  local dropout_keys = score_tiles + plan.k_stages * scan.score_tiles * score_tile_bytes
+  local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
   local bars = tile_places + (problem.packed and 2 * 32 or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
@@ -118,7 +114,6 @@ local function wgmma(problem, plan, scan)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    score_tiles = score_tiles, score_tile_bytes = score_tile_bytes, score_pitch = score_pitch,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     team_bytes = team_bytes, bytes = plan.teams == 2 and team_bytes + bytes or bytes,
   }

@@ -15,7 +15,7 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
     for (int i = 0; i < score->num_terms && !score->along; ++i)
         work.lanes += fk_expr_lanes(i + 1 < score->num_terms ? score->term[i].value : score->rest, varying);
     for (int i = 0; i < terms->arrays.count; ++i)
-        work.pairs += fk_score_reads_pairs(terms, i), work.tiles += fk_score_reads_tiles(terms, i);
+        work.pairs += fk_score_reads_pairs(terms, i);
     work.l2 = 4.0 * work.pairs / PAIRS_RATE;
     return work;
 }

@@ -62,7 +62,7 @@ fk_status fk_plan_options_check(const fk_plan_options *options, fk_error *err) {
 
 static void open_body(lua_State *L, void *arg) {
     fk_planner *planner = arg;
-    fk_bind_read_arch(L, planner->device->sm, planner->p, planner->score.tiles > 0, &planner->arch);
+    fk_bind_read_arch(L, planner->device->sm, planner->p, &planner->arch);
     lua_setfield(L, LUA_REGISTRYINDEX, "fk.arch");
 }
 
@@ -88,13 +88,13 @@ fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, con
     out->device = device;
     fk_status status = fk_shape_fill(p, shape, &out->shape, err);
     if (status == FK_OK) status = fk_lua_open(template_dir, NULL, &out->lua, err);
+    if (status == FK_OK) status = fk_lua_call(out->lua, open_body, out, err);
     if (status == FK_OK) {
         out->pool = fk_expr_pool_create();
         if (!out->pool) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
     if (status == FK_OK) status = fk_problem_terms_load(out->pool, p, template_dir, &out->terms, err);
     if (status == FK_OK) out->score = fk_model_score(&out->terms);
-    if (status == FK_OK) status = fk_lua_call(out->lua, open_body, out, err);
     if (status == FK_OK && p->op == FK_BACKWARD) status = choose_dq(out, err);
     if (status != FK_OK) fk_planner_close(out);
     return status;
@@ -145,7 +145,6 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
-        scan.score_tiles += fk_score_reads_tiles(&planner->terms, i);
     }
     return scan;
 }

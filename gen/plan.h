@@ -29,7 +29,6 @@ typedef struct fk_score_work {
     double lanes; /* instructions */
     bool along;   /* it adds straight lines along the keys */
     int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
-    int tiles;    /* of these, those with an element of its own for each query: family wgmma copies them beside K */
     double l2;    /* clocks of an SM to read their elements, per score */
 } fk_score_work;
 /** Clocks that a warp waits for what it reads for `atoms` of 8 keys when it needs them. */
@@ -109,6 +108,9 @@ int fk_wgmma_consumer_registers(int computing);
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                              double partial_share);
+/** Of the atoms of 8 keys in a tile, how many are read ahead where terms read arrays along the keys: as many as there
+ * are registers for. */
+int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile);
 /** Clocks at the nominal rate of what takes `clocks`, in `tensor` of which the tensor cores work. */
 double fk_wgmma_slow(double clocks, double tensor);
 

@@ -248,6 +248,9 @@ inline unsigned int ld_global_at(const void *base, int i, int stride) {
 inline uint2 ld_global_pair_at(const void *base, int i) {
     return *(const uint2 *)((const unsigned int *)base + i);
 }
+inline uint2 ld_global_pair(const void *p) {
+    return *(const uint2 *)p;
+}
 
 /* Adds to global memory, atomic and in no order. */
 inline void red_add_f32(float *p, float v) {

@@ -38,16 +38,14 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
 @ include("piece/softmax.cu", { estimates = estimates })
 
-@ local staged = false -- whether what terms read for each query and key lies beside the tile of K
-@ for _, array in ipairs(arrays) do staged = staged or array.key_tiles and not problem.joins_heads end
+@ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
+@ local num_pairs = 0
+@ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
+@ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ local along_tiles = plan.overlap == 2 and not mask.residual and 2 or 1 -- a line is for so many tiles that follow each other
 @ if #score.terms > 0 then
-@   if staged then
-@     include("piece/score_tiles.cu")
-
-@   end
-@   include("piece/score.cu", { estimates = estimates, along = along, staged = staged })
+@   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead })
 
 @   if along then
 @     include("piece/score_along.cu", { along_tiles = along_tiles })
@@ -76,11 +74,11 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/values.cu")
 
 @ end
-@ include("piece/pipeline.cu", { staged = staged })
+@ include("piece/pipeline.cu")
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates, steps.along, steps.along_tiles, steps.staged = estimates, along, along_tiles, staged
+@ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -144,7 +142,8 @@ struct Consumer {
             release_v();
         }
     }
-@ if mask.residual then
+@ local skips = layout.k_row_bytes > 0 -- documents and the like: the first tiles of a row may be others' alone
+@ if skips then
     // Goes past the tiles that come first for other warpgroups alone.
     __device__ __forceinline__ void skip_unseen(Visit &walk) {
         while (walk.none(group) && !walk.last()) {
@@ -285,7 +284,7 @@ struct Consumer {
             $(plan.q_stages == 2 and "if (!ahead) " or ""){
 @ if bounds then
                 skip(lead);
-@ elseif mask.residual then
+@ elseif skips then
                 skip_unseen(walk);
 @ end
                 if (walk.n >= 0) {
@@ -361,7 +360,7 @@ struct Consumer {
             skip(trail);
 @ end
 @ if plan.q_stages == 2 then
-            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or mask.residual and " && !walk.none(group)" or "");
+            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
             if (ahead) {
 @   if bounds then
                 skip(lead);

@@ -31,21 +31,13 @@ __device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indice
 @     names[array.rank] = nil
 // Where the last index is 0.
 __device__ __forceinline__ const char *$(array.name)_row_at(const Params &p$(#names > 0 and ", " .. indices("int", names) or "")) { return (const char *)($(row)); }
-// Whether neighbours at an even last index may be read together$(array.key_tiles and "; and rows of them copied, 16 bytes and more" or "").
+// Whether neighbours at an even last index may be read together.
 __device__ __forceinline__ bool $(array.name)_pairs(const Params &p) {
 @     local odd = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) >> 2 & 1)" }
 @     for d = 1, array.rank - 1 do odd[#odd + 1] = a .. ".stride[" .. (d - 1) .. "] & 1" end
 @     local any = "(" .. table.concat(odd, ") | (") .. ")"
     return ($(any)) == 0;
 }
-@     if array.key_tiles then
-@       local few = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) & 15)" }
-@       for d = 1, array.rank - 1 do few[#few + 1] = a .. ".stride[" .. (d - 1) .. "] & 3" end
-__device__ __forceinline__ bool $(array.name)_rows(const Params &p) {
-@       few = "(" .. table.concat(few, ") | (") .. ")"
-    return ($(few)) == 0;
-}
-@     end
 @     names[array.rank] = "i" .. (array.rank - 1)
 @   end
 @   if array.type == "int" and (#mask.upper + #mask.lower > 0 or mask.residual) then

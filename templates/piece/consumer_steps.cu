@@ -23,7 +23,7 @@
 @ local stages_keys = layout.k_row_bytes > 0
 @ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
 @   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
-@ local done_with_k = (stages_keys or steps.staged) and "// K is given back when what lies beside it has been read" or "release_k();"
+@ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
 @ function steps.mask_step()
 @   if mask_rows == "" then
@@ -59,11 +59,10 @@
         estimate_maximum(s, estimate, walk.n, p, at);
 @   end
 @   if #score.terms > 0 then
-        score_tile(s, walk.n, p, at$(steps.staged and ", smem + smem_score_tiles + k.index() * score_stage_bytes" or ""));
-@     if steps.staged and not stages_keys then
-        __syncwarp(); // all lanes have read it
-        release_k();
+@     if first and steps.ahead then
+        const KeyPairs<0> key_pairs(walk.n, p, at);
 @     end
+        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""));
 @   end
 @   if first then
 @     steps.mask_step()
@@ -145,6 +144,9 @@
 @   end
 @   if steps.along then
         constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
+@   end
+@   if steps.ahead then
+        const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

@@ -328,7 +328,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, staged = staged })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -340,18 +340,11 @@ struct Producer {
             if (walk.n < 0) break;
             --to_go;
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
-@   if staged then
-            const bool scored = has_score_tiles(walk.n, p, at);
-@   end
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
-                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_copied : 0)" or ""));
+                mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
             }
-@   if staged then
-            __syncwarp(); // by now the barrier knows how many bytes to expect
-            if (scored) load_score_tiles(smem + smem_score_tiles + k.index() * score_stage_bytes, smem + k_full + 8 * k.index(), walk.n, p, at);
-@   end
 @   if lone then
             values.send(at, walk.n);
 @   end

@@ -64,19 +64,12 @@
                 __syncwarp();
             }
 @ end
-@ if staged then
-            const bool scored = has_score_tiles(sent, p, at);
-@ end
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, seen).word);
-                mbarrier_arrive_expect_tx(bar, k_bytes$(staged and " + (scored ? score_copied : 0)" or ""));
+                mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(k_batch));
             }
-@ if staged then
-            __syncwarp(); // by now the barrier knows how many bytes to expect
-            if (scored) load_score_tiles(smem + smem_score_tiles + k.index() * score_stage_bytes, smem + k_full + 8 * k.index(), sent, p, at);
-@ end
 @ if plan.teams == 2 then
             values.send(at, sent);
 @ end

@@ -70,13 +70,46 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @ local together = {} -- may all of them be?
 @ for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
 @ together = table.concat(together, " && ")
+@ -- Of a whole tile the first AHEAD atoms of keys are read while its products run, as far as there are registers.
+@ local reads = ahead and #pairs > 0
+@ if reads then
+template <int AHEAD> struct KeyPairs {
+    bool whole;
+@   for _, array in ipairs(pairs) do
+    const char *$(array.name)_row[2];
+    uint2 $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
+@   end
+
+    __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * block_n <= at.seqlen_k && $(together)) {
+        if (!whole) return;
+        const int lane = opaque(int(threadIdx.x)) % 32;
+@   scalars()
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            constexpr int m = 0;
+@   if score.uses.q then
+            const int q = $(index("q", row));
+@   end
+@   for _, array in ipairs(pairs) do
+            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * 4;
+@   end
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+@   for _, array in ipairs(pairs) do
+                $(array.name)[r][i] = ld_global_pair($(array.name)_row[r] + 32 * i);
+@   end
+            }
+        }
+    }
+};
+
+@ end
 // Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
-__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(staged and ", u32 score_tiles" or "")) {
+$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ scalars()
-@ -- `from_tiles`: what lies beside the tile of K is read there. `tanh`: what the first term is a tanh by, where it has been looked at.
-@ local function score_pairs(in_pairs, tanh, from_tiles)
-@ local tile = 0
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at.
+@ local function score_pairs(in_pairs, tanh, by_row)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -88,26 +121,24 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
             const int $(own) = $(index(own, row));
 @ end
 @ for _, array in ipairs(in_pairs) do
-            $(from_tiles and array.key_tiles and "float2" or "uint2") $(array.name)_pair;
+            uint2 $(array.name)_pair;
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
-@ if #in_pairs > 0 then
+@ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
-@   if from_tiles and array.key_tiles then
-                if (i % 2 == 0) $(pair) = ld_shared_f32x2(score_tiles + $(tile) * score_tile_bytes + (warp_row() + 16 * m + 8 * r + lane / 4) * score_pitch + (8 * (i / 2) + 2 * (lane % 4)) * 4);
-@     tile = tile + 1
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "" or "__float_as_int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
+@   if by_row then
+                if (i % 2 == 0) $(pair) = i / 2 < AHEAD ? key_pairs.$(array.name)[r][i / 2 % (AHEAD > 0 ? AHEAD : 1)] : ld_global_pair(key_pairs.$(array.name)_row[r] + 16 * i);
 @   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @   end
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ if tanh then
                 const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
@@ -120,13 +151,12 @@ __device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], in
         }
 @ end
 @ local function score_all(tanh)
-@   if staged then
-    if (has_score_tiles(n, p, at)) {
+@   if reads then
+    if (key_pairs.whole) {
 @     score_pairs(pairs, tanh, true)
         return;
     }
-@   end
-@   if #pairs > 0 then
+@   elseif #pairs > 0 then
     if (at.seqlen_k % 2 == 0 && $(together)) {
 @     score_pairs(pairs, tanh)
         return;

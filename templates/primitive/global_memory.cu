@@ -26,6 +26,13 @@ __device__ __forceinline__ uint2 ld_global_pair_at(const void *base, int i) {
     asm("{ .reg .b64 a; mad.wide.s32 a, %2, 4, %3; ld.global.nc.v2.u32 {%0, %1}, [a]; }" : "=r"(v.x), "=r"(v.y) : "r"(i), "l"(base));
     return v;
 }
+
+// The 8 bytes at p, here and not where they are needed.
+__device__ __forceinline__ uint2 ld_global_pair(const void *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
 @   end
 @ end
 @ if problem.op == "bwd" then

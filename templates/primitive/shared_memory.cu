@@ -36,9 +36,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 addr) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(addr) : "memory");
 }
-@ local reads_pairs = problem.op == "bwd"
-@ for _, array in ipairs(arrays) do reads_pairs = reads_pairs or array.key_tiles end
-@ if reads_pairs then
+@ if problem.op == "bwd" then
 
 __device__ __forceinline__ float2 ld_shared_f32x2(u32 addr) {
     float2 v;

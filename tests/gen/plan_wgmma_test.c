@@ -13,8 +13,6 @@ static void test_what_is_chosen(void **state) {
          2 * 4 * (2 * 128 + 4 * 64)},
         /* a straight line along the keys serves wide tiles best */
         {"fwd bf16 d64 alibi", 192, 128, 1, 4, 4, 0, 2, 1, 2, 2 * 24576 + 8 * 16384, 0},
-        /* a tile of the bias beside each of K, whose rows lie 32 bytes apart modulo 128 */
-        {"fwd bf16 d64 bias", 192, 64, 1, 2, 2, 0, 2, 1, 1, 2 * 24576 + 4 * 8192, 2 * 192 * (64 * 4 + 32)},
         {"fwd bf16 d64 block_bits(64)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768, 0},
