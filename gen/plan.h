@@ -27,6 +27,7 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
 /** What the terms add to a score of the forward pass. */
 typedef struct fk_score_work {
     double lanes; /* instructions */
+    bool along;   /* it adds straight lines along the keys */
     int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
     double l2;    /* clocks of an SM to read their elements, per score */
 } fk_score_work;
