@@ -33,7 +33,7 @@ static const double IN_STEP = 0.17, SHALLOW = 0.10;
  * looked for, and lose a little where they are not; of e4m3, whose products are short, nothing was lost. */
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
- * where a mask's code wants the registers, if only for few tiles. */
+ * where a mask's code wants the registers, if only for few tiles: not of tiles that are seen or not as a whole. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
 int fk_wgmma_consumer_registers(int computing) {
@@ -100,7 +100,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         cost.serial *= 1 + TEAMS + (plan->turns ? (layout->scans ? 0 : TEAMS_TURNS) : (layout->scans ? TEAMS_SCAN : 0));
     if (!plan->turns && teams == 1) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    const bool crowds = p->num_masks > 0 && !(layout->scans && partial_share == 0);
+    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= crowds ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 
