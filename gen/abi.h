@@ -86,6 +86,7 @@ static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
     X(uint32_t, u32, row_heads_inverse)   /* floor(2^32 / row_heads), at most 2^32 - 1 */                              \
     X(int32_t, int, own_heads)            /* num_heads_q / row_heads */                                                \
     X(uint32_t, u32, own_heads_inverse)                                                                                \
+    X(int32_t, int, first_part) /* persistent: the number of the first part of a tile that is split; INT32_MAX */      \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
     X(int32_t, int, page_size)                                                                                         \

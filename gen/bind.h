@@ -88,8 +88,9 @@ void fk_score_texts_free(fk_score_texts *texts);
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
-/** `q_order`: +1 if later own tiles are the longer ones, else -1. */
-void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order);
+/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`: fk_source's. */
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
+                       int leading, int leading_rows);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);

@@ -44,8 +44,8 @@ static const double LINE_LANES = 84.0;
  */
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
- * where a mask's code or a line's wants the registers, if only for few tiles; with dropout it is shorter all the same.
- */
+ * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
+ * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
 int fk_wgmma_consumer_registers(int computing) {
@@ -125,7 +125,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    const bool crowded = (p->num_masks > 0 && !p->dropout) || score->along;
+    const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
+    const bool crowded = masks || score->along;
     if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }

@@ -195,19 +195,32 @@ struct Consumer {
             load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
 @   end
 @ end
-@ -- The rows of the tile before, in o, leave.
-@ local function store_step()
-        {
-            const Where there = claimed(p, smem, done);
-            u32 spoiled[2] = {0, 0};
+@ local function store_tile()
 @   if plan.q_stages == 1 then
             store_rows(o, inverse, spoiled, p, there);
 @   else
             stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
             store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
-            held = done.index();
 @   end
             store_lse(lse, warp_row(), p, there);
+@ end
+@ -- The rows of the tile before, in o, leave.
+@ local function store_step()
+        {
+            const Where there = claimed(p, smem, done);
+            u32 spoiled[2] = {0, 0};
+@   if mask.leading_rows > 0 then
+            if (there.split >= 0) {
+                store_part(o, inverse, lse, spoiled, p, there);
+            } else {
+@     store_tile()
+            }
+@   else
+@     store_tile()
+@   end
+@   if plan.q_stages == 2 then
+            held = done.index();
+@   end
             const bool left = left_range(spoiled, m_i, l_i, there.q_last + 1 - there.q_first); // all lanes together
             if (optimistic && __any_sync(full_warp, left) && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
@@ -421,6 +434,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     }
 @ end
 }
+@ if mask.leading_rows > 0 then
+
+@   include("piece/element.cu")
+
+@   include("piece/combine.cu")
+@ end
 @ if problem.dropout then
 
 @   include("piece/keep_mask.cu")

@@ -48,6 +48,10 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     return at;
 }
 
+@   if mask.leading > 0 and not problem.packed and not plan.ordered then
+@     include("piece/leading.cu")
+
+@   end
 @   if plan.ordered then
 // CTAs claim tiles. All are counted, so that whoever has a tile runs, and with it all that it waits for.
 __device__ __forceinline__ int claim_tile(const Params &p) { return atom_inc_u32(p.claims, 0x7fffffff); }

@@ -13,9 +13,10 @@ static void test_what_is_chosen(void **state) {
          2 * 4 * (2 * 128 + 4 * 64)},
         /* a straight line along the keys serves wide tiles best */
         {"fwd bf16 d64 alibi", 192, 128, 1, 4, 4, 0, 2, 1, 2, 2 * 24576 + 8 * 16384, 0},
-        {"fwd bf16 d64 block_bits(64)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
+        {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 0},
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
