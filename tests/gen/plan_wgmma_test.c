@@ -18,7 +18,7 @@ static void test_what_is_chosen(void **state) {
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 0, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
         {"fwd bf16 d72 dv64", 192, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
         {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
