@@ -98,7 +98,7 @@ def triton(a):
 def run(a, which, env, fresh):
     """Medians over --repeat processes. fresh: caches that are emptied before each."""
     rows = []
-    for _ in range(a.repeat if which == "ours" else 1 if a.quick else min(3, a.repeat)):
+    for _ in range(a.repeat if which == "ours" else 1 if a.quick else min(2, a.repeat)):
         for folder in fresh:
             shutil.rmtree(folder, ignore_errors=True)
         command = [sys.executable, os.path.abspath(__file__), "--child", which, "--device", a.device, "--lib", a.lib,
@@ -141,7 +141,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--gpu", help="the key that the pack is built for (default h200), and that the emulator plans for")
     parser.add_argument("--spelling", default="fwd bf16 d128 causal")
-    parser.add_argument("--repeat", type=int, default=5, help="processes; 3 at most of the peers, which take many seconds each")
+    parser.add_argument("--repeat", type=int, default=5, help="processes; 2 at most of the peers, which take many seconds each")
     parser.add_argument("--quick", action="store_true", help="peers once, and not from their caches")
     parser.add_argument("--only", help="scenarios whose names begin so, with commas between: flashkiln, flexattention, triton")
     parser.add_argument("--out", help="write startup.csv there")
