@@ -14,10 +14,10 @@ class Part(NamedTuple):
 
 PARTS = {
     "steps": Part("steps", 600, ("lengths",)),
-    "tables": Part("sweeps", 900, ("lengths", "passes", "flex"), warms=True),
-    "batch": Part("sweeps", 240, ("flex",), warms=True),
-    "short": Part("sweeps", 240, ("flex",), warms=True),
-    "speedup": Part("sweeps", 600, ("lengths", "flex"), warms=True),
+    "tables": Part("sweeps", 900, ("lengths", "passes", "flex", "names"), warms=True),
+    "batch": Part("sweeps", 240, ("flex", "names"), warms=True),
+    "short": Part("sweeps", 240, ("flex", "names"), warms=True),
+    "speedup": Part("sweeps", 600, ("lengths", "flex", "names"), warms=True),
     "losses": Part("losses", 400, ("steps", "dropout")),
     "arena": Part("arena", 900, ("seconds", "tasks")),
     "traffic": Part("traffic", 300),

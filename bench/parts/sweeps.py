@@ -37,9 +37,14 @@ def cases(session, part):
             for kind in kinds[:1 if args.quick else 5] for n in lengths], DENSE, ("fwd", "both")
 
 
+def wanted(session, who):
+    args = session.args
+    return [kind for kind in who if (args.flex or kind is not Flex) and (not args.names or kind.name in args.names)]
+
+
 def jobs(session, part):
     found, who, _ = cases(session, part)
-    return [(case, kind) for case in found for kind in who if kind in COMPILED and (session.args.flex or kind is not Flex)]
+    return [(case, kind) for case in found for kind in wanted(session, who) if kind in COMPILED]
 
 
 def warm(session, part, share, shares):
@@ -75,9 +80,7 @@ def difference(session, attention, case, references):
 def run_case(session, part, case, who, passes):
     inputs, there, ready = Inputs(session, case), [], []
     missing, references, more = {}, {}, {}
-    for kind in who:
-        if kind is Flex and not session.args.flex:
-            continue
+    for kind in wanted(session, who):
         with session.surviving(case.label(), kind.name, missing):
             attention = kind(session, case, inputs)
             more[kind.name] = {"peak_mib": 0, "max_diff": difference(session, attention, case, references)}
