@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Block-sparse attention: time against density, beside this library's own dense kernels and FlexAttention.
 
-  sparse.py [--parts density,blocks,paper,long] [--dims 64,128] [--sizes 8192,65536] [--ops fwd,bwd] [--densities 5,10,25,50,100]
+  sparse.py [--parts density,blocks,patterns,paper,long] [--dims 64,128] [--sizes 8192,65536] [--ops fwd,bwd] [--densities 5,10,25,50,100]
             [--flex] [--plot]
 
   density  blocks of 128 x 128 at random (and the diagonal's), as a predicate and as a table at run time, which must give the
            same bits, also with each of --templates; the same blocks by FlexAttention with --flex. 16,384 tokens and 2,048 hidden; from 32,768 tokens on
            one sequence and 512 hidden
   blocks   butterflies of blocks of 32 to 256 at the first of --sizes, also with each of --templates
+  patterns BigBird, Longformer, butterfly and window of blocks of 128, of which the first two have rows and columns that see
+           all; sizes as of density
   paper    FlashAttention's own setting (Dao et al. 2022, figure 3): batch 16, 8 heads, head_dim 64, fp16, butterfly(128),
            128 to 65,536 tokens; dense kernels up to --dense-most tokens
   long     1,048,576 tokens, one head, head_dim 64, butterfly(128), and the memory in use
@@ -207,6 +209,25 @@ def blocks(session):
     return True
 
 
+def patterns(session):
+    args = session.args
+    contexts = {"": session.context, **session.contexts()}
+    for seqlen in args.sizes:
+        long = seqlen >= 32768
+        for dim in args.dims:
+            for op in args.ops:
+                shape = session.shape(seqlen, dim, op, batch=1 if long else None, heads=512 // dim if long else None)
+                t = Tensors(session.torch, shape)
+                for words in ("bigbird({})", "longformer({},3,1,1)", "butterfly({})", "local({},4)"):
+                    mask = " " + words.format(BLOCK)
+                    ours = [Sparse(session, "pattern" + name, mask, context=context) for name, context in contexts.items()]
+                    times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
+                    tiles = ours[0].tiles
+                    share = (tiles.partial + tiles.full) / (tiles.empty + tiles.partial + tiles.full)
+                    session.write("patterns", shape, share, mask, times, median(times["dense"]))
+    return True
+
+
 def butterfly_share(seqlen, block=BLOCK):
     count = -(-seqlen // block)
     shown = sum(1 for i in range(count) for b in range(count.bit_length() + 1)
@@ -262,7 +283,7 @@ def check(session):
 
 def body(torch, library, context, args):
     session = Session(torch, library, context, args)
-    parts = {"density": density, "blocks": blocks, "paper": paper, "long": long}
+    parts = {"density": density, "blocks": blocks, "patterns": patterns, "paper": paper, "long": long}
     if not args.unchecked and not check(session):
         return 1
     return 0 if all(parts[name](session) for name in args.parts) else 1
@@ -299,7 +320,7 @@ def plot(folder):
 
 def main():
     parser = arguments(__doc__, sizes="8192,65536")
-    parser.add_argument("--parts", default="density,blocks,paper,long", type=words)
+    parser.add_argument("--parts", default="density,blocks,patterns,paper,long", type=words)
     parser.add_argument("--ops", default="fwd,bwd", type=words)
     parser.add_argument("--densities", default="5,10,25,50,100", type=numbers, help="percent")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too (compiles for minutes)")

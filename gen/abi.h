@@ -86,6 +86,7 @@ static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
     X(uint32_t, u32, row_heads_inverse)   /* floor(2^32 / row_heads), at most 2^32 - 1 */                              \
     X(int32_t, int, own_heads)            /* num_heads_q / row_heads */                                                \
     X(uint32_t, u32, own_heads_inverse)                                                                                \
+    X(int32_t, int, first_part) /* persistent: the number of the first part of a tile that is split; INT32_MAX */      \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
     X(int32_t, int, page_size)                                                                                         \
@@ -108,7 +109,7 @@ static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
     X(const float *, const float *, lse)  /* [batch, num_heads_q, seqlen_q], natural log */                            \
     X(const float *, const float *, dlse) /* gradient of lse, the same shape; may be null */                           \
     X(float *, float *, delta)            /* workspace [batch * num_heads_q, q_padded]: rowsum(dO * O) - dlse */       \
-    X(float *, float *, lse_log2)         /* workspace, the same shape: lse * log2(e); +inf for a row without keys */  \
+    X(float *, float *, lse_log2) /* workspace, alike: lse * log2(e), fp32: lse; +inf for a row without keys */        \
     X(float *, float *,                                                                                                \
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
     X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; or null */                     \

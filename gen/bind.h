@@ -24,8 +24,8 @@ const char *fk_tile_family(const fk_tile *tile);
 int fk_tile_teams(const fk_tile *tile);
 /* Of a team. */
 int fk_tile_consumers(const fk_tile *tile);
-/** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a CTA
- * has registers for 64; else 1. */
+/** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
+ * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
 
 #define FK_MAX_TILES 64
@@ -51,6 +51,7 @@ typedef struct fk_smem_layout {
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
+    bool mask_rows;      /* which reads arrays along queries or keys alone */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
  *  alone (fk_array_list_reads_row). */
@@ -87,8 +88,9 @@ void fk_score_texts_free(fk_score_texts *texts);
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
-/** `q_order`: +1 if later own tiles are the longer ones, else -1. */
-void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order);
+/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`: fk_source's. */
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
+                       int leading, int leading_rows);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);

@@ -16,6 +16,8 @@ typedef struct render_call {
     fk_mask_texts texts, texts_k; /* of the mask's split and split_k */
     fk_score_texts score_texts;
     int q_order, q_order_k; /* of the kernels that walk as the split says */
+    int leading;            /* of the main one */
+    int leading_rows;       /* fk_source's */
     bool standalone;
     char *text; /* out: malloc'ed */
 } render_call;
@@ -85,9 +87,9 @@ static void render_body(lua_State *L, void *arg) {
     fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, -2, "plan");
     if (tile.dq_kernel) push_dq(L, planner, env);
-    fk_bind_push_mask(L, &planner->terms, &call->texts, call->q_order);
+    fk_bind_push_mask(L, &planner->terms, &call->texts, call->q_order, call->leading, call->leading_rows);
     lua_setfield(L, -2, "mask");
-    fk_bind_push_mask(L, &planner->terms, &call->texts_k, call->q_order_k);
+    fk_bind_push_mask(L, &planner->terms, &call->texts_k, call->q_order_k, 0, 0);
     lua_setfield(L, -2, "mask_k");
     lua_pushstring(L, backward ? "q" : "k");
     lua_setfield(L, -2, "walk");
@@ -123,6 +125,23 @@ static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool 
     return tiles.last_visited >= tiles.first_visited ? 1 : -1;
 }
 
+/* Only patterns have such tiles at any length, and count the same whatever their masks' run-time values are. */
+static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, int q_order) {
+    const fk_problem_mask *mask = &planner->terms.mask;
+    if (!mask->in_blocks || mask->num_params) return 0;
+    return fk_tiles_leading(planner->p, mask, planner->p->op == FK_BACKWARD, &planner->shape, plan->block_m,
+                            plan->block_n, q_order);
+}
+
+/* Where a tile can be split: its parts' O come together in another kernel, which adds no sinks. */
+static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int leading, int q_order) {
+    const fk_problem *p = planner->p;
+    const bool splits = p->op == FK_FORWARD && fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k &&
+                        p->dtype != FK_E4M3 && planner->terms.score.num_sinks == 0 &&
+                        planner->terms.mask.split.residual && q_order < 0;
+    return splits ? leading * plan->block_m : 0;
+}
+
 /* Is the gradient of an array asked for that a sink reads? */
 static bool reads_sinks(const fk_problem_score *score) {
     for (int i = 0; i < score->num_sinks; ++i) {
@@ -145,7 +164,8 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         if (p->dtype == FK_E4M3) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
         out->main_kernel = (int32_t)(next - out->kernel);
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
-        if (p->split) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
+        if (p->split || out->leading_rows)
+            *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
         out->num_kernels = (int32_t)(next - out->kernel);
         return;
     }
@@ -187,6 +207,8 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     fk_plan_model(planner, &layout, &judged);
     out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
     render_call call = {.planner = planner, .plan = &judged, .q_order = out->q_order, .standalone = standalone};
+    call.leading = leading_tiles(planner, plan, out->q_order);
+    call.leading_rows = out->leading_rows = leading_rows(planner, plan, call.leading, out->q_order);
     call.q_order_k = tile_order(planner, plan, false);
     status = render(planner, &call, err);
     if (status != FK_OK) return status;

@@ -36,7 +36,7 @@ static const double BARRIER_CLOCKS = 200.0;
 /* What the mma family takes of these times where wgmma is at hand, measured: 1.2 at head_dim 64, 1.35 at 128, 1.07 at
  * 256, more for few keys; backward 1.1 to 1.3, twice where a CTA visits few tiles, and clusters are faster still. It
  * ranks nothing within the family. */
-static const double BESIDE_WGMMA = 1.25, BACKWARD_BESIDE_WGMMA = 1.5;
+static const double BESIDE_WGMMA = 1.25, BACKWARD_BESIDE_WGMMA = 1.65;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 

@@ -29,11 +29,23 @@ static const double POWER_SHARE = 0.28;
  * products; of a ring of two where CTAs walk over unlike numbers of tiles. Measured at head dim 64; at 128 nobody falls
  * into step. */
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
+/* The same where dropout's instructions stand beside the softmax: nothing while both together take STEP_FROM of the
+ * products' clocks, and as much as DROPOUT_STEP from STEP_TO on; and where some tiles of documents have masks and
+ * others none. What turns cost two warpgroups that need none. Measured at head dim 128. */
+static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUMENTS_STEP = 0.1, TURNS = 0.04;
+/* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
+ * begin and end somewhere in a tile. */
+static const double DOCUMENT = 1024.0;
+/* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
+ */
+static const double LINE_LANES = 84.0;
 /* Two teams stay out of step, but read K and V twice as often. The warpgroups of a team gain by turns where tiles are
- * looked for, and lose a little where they are not; of e4m3, whose products are short, nothing was lost. */
-static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_TURNS = 0.01;
+ * looked for and with dropout, and lose a little where neither is; of e4m3, whose products are short, nothing was lost.
+ */
+static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
- * where a mask's code wants the registers, if only for few tiles. */
+ * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
+ * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 
 int fk_wgmma_consumer_registers(int computing) {
@@ -65,6 +77,12 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     return base_registers(p, tile, layout->d_pad, layout->dv_pad);
 }
 
+/* Share that turns cost two teams, or that it costs them to take none. */
+static double of_turns(const fk_problem *p, const fk_smem_layout *layout, bool turns) {
+    const double missed = fmax(layout->scans ? TEAMS_SCAN : 0, p->dropout ? TEAMS_DROPOUT : 0);
+    return turns ? (missed > 0 ? 0 : TEAMS_TURNS) : missed;
+}
+
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                              double partial_share) {
@@ -77,7 +95,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
     const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
-    const double softmax_lanes = SOFTMAX_LANES + score->lanes;
+    const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
+    const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
     const fk_tile tile = fk_plan_tile(p, plan);
     const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     fk_visit_cost cost = {
@@ -96,11 +115,19 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     cost.serial =
         fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
     const bool unlike = partial_share > 0.01;
-    if (teams == 2 && p->dtype != FK_E4M3)
-        cost.serial *= 1 + TEAMS + (plan->turns ? (layout->scans ? 0 : TEAMS_TURNS) : (layout->scans ? TEAMS_SCAN : 0));
-    if (!plan->turns && teams == 1) cost.serial *= 1 + IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);
+    const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
+    const double step = IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
+    const double apart = fmax(p->dropout ? drop_step : 0, layout->mask_rows ? DOCUMENTS_STEP : 0);
+    const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
+    if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
+    if (plan->turns && pair) cost.serial *= 1 + TURNS;
+    if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= p->num_masks > 0 ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
+    const bool crowded = masks || score->along;
+    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 

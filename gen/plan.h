@@ -21,12 +21,17 @@ typedef struct fk_tile_totals {
  * else the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
                     int block_n, int64_t max_ctas, fk_tile_totals *out);
+/** Of the own tiles of the first head, from the last one on for a positive `q_order`, as many as come before one that
+ * walks over less than twice the mean: those of queries that see all, or of keys that all see. */
+int fk_tiles_leading(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                     int block_n, int q_order);
 
 /* ---- model_score.c ---- */
 
 /** What the terms add to a score of the forward pass. */
 typedef struct fk_score_work {
     double lanes; /* instructions */
+    bool along;   /* it adds straight lines along the keys */
     int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
     double l2;    /* clocks of an SM to read their elements, per score */
 } fk_score_work;

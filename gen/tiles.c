@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3, MOST_HEADS = 4 };
+#define LONG 2.0 /* times the mean: an own tile that others should not wait for in the end */
 
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
 typedef struct axis {
@@ -150,6 +151,20 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
     out->partial = (double)c.partial * scale;
     out->full = (double)c.full * scale;
     out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
+}
+
+int fk_tiles_leading(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                     int block_n, int q_order) {
+    counter c;
+    fk_tile_totals totals;
+    fk_tiles_count(p, mask, walks_q, shape, block_m, block_n, 64, &totals);
+    counter_init(&c, p, mask, walks_q, shape, block_m, block_n);
+    c.value[H] = point(0);
+    int leading = 0;
+    while (leading < totals.num_ctas &&
+           (double)count_row(&c, q_order > 0 ? totals.num_ctas - 1 - leading : leading) > LONG * totals.mean_visited)
+        ++leading;
+    return leading;
 }
 
 /* What counting and mapping start with. `shape` and `terms` are of the canonical problem; `pool` is the caller's. */

@@ -542,7 +542,8 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
- *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles. `split`: 4 bytes for each
+ *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows that
+ *  see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes for each
  * element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for each
  * element of q, 8 for each of its rows, and with family "wgmma" up to 8 for each tile of queries of each head;
  * `deterministic`: 80 more for each element of an array's gradient that more than one pair of query and key adds to. */

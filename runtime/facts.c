@@ -37,6 +37,7 @@ static const struct field {
     FIELD("overlap", plan.overlap, 0, 8),
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
+    FIELD("leading_rows", leading_rows, 0, FK_MAX_SEQLEN),
     FIELD("main_kernel", main_kernel, 0, FK_MAX_KERNELS - 1),
     FIELD("grad", grad, 0, (1 << FK_MAX_ARRAYS) - 1),
     FIELD("once", once, 0, (1 << FK_MAX_ARRAYS) - 1),

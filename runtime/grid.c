@@ -103,7 +103,14 @@ static fk_grid make_row_grid(int64_t heads, int64_t blocks) {
 /* A row of lse to a CTA; packed, one more for each sequence: templates/piece/combine.cu. */
 static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, int64_t heads, fk_grid *out,
                                    fk_error *err) {
-    const int64_t rows = kernel->problem.packed ? fk_packed_tiles(a->total_q, a->batch, 1) : a->seqlen_q;
+    int64_t rows = kernel->problem.packed ? fk_packed_tiles(a->total_q, a->batch, 1) : a->seqlen_q;
+    if (fk_is_persistent(kernel)) {
+        fk_persistent tiles;
+        fk_persistent_lay_out(kernel, a, &tiles);
+        if (rows > kernel->leading_rows) rows = kernel->leading_rows;
+        *out = make_row_grid(heads, tiles.num_splits > 1 ? rows : 0);
+        return FK_OK;
+    }
     if (rows > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT, "total_q + batch is %lld; with split the limit is %d", (long long)rows,
                        INT32_MAX);

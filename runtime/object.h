@@ -131,11 +131,11 @@ struct fk_kernel {
     fk_problem problem; /* canonical */
     int32_t variant;    /* 0: serves all sizes; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
-    fk_kernel_launch launch[FK_MAX_KERNELS];  /* in order */
-    int num_launches, d_pad, dq_block_m;      /* of fk_source */
-    void *library, *function[FK_MAX_KERNELS]; /* CUlibrary; CUfunctions in the primary context */
-    fk_emu_image *image;                      /* the emulator's */
-    int64_t l2_bytes;                         /* of the device that runs */
+    fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
+    int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
+    void *library, *function[FK_MAX_KERNELS];          /* CUlibrary; CUfunctions in the primary context */
+    fk_emu_image *image;                               /* the emulator's */
+    int64_t l2_bytes;                                  /* of the device that runs */
     int32_t mask_value[FK_MAX_MASK_SLOTS], score_value[FK_MAX_SCORE_SLOTS];
     bool has_score_values;
     fk_array_list arrays;
@@ -224,7 +224,10 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, cons
 
 typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
-    int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads */
+    int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
+    int64_t first_part, partial_rows;      /* parts count from there on; rows of lse of each split */
+    int num_splits;                        /* of the leading tiles */
+    size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);

@@ -2,13 +2,17 @@
  * are, how many CTAs fetch them, and the workspace in which they agree.
  *
  * The forward pass's workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT
- * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. */
+ * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. Where tiles
+ * are split there follow | O of each split | lse of each split |, float32, in such parts as well. */
 #include "object.h"
 
 #include <time.h>
 #include <unistd.h>
 
 #define CLAIM_BYTES 16 /* what stands before the words of tiles */
+/* Keys of a part, about: a walk over as many lasts as long as a CTA's share of all others does at 8,192 tokens and more
+ * (docs/block-sparse.md). */
+#define PART_KEYS 8192
 
 bool fk_is_persistent(const fk_kernel *kernel) {
     for (int i = 0; i < kernel->num_launches; i++)
@@ -35,6 +39,27 @@ static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     return (kv_heads + groups - 1) / groups;
 }
 
+static size_t whole_parts(int64_t elements) {
+    const size_t bytes = (size_t)elements * 4;
+    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+}
+
+/* The leading tiles of all heads in parts, which are claimed before all else. Returns the end of their numbers. */
+static int64_t lay_out_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
+                              fk_persistent *out) {
+    const int64_t parts = (a->seqlen_k + PART_KEYS - 1) / PART_KEYS;
+    const int64_t leading = kernel->leading_rows / kernel->info.plan.block_m;
+    const int64_t split = heads * (leading < head_tiles ? leading : head_tiles);
+    out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
+    out->partial_rows = heads * kernel->leading_rows;
+    out->first_part = out->num_tiles;
+    out->num_tiles += split * (out->num_splits - 1);
+    out->o_partial = whole_parts(CLAIM_BYTES / 4 + out->first_part + split * out->num_splits);
+    out->lse_partial = out->o_partial + whole_parts(out->num_splits * out->partial_rows * kernel->problem.head_dim_v);
+    out->bytes = out->lse_partial + whole_parts(out->num_splits * out->partial_rows);
+    return out->first_part + split * out->num_splits;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
@@ -48,9 +73,12 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     out->last_group_heads = (heads - 1) % out->group_heads + 1;
     out->group_tiles = out->group_heads * head_tiles;
     out->num_tiles = heads * head_tiles;
-    const size_t bytes = CLAIM_BYTES + (size_t)out->num_tiles * sizeof(uint32_t);
-    out->bytes = (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
-    return out->num_tiles < INT32_MAX; /* CTAs count one past the last tile */
+    out->bytes = whole_parts(CLAIM_BYTES / 4 + out->num_tiles);
+    out->num_splits = 1;
+    out->first_part = INT32_MAX;
+    int64_t end = out->num_tiles;
+    if (kernel->leading_rows && a->seqlen_k > PART_KEYS) end = lay_out_splits(kernel, a, heads, head_tiles, out);
+    return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
@@ -121,5 +149,12 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     out->group_heads = (int32_t)tiles.group_heads;
     out->group_inverse = fk_inverse(tiles.group_heads);
     out->last_group_inverse = fk_inverse(tiles.last_group_heads);
+    out->first_part = (int32_t)tiles.first_part;
+    if (tiles.num_splits == 1) return FK_OK;
+    out->num_splits = tiles.num_splits;
+    out->splits_inverse = fk_inverse(tiles.num_splits);
+    out->partial_rows = tiles.partial_rows;
+    out->o_partial = (float *)(void *)((char *)workspace->data + tiles.o_partial);
+    out->lse_partial = (float *)(void *)((char *)workspace->data + tiles.lse_partial);
     return FK_OK;
 }

@@ -20,8 +20,8 @@ typedef struct trial {
     void *device_descale[3];
     size_t workspace_bytes;
     float *lse, *dlse;
-    double *exact[NUM_TENSORS], *eager[NUM_TENSORS], *exact_lse; /* of results, and of o */
-    fk_array array[FK_MAX_ARRAYS];                               /* declared arrays, on the host */
+    double *exact[NUM_TENSORS], *eager[NUM_TENSORS], *exact_lse, *eager_lse; /* of results, and of o */
+    fk_array array[FK_MAX_ARRAYS];                                           /* declared arrays, on the host */
     void *array_host[FK_MAX_ARRAYS], *array_device[FK_MAX_ARRAYS];
     size_t array_bytes[FK_MAX_ARRAYS], num_arrays;
     grads grads;

@@ -292,6 +292,11 @@ static void draw_descales(uint64_t seed, drawn *out) {
     }
 }
 
+static bool has_99_kb(const char *gpu) {
+    fk_device_info info;
+    return fk_device_find(gpu, &info) == FK_OK && info.smem_per_block <= 99 << 10;
+}
+
 void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     rng kernel = {seed / kernel_reuse * 0x2545f4914f6cdd1du}, values = {~seed};
     *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
@@ -302,11 +307,13 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     const int64_t any_dim = draw_head_dim(&kernel),
                   any_dim_v = rng_chance(&kernel, 70) ? any_dim : draw_head_dim(&kernel);
     const int64_t dim = e4m3 ? (any_dim + 15) / 16 * 16 : any_dim,
-                  dim_v = e4m3 ? (any_dim_v + 15) / 16 * 16 : any_dim_v;
+                  drawn_dim_v = e4m3 ? (any_dim_v + 15) / 16 * 16 : any_dim_v;
     const bool gqa = rng_chance(&kernel, 35);
     out->backward = rng_chance(&kernel, 33) && !e4m3;
-    const bool too_wide = out->backward && out->dtype == FK_FP32 && dim + dim_v > 480; /* for 99 KB of shared memory */
+    const bool too_wide =
+        out->backward && out->dtype == FK_FP32 && dim + drawn_dim_v > 480; /* for 99 KB of shared memory */
     if (too_wide && !limits->plan_for) out->plan_for = "a100";
+    const int64_t dim_v = too_wide && has_99_kb(out->plan_for) ? 480 - dim : drawn_dim_v;
     out->deterministic = out->backward && rng_chance(&kernel, 30);
 
     const int64_t dims = (out->backward ? 3 : 1) * (dim + dim_v);

@@ -19,6 +19,7 @@
 typedef struct settings {
     uint64_t seed, count;
     const char *device, *plan_for, *cache_dir, *only; /* only: problems whose spelling has it; or NULL */
+    const char *as_on;                                /* the emulator draws what this GPU draws; or NULL */
     double seconds;                                   /* 0: no limit */
     int jobs;
     bool verbose, gpu;
@@ -77,14 +78,16 @@ static void describe(const settings *s, const drawn *d, verdict *v, bool failed)
     const fk_args *a = &d->args;
     flatten(v->complaint);
     char plan_for[80] = "", reuse[40] = "";
-    if (s->plan_for) snprintf(plan_for, sizeof plan_for, " --plan-for %s", s->plan_for);
+    if (!failed) snprintf(v->complaint, sizeof v->complaint, "passes, error %.3f x eager's", v->ratio);
+    snprintf(plan_for, sizeof plan_for, "%s%s%s%s", s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "",
+             s->as_on ? " --as-on " : "", s->as_on ? s->as_on : "");
     if (kernel_reuse != KERNEL_REUSE) snprintf(reuse, sizeof reuse, " --reuse %llu", (unsigned long long)kernel_reuse);
     printf("%s seed %llu: %s for %s, batch %lld, heads %lld/%lld, seqlen %lld x %lld, scale %g: %s%s"
            "random_problems --device %s%s%s --seed %llu --count 1\n",
            failed ? "FAIL" : "ok", (unsigned long long)d->seed, d->spelling,
            s->gpu && !s->plan_for ? "it" : d->plan_for, (long long)a->batch, (long long)a->num_heads_q,
            (long long)a->num_heads_kv, (long long)a->seqlen_q, (long long)a->seqlen_k, (double)a->softmax_scale,
-           failed ? v->complaint : "passes", failed ? "; reproduce: " : "; again: ", s->device, plan_for, reuse,
+           v->complaint, failed ? "; reproduce: " : "; again: ", s->device, plan_for, reuse,
            (unsigned long long)d->seed);
     fflush(stdout);
 }
@@ -104,6 +107,16 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
         limits.fp16_only = planned.sm < 80;
         limits.e4m3 = planned.sm == 90;
     }
+    if (s->as_on) {
+        const fk_status status = fk_device_find(s->plan_for ? s->plan_for : s->as_on, &planned);
+        if (status) {
+            printf("%s\n", fk_last_error());
+            return 1;
+        }
+        limits.gpu = true;
+        limits.fp16_only = planned.sm < 80;
+        limits.e4m3 = planned.sm == 90;
+    }
     const double deadline = now() + s->seconds;
     for (uint64_t seed = s->seed; seed < s->seed + s->count; seed++) {
         if (seed / kernel_reuse % (uint64_t)s->jobs != (uint64_t)job) continue;
@@ -111,6 +124,7 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
         drawn d;
         report r = {.seed = seed, .started = 1};
         draw_problem(seed, &limits, &d);
+        if (s->as_on) d.plan_for = s->plan_for ? s->plan_for : s->as_on;
         if (s->only && !strstr(d.spelling, s->only)) continue;
         if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
         verdict v = {0};
@@ -214,7 +228,7 @@ static void parse(int argc, char **argv, settings *s) {
     static const struct option options[] = {
         {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
         {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},    {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
-        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {"as-on", 1, NULL, 'g'},     {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -244,13 +258,16 @@ static void parse(int argc, char **argv, settings *s) {
         case 'o':
             s->only = optarg;
             break;
+        case 'g':
+            s->as_on = optarg;
+            break;
         case 'v':
             s->verbose = true;
             break;
         default:
-            fprintf(stderr,
-                    "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
-                    "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--only WORD] [--verbose]\n");
+            fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
+                            "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--only WORD] [--as-on GPU] "
+                            "[--verbose]\n");
             exit(2);
         }
     }

@@ -21,11 +21,11 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "listops": Task("listops", 2048, 32, 20, 4),
-    "path-32": Task("pathfinder", 32, 128, 20, 0),
+    "listops": Task("listops", 2048, 32, 15, 4),
+    "path-32": Task("pathfinder", 32, 128, 15, 0),
     "path-64": Task("pathfinder", 64, 32, 10, 0),
-    "path-x": Task("pathfinder", 128, 16, 20, 6),
-    "path-256": Task("pathfinder", 256, 4, 20, 0),
+    "path-x": Task("pathfinder", 128, 16, 15, 6),
+    "path-256": Task("pathfinder", 256, 4, 15, 0),
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0), "path-32": Task("pathfinder", 8, 2, 0, 0)}
 SMALL = {"width": 32, "heads": 2, "layers": 1}

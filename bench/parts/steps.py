@@ -179,7 +179,7 @@ def run(session):
                 more[name] = {"peak_mib": session.peak(call), "loss": f"{model.loss.item():.4f}"}
                 ready.append(call)
             model.forget()
-        times = session.time(ready, 1.5 if session.args.quick else 4.0)
+        times = session.time(ready, 1.5 if session.args.quick else 2.5)
         for name, figures in times.items():
             tokens = model.row["batch"] * model.row["seqlen"]
             more[name]["tokens_per_s"] = round(tokens / float(figures["median_us"]) * 1e6)

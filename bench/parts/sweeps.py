@@ -96,7 +96,7 @@ def run_case(session, part, case, who, passes):
                 call = Call(attention.name, attention.launch(which))
                 session.once(call)
                 calls.append(call)
-        times = session.time(calls, 0.4 if session.args.quick else 1.0)
+        times = session.time(calls, 0.4 if session.args.quick else 0.6)
         calls, call = [], None  # graphs of the backward pass
         rows = session.rows({**case.row(), "pass": which}, times, more, missing)
         session.write(part, rows)

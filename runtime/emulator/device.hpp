@@ -172,6 +172,12 @@ float ceilf(float) noexcept;
 inline float rsqrtf(float x) {
     return 1.0f / sqrtf(x);
 }
+inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
 
 /* ---- warp and block ----------------------------------------------------------------------------------- */
 
@@ -208,6 +214,11 @@ template <class T> inline T __shfl_down_sync(unsigned int mask, T value, unsigne
 }
 template <class T> inline T __shfl_xor_sync(unsigned int mask, T value, int lane_mask, int width = 32) {
     return fk_emu_shuffle(FK_EMU_SHFL_XOR, mask, value, (unsigned int)lane_mask, width);
+}
+inline unsigned int __reduce_add_sync(unsigned int mask, unsigned int value) {
+    for (int lane = 16; lane > 0; lane /= 2)
+        value += __shfl_xor_sync(mask, value, lane);
+    return value;
 }
 
 /* ---- primitives --------------------------------------------------------------------------------------- */

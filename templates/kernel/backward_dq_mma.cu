@@ -36,6 +36,8 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @   include("piece/score_backward.cu")
 
 @ end
+@ local of_exponent = #score.terms > 0 and "log2_e" or "p.scale_log2" -- what scores are multiplied by
+@ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "1.0f" or "p.scale") .. (problem.dropout and ", p.dropout_scale_log2" or ", 0.0f") end
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function kv_step(masked)
@@ -60,7 +62,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
         if ($(masked)) mask_tile(s, n, p, at);
 @   end
 @   if not fused then
-        probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+        probabilities(s, lse, $(of_exponent));
 @   end
         fill_minus_delta(dp, delta);
         gemm_nt<block_m, block_n, dv_pad>(dp, smem + smem_dout, warp_row(), tile_v); // dP = dO V^T

@@ -99,8 +99,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   if #score.terms > 0 then
         score_tile(s, n, p, at);
 @   end
-@   local scale = #score.terms > 0 and "score_scale(p)" or "p.scale_log2"
-@   local raises = score.by_place and #mask.upper == 0 -- always: the last keys say little of the maximum (piece/consumer_steps.cu)
+@   local scale = #score.terms == 0 and "p.scale_log2" or problem.dtype == "fp32" and "log2_e" or "score_scale(p)"
+@   -- Always: the last keys say little of the maximum (piece/consumer_steps.cu); and of fp32 the exponent of a large p would be too coarse.
+@   local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
 @   if masked == "yes" then
         mask_tile(s, n, p, at);
         raise_maximum(s, m_i, l_i, o, $(scale));

@@ -43,11 +43,12 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
+@ local along_tiles = plan.overlap == 2 and not mask.residual and 2 or 1 -- a line is for so many tiles that follow each other
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead })
 
 @   if along then
-@     include("piece/score_along.cu")
+@     include("piece/score_along.cu", { along_tiles = along_tiles })
 
 @   end
 @ end
@@ -77,7 +78,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates, steps.along, steps.ahead = estimates, along, ahead
+@ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -141,6 +142,17 @@ struct Consumer {
             release_v();
         }
     }
+@ local skips = layout.k_row_bytes > 0 -- documents and the like: the first tiles of a row may be others' alone
+@ if skips then
+    // Goes past the tiles that come first for other warpgroups alone.
+    __device__ __forceinline__ void skip_unseen(Visit &walk) {
+        while (walk.none(group) && !walk.last()) {
+            skip(1);
+            wait_k();
+            walk = visit(smem, k);
+        }
+    }
+@ end
 
 @ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
@@ -183,19 +195,32 @@ struct Consumer {
             load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
 @   end
 @ end
-@ -- The rows of the tile before, in o, leave.
-@ local function store_step()
-        {
-            const Where there = claimed(p, smem, done);
-            u32 spoiled[2] = {0, 0};
+@ local function store_tile()
 @   if plan.q_stages == 1 then
             store_rows(o, inverse, spoiled, p, there);
 @   else
             stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
             store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
-            held = done.index();
 @   end
             store_lse(lse, warp_row(), p, there);
+@ end
+@ -- The rows of the tile before, in o, leave.
+@ local function store_step()
+        {
+            const Where there = claimed(p, smem, done);
+            u32 spoiled[2] = {0, 0};
+@   if mask.leading_rows > 0 then
+            if (there.split >= 0) {
+                store_part(o, inverse, lse, spoiled, p, there);
+            } else {
+@     store_tile()
+            }
+@   else
+@     store_tile()
+@   end
+@   if plan.q_stages == 2 then
+            held = done.index();
+@   end
             const bool left = left_range(spoiled, m_i, l_i, there.q_last + 1 - there.q_first); // all lanes together
             if (optimistic && __any_sync(full_warp, left) && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
@@ -272,6 +297,8 @@ struct Consumer {
             $(plan.q_stages == 2 and "if (!ahead) " or ""){
 @ if bounds then
                 skip(lead);
+@ elseif skips then
+                skip_unseen(walk);
 @ end
                 if (walk.n >= 0) {
 @ steps.first_scores()
@@ -283,6 +310,10 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
+@ if along and along_tiles == 2 then
+                bool straight = false;
+                Lines line;
+@ end
 @ if estimates then
                 const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
 @ end
@@ -342,7 +373,7 @@ struct Consumer {
             skip(trail);
 @ end
 @ if plan.q_stages == 2 then
-            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or "");
+            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
             if (ahead) {
 @   if bounds then
                 skip(lead);
@@ -403,6 +434,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     }
 @ end
 }
+@ if mask.leading_rows > 0 then
+
+@   include("piece/element.cu")
+
+@   include("piece/combine.cu")
+@ end
 @ if problem.dropout then
 
 @   include("piece/keep_mask.cu")

@@ -43,3 +43,55 @@ __device__ __forceinline__ void add_gradient(const ArrayGrad &grad, i64 at, floa
     red_add_f32(grad.data + at, x);
 @ end
 }
+@ if plan.family == "wgmma" and walk == "q" and not problem.deterministic then
+
+// Whether keys that are neighbours have elements that are, in rows aligned to 16 bytes.
+__device__ __forceinline__ bool has_rows(const ArrayGrad &grad, int rank) {
+    i64 parts = u64(grad.data) / 4;
+#pragma unroll
+    for (int d = 0; d < rank - 1; ++d) parts |= grad.stride[d];
+    return grad.stride[rank - 1] == 1 && parts % 4 == 0;
+}
+
+// Of a block of 8 queries x 16 keys a lane has queries 2 (lane % 4) + 0..1 of keys lane / 4 and 8 more; transposed, query block_row of four
+// neighbouring keys from block_col on: an instruction that adds 16 bytes a lane takes a quarter of the time of four that add 4.
+__device__ __forceinline__ int block_row(int lane) { return 2 * (lane % 4) + lane / 4 % 2; }
+__device__ __forceinline__ int block_col(int lane) { return lane / 8 % 2 * 8 + lane / 16 * 4; }
+__device__ __forceinline__ float4 transpose_block(const float (&x)[2][2], int lane) {
+    float pairs[2][2], four[2][2]; // [key % 2][key / 8], [key % 2][key / 2 % 2]
+    const bool odd = lane & 4, high = lane & 8;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const float got = __shfl_xor_sync(full_warp, odd ? x[0][r] : x[1][r], 4);
+        pairs[0][r] = odd ? got : x[0][r];
+        pairs[1][r] = odd ? x[1][r] : got;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const float got = __shfl_xor_sync(full_warp, high ? pairs[j][0] : pairs[j][1], 8);
+        four[j][0] = high ? got : pairs[j][0];
+        four[j][1] = high ? pairs[j][1] : got;
+    }
+    return make_float4(four[0][0], four[1][0], four[0][1], four[1][1]);
+}
+
+// Adds to the elements of `count` neighbours along dimension `d`, or writes them where nobody else does.
+__device__ __forceinline__ void add_row(const ArrayGrad &grad, i64 at, int d, float4 x, int count, bool aligned) {
+    const float four[4] = {x.x, x.y, x.z, x.w};
+    if (aligned && count == 4) {
+        if (grad.once)
+            st_global_v4(grad.data + at, make_uint4(__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w)));
+        else if (x.x != 0.0f || x.y != 0.0f || x.z != 0.0f || x.w != 0.0f) // most of what a mask leaves over
+            red_add_f32x4(grad.data + at, four);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (i >= count) continue;
+        if (grad.once)
+            grad.data[at + i * grad.stride[d]] = four[i];
+        else
+            add_gradient(grad, at + i * grad.stride[d], four[i]);
+    }
+}
+@ end

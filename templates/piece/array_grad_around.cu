@@ -96,9 +96,15 @@ extern "C" __global__ void __launch_bounds__(256) fk_backward_sinks(const __grid
 @   for _, term in ipairs(score.sinks) do
 @     if #term.reads > 0 then
     {
+@       if problem.dtype == "fp32" then
+        const float sink_score = $(term.value);
+@       else
         const float sink_log2 = ($(term.value)) * 1.4426950408889634f;
+@       end
         float sum = 0.0f;
-        for (int q = threadIdx.x; q < at.seqlen_q; q += 256) sum -= ex2(sink_log2 - p.lse_log2[rows + q]) * p.delta[rows + q];
+@       local weight = "ex2(sink_log2 - p.lse_log2[rows + q])"
+@       if problem.dtype == "fp32" then weight = "probability(sink_score, 1.0f, p.lse_log2[rows + q], " .. (problem.dropout and "p.dropout_scale_log2)" or "0.0f)") end
+        for (int q = threadIdx.x; q < at.seqlen_q; q += 256) sum -= $(weight) * p.delta[rows + q];
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);
         if (threadIdx.x % 32 == 0) {

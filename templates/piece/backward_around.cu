@@ -27,7 +27,8 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 @ end
 }
 
-// delta = rowsum(dO * O) - dlse and lse in base 2 of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
+@ local fp32 = problem.dtype == "fp32" -- whose lse keeps its unit
+// delta = rowsum(dO * O) - dlse and lse$(fp32 and "" or " in base 2") of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
 // lines$(clears and ". Clears the rows' sums of dQ" or "").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
 @ if plan.family == "wgmma" then
@@ -71,11 +72,17 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
         if (q < at.seqlen_q) {
             const i64 i = lse_start(p, at, h) + q;
             if (p.dlse) delta -= p.dlse[i];
+@ if fp32 then
+            if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i];
+@ else
             if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
+@ end
 @ if problem.dropout then
             // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
             delta *= p.dropout_keep;
+@   if not fp32 then
             lse_log2 -= p.dropout_scale_log2;
+@   end
 @ end
         }
         p.delta[row + own] = delta;

@@ -18,15 +18,27 @@ struct RowCopy {
 };
 
 @ end
+@ local fp32 = problem.dtype == "fp32"
+@ if fp32 then
+// e^(scale s - lse) 2^shift. scale s is rounded as it is in lse, so that the two cancel: of a single key P is 1.
+// A query without keys has lse = +inf, hence p = 0.
+__device__ __forceinline__ float probability(float s, float scale, float lse, float shift) {
+    return ex2(fmaf(__fadd_rn(__fmul_rn(s, scale), -lse), 1.4426950408889634f, shift));
+}
+
+// S^T -> P^T.
+__device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale, float shift) {
+@ else
 // S^T -> P^T = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale_log2) {
+@ end
 #pragma unroll
     for (int n = 0; n < q_atoms; ++n) {
         const float2 l = ld_shared_f32x2(lse + (warp_col() + 8 * n + 2 * (threadIdx.x % 4)) * 4);
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x));
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], scale, e % 2 ? l.y : l.x, shift)" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
     }
 }
 

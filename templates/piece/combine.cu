@@ -80,8 +80,9 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
 @ end
-    const i64 row = lse_start(p, at, at.h) + q;
-    const float lse = int(threadIdx.x) < p.num_splits ? p.lse_partial[threadIdx.x * p.partial_rows + row] : NEG_INF;
+@ local parts = plan.family == "wgmma" -- of a head's first rows alone
+    const i64 row = lse_start(p, at, at.h) + q, part_row = $(parts and "i64(head) * " .. mask.leading_rows .. " + q" or "row");
+    const float lse = int(threadIdx.x) < p.num_splits ? p.lse_partial[threadIdx.x * p.partial_rows + part_row] : NEG_INF;
     float top = reduce_block(lse, smem + combine_top * 4, [](float a, float b) { return fmaxf(a, b); });
 @ for i = 1, #score.sinks do
     top = fmaxf(top, sink$(i));
@@ -93,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
 @ for i = 1, #score.sinks do
     sum += expf(sink$(i) - top);
 @ end
-    add_splits(smem, row, p);
+    add_splits(smem, part_row, p);
     __syncthreads();
     if (threadIdx.x == 0 && p.lse) p.lse[row] = sum == 0.0f ? NEG_INF : top + logf(sum);
     if (threadIdx.x * 8 < head_dim_v)

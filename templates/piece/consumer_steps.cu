@@ -40,21 +40,9 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
-@   if stages_keys and not first and not e4m3 then
-        if (walk.none(group)) { // weights of zero
-            fill(s, 0.0f);
-            release_k();
-        } else {
-@     steps.seen_score_step(first)
-        }
-@   else
-@     steps.seen_score_step(first)
-@   end
-@ end
-@ function steps.seen_score_step(first)
 @   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
         if (straight) {
-            exponentiate_along(s, line, l_i, p);
+            exponentiate_along<behind>(s, line, l_i, p);
 @     if stages_keys then
             release_k();
 @     end
@@ -147,9 +135,15 @@
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
 @   end
-@   if steps.along then -- and so are the lines
+@   if steps.along and steps.along_tiles == 1 then -- and so are the lines
         const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
+@   elseif steps.along and from == 0 then -- of this tile and the next one
+        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
+        line = Lines(walk.n - 1, m_scaled, p, at);
+@   end
+@   if steps.along then
+        constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
 @   end
 @   if steps.ahead then
         const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);

@@ -18,6 +18,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ local fast = plan.family == "wgmma" -- other warps' products wait
 @ local function log(x) return fast and "lg2(" .. x .. ") * 0.6931471805599453f" or "logf(" .. x .. ")" end
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
+@ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
 @ local factor, unit = problem.dropout and "p.dropout_scale" or "1.0f", "" -- of acc / l; and of l
 @ if problem.dtype == "e4m3" then
 @   if #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
@@ -57,6 +58,10 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 }
 @ if plan.family == "wgmma" then
 
+@   if mask.leading_rows > 0 then
+@     include("piece/store_part.cu")
+
+@   end
 @   include(plan.q_stages == 1 and "piece/store_direct.cu" or "piece/store_tma.cu")
 @ else
 

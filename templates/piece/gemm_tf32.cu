@@ -19,10 +19,12 @@ template <int N> struct Split {
     __device__ __forceinline__ void set(int i, u32 x) { split_tf32(hi[i], lo[i], x); }
 };
 
-__device__ __forceinline__ void mma(float (&c)[4], const Split<4> &a, const Split<2> &b) {
+// TRANSPOSED: c becomes, bit by bit, the transpose of what it is without, of B A^T, since of the two small products the same comes first.
+template <bool TRANSPOSED = false> __device__ __forceinline__ void mma(float (&c)[4], const Split<4> &a, const Split<2> &b) {
     float step[4] = {};
+    if (TRANSPOSED) mma_m16n8k8_tf32(step, a.hi, b.lo[0], b.lo[1]);
     mma_m16n8k8_tf32(step, a.lo, b.hi[0], b.hi[1]);
-    mma_m16n8k8_tf32(step, a.hi, b.lo[0], b.lo[1]);
+    if (!TRANSPOSED) mma_m16n8k8_tf32(step, a.hi, b.lo[0], b.lo[1]);
     mma_m16n8k8_tf32(step, a.hi, b.hi[0], b.hi[1]);
 #pragma unroll
     for (int e = 0; e < 4; ++e) c[e] += step[e];
@@ -41,7 +43,7 @@ template <int M, int N> __device__ __forceinline__ void fill(float (&acc)[M][N][
 
 // Step j of acc += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from row_b on of a tile of B_ROWS. An
 // 8x8 matrix of ldmatrix has 8 rows of 4 floats, a lane's one of which is where m16n8k8 wants it.
-template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
+template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED, int M, int N>
 __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b, int j) {
     const int lane = threadIdx.x % 32;
     __syncwarp();
@@ -62,20 +64,20 @@ __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], u32 tile_a, 
         for (int e = 0; e < 4; ++e) b[e / 2].set(e % 2, x[e]);
 #pragma unroll
         for (int m = 0; m < M; ++m) {
-            mma(acc[m][n], a[m], b[0]);
-            mma(acc[m][n + 1], a[m], b[1]);
+            mma<TRANSPOSED>(acc[m][n], a[m], b[0]);
+            mma<TRANSPOSED>(acc[m][n + 1], a[m], b[1]);
         }
     }
 }
 
 // acc += A B^T. The steps of whole panels differ in constants only.
-template <int A_ROWS, int B_ROWS, int COLS, int M, int N>
+template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED = false, int M, int N>
 __device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
     constexpr int whole = COLS / 32 * 4, at_a_time = COLS <= 128 ? 2 : 4;
 #pragma unroll at_a_time
-    for (int j = 0; j < whole; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS>(acc, tile_a, row, tile_b, row_b, j);
+    for (int j = 0; j < whole; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED>(acc, tile_a, row, tile_b, row_b, j);
 #pragma unroll
-    for (int j = whole; j < COLS / 8; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS>(acc, tile_a, row, tile_b, row_b, j);
+    for (int j = whole; j < COLS / 8; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED>(acc, tile_a, row, tile_b, row_b, j);
 }
 
 // The element of a tile in row row_0 + 2 t + odd, column 8 c + g; row_0 (a multiple of 8) and odd are known at compile time. The

@@ -95,16 +95,25 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
     const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
-    const Interval word_keep = residual_of(begin, end - 1, p, at);
-    const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && word_keep.lo == 1;
     scan.first = first;
-    scan.active = scan.full = whole ? full_warp : 0;
-    for (u32 open = __ballot_sync(full_warp, begin < end && !whole && word_keep.hi != 0); open; open &= open - 1) {
-        const int word = __ffs(open) - 1, n = first + 32 * word + lane;
-        const Interval keep = residual_of(n, n, p, at);
-        const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && keep.hi != 0);
-        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && keep.lo == 1);
-        if (lane == word) scan.active = active, scan.full = full;
+    u32 open = 0;
+    int word = -1, n = begin, last = end - 1;
+#pragma unroll 1
+    for (;;) { // the residual's text is there once: it may be long, and registers are scarce
+        const Interval keep = residual_of(n, last, p, at);
+        if (word < 0) {
+            const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
+            scan.active = scan.full = whole ? full_warp : 0;
+            open = __ballot_sync(full_warp, begin < end && !whole && keep.hi != 0);
+        } else {
+            const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && keep.hi != 0);
+            const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && keep.lo == 1);
+            if (lane == word) scan.active = active, scan.full = full;
+        }
+        if (!open) break;
+        word = __ffs(open) - 1;
+        open &= open - 1;
+        n = last = first + 32 * word + lane;
     }
 }
 

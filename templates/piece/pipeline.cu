@@ -365,6 +365,9 @@ struct Producer {
         if (word >= 0) {
             word = tile = claimed;
             if (tile >= p.num_tiles) word = flush, tile = -1;
+@ if mask.leading > 0 and not problem.packed then
+            if (tile >= 0) word = tile = in_turn(p, tile);
+@ end
         } else {
             Ring<q_stages> rest = q;
             for (int i = 0; word == flush && i < q_stages; ++i, rest.next()) acquire_q(rest);
@@ -400,8 +403,10 @@ struct Producer {
         Where at;
         at.b = -1;
         for (int turn = 0;; ++turn) { // in turn 0 there is no tile at hand
+@   if not mask.residual then
             const bool claims = word >= 0 && leader;
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
+@   end
             Where at_next;
             send_k(at, $(mask.residual and "is_redo(word), " or "")[&] {
 @   if plan.q_stages == 1 then
@@ -409,6 +414,9 @@ struct Producer {
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);
 @   end
                 if (turn == 1) next = claimed_first();
+@   if mask.residual then
+                if (turn > 1 && word >= 0 && leader) next = claim_tile(p);
+@   end
                 at_next = follow(word, __shfl_sync(full_warp, next, 0));
 @   if mask.residual then
                 if (at_next.b >= 0) ask(word);

@@ -316,17 +316,23 @@ struct Producer {
         }
 @ if ordered then
         // A tile claimed ahead of its need would keep those behind it waiting.
-        for (int index = claim(); index < p.num_tiles; index = claim()) {
+        for (int claimed = claim(); claimed < p.num_tiles; claimed = claim()) {
 @ elseif pair then
-        for (int index = blockIdx.x / $(plan.cluster), next = 0; index < p.num_tiles; index = next_tile(next)) {
+        for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ else
-        for (int index = blockIdx.x, next; index < p.num_tiles; index = __shfl_sync(full_warp, next, 0)) {
+        for (int claimed = blockIdx.x, next; claimed < p.num_tiles; claimed = __shfl_sync(full_warp, next, 0)) {
+@   if not mask.residual then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
+@   end
 @ end
+            const int index = $(mask.leading > 0 and not problem.packed and not ordered and "in_turn(p, claimed)" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
+@ if not rotates then
+            TileWalk walk(p, at); // while the consumers still compute
+@ end
             // V is free before K is, and of what comes then K and the first queries are needed first.
 @ if pair then
             const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
@@ -338,11 +344,19 @@ struct Producer {
             send_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, k_empty, other, kv_head, rank * $(layout.d_cols // 2));
 @ end
             parity ^= 1;
-            for (int head = 0; head < p.heads_per_kv; ++head, ++at.h)
 @ if rotates then
-                send_tiles(at);
+            for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) send_tiles(at);
+@ elseif problem.gqa then
+            for (int head = 0;; walk = TileWalk(p, at)) {
+                for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+                if (++head == p.heads_per_kv) break;
+                ++at.h;
+            }
 @ else
-                for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+            for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+@ end
+@ if not ordered and not pair and mask.residual then
+            if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
             send_end();
         }

@@ -1,3 +1,5 @@
+@ -- A long pattern is asked once: its tiles lie within blocks, but at a sequence's end and in blocks smaller than they are.
+@ local asks_groups = not (mask.in_blocks and mask.size > 48)
     __device__ __forceinline__ void ask(int word, int end) {
         __syncwarp(); // all lanes have read the answer before
         if (leader) {
@@ -38,6 +40,9 @@
         TileScan scan;
         int n = -1;
         if (at.b >= 0) n = hear(scan);
+@ if plan.q_stages == 2 then -- the tile of queries that follows is claimed late, as what is claimed early may have to wait for a long one
+        if (n >= 0 && !more) to_go = max(to_go, int(__reduce_add_sync(full_warp, __popc(scan.active))) - to_go - at.seqlen_k / (32 * block_n));
+@ end
         if (at.b >= 0 && n < 0) {
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (leader) {
@@ -50,7 +55,7 @@
             if (to_go == 0) between();
             const int sent = n;
             const bool masked = !scan.whole();
-            const int seen = masked ? seen_by_groups(p, at, sent, careful) : Visit::groups;
+            const int seen = masked ? $(asks_groups and "seen_by_groups(p, at, sent, careful)" or "0") : Visit::groups;
             n = next_tile(scan, n);
             if (n < 0 && more) n = hear(scan);
 @ if stages_keys then

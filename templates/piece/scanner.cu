@@ -20,6 +20,7 @@ struct Visit {
     __device__ __forceinline__ bool none(int group) const { return word >> (1 + consumers + group) & 1; }
 };
 
+@ if not (mask.in_blocks and mask.size > 48) then
 // What each warpgroup sees of a tile: for Visit. A tile of queries has more of its pairs than its warpgroups, so that some of these may
 // do without the element test, and some without weights. `careful`: no tile is taken for whole.
 __device__ __forceinline__ int seen_by_groups(const Params &p, const Where &at, int n, bool careful) {
@@ -37,12 +38,17 @@ __device__ __forceinline__ int seen_by_groups(const Params &p, const Where &at, 
     const int none = __ballot_sync(full_warp, keep.hi == 0) & Visit::groups;
     return none << consumers | whole;
 }
+@ end
 
 // What the producer of K wrote beside the keys.
 __device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
     return Visit(warp_word(smem + k_visit + 4 * k.index()));
 }
 
+@ if mask.leading_rows > 0 then
+@   include("piece/split_range.cu")
+
+@ end
 // The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
 // queries before. The producer of K asks: of which tile of queries, and below which tile of keys. The answer, what scan_tiles
 // found, holds the next tiles to visit of up to 1024; scan_first has 1 added where there may be more below.
@@ -59,6 +65,9 @@ struct Scanner {
             if (word == no_more) return;
             const Where at = claimed(p, word);
             TileRange tiles = tile_range(p, at);
+@ if mask.leading_rows > 0 then
+            if (at.split >= 0) tiles = split_range(tiles, p, at);
+@ end
             if (is_redo(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
             TileScan scan;
             int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));

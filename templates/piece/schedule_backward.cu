@@ -5,6 +5,11 @@ struct Where : Sequence {
 };
 
 @ if plan.family == "wgmma" then
+@   local by_pair = false
+@   for _, array in ipairs(arrays) do
+@     local d = array.declared
+@     by_pair = by_pair or d:find("[q]", 1, true) and d:find("[k]", 1, true) and d:find("[h]", 1, true)
+@   end
 // Tiles count through groups of heads whose queries share the L2 cache; within a group its heads go through their key tiles
 // together, the longest first. The last group may have fewer heads. kv_head is that of the batch.
 __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_head) {
@@ -25,8 +30,13 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     const int b = find_sequence<block_n>(p.cu_seqlens_k, p.batch, tile);
     static_cast<Sequence &>(at) = sequence(p, b);
 @   else
+@     if by_pair then -- batch entries follow each other, which may share what is read for each pair, and add to the same gradient
+    kv_head = head / p.batch;
+    const int b = head - kv_head * p.batch;
+@     else
     const int b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
     kv_head = head - b * p.num_heads_kv;
+@     end
     static_cast<Sequence &>(at) = sequence(p, b);
 @   end
     at.h = kv_head * p.heads_per_kv;
@@ -38,6 +48,10 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     return at;
 }
 
+@   if mask.leading > 0 and not problem.packed and not plan.ordered then
+@     include("piece/leading.cu")
+
+@   end
 @   if plan.ordered then
 // CTAs claim tiles. All are counted, so that whoever has a tile runs, and with it all that it waits for.
 __device__ __forceinline__ int claim_tile(const Params &p) { return atom_inc_u32(p.claims, 0x7fffffff); }

@@ -4,6 +4,9 @@
 struct Where : Sequence {
     int h;               // query head
     int q_first, q_last; // query rows of the tile that exist
+@ if mask.leading_rows > 0 then
+    int split;           // which part of the keys; -1: all
+@ end
 @ if problem.dtype == "e4m3" then
     float scale; // $(#score.terms > 0 and "softmax_scale" or "softmax_scale * log2(e)") with q_descale and k_descale; claimed() sets it
 @ end
@@ -16,10 +19,21 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 }
 @ end
 
+@ if mask.leading > 0 and not problem.packed then
+@   include("piece/leading.cu")
+
+@ end
 // Tiles count through groups of heads whose keys and values share the L2 cache; within a group its heads go through their query
 // tiles together, the longest first. The last group may have fewer heads. No number stands for nothing (but in packed sequences):
 // CTAs claim their next tile while they compute one, and who claimed nothing would end up with less than its share.
+@ if mask.leading_rows > 0 then
+// From p.first_part on they are parts of the first tiles: of all heads those of the first tile, and so on.
+@ end
 __device__ __forceinline__ Where tile_at(const Params &p, int index) {
+@ if mask.leading_rows > 0 then
+    const int part = index - p.first_part, which = quotient(max(part, 0), p.num_splits, p.splits_inverse), of_split = part - which * p.num_splits;
+    if (part >= 0) index = whole_tile(p, which);
+@ end
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
     const int heads_left = $(problem.packed and "p.num_heads_q" or "p.batch * p.num_heads_q") - group * p.group_heads;
     const bool short_group = heads_left < p.group_heads;
@@ -48,6 +62,9 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ end
     at.q_first = tile * block_m;
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+@ if mask.leading_rows > 0 then
+    at.split = part >= 0 ? of_split : -1;
+@ end
 @ if problem.packed then
     if (tile < 0 || at.q_first > at.q_last) at.b = -1;
 @ end

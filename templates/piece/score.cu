@@ -9,7 +9,8 @@
 @ -- The forward pass leaves the last term's factor to the exponentiation.
 @ local values = {}
 @ for t, term in ipairs(score.terms) do values[t] = term.value end
-@ if problem.op == "fwd" then values[#values] = score.rest end
+@ local unit_apart = problem.op == "fwd" and problem.dtype ~= "fp32" -- fp32 has the scores of the backward pass, bit by bit
+@ if unit_apart then values[#values] = score.rest end
 @ -- A first term that is a tanh, and else free of s: of what, and what is around it. Arguments are small as a rule, and looked at first.
 @ local before, argument, behind = values[1]:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
 @ local caps = argument and problem.dtype ~= "fp32" and not (before .. behind):find("%f[%w_]s%f[^%w_]")
@@ -19,7 +20,7 @@
 @ local texts = { caps = caps }
 @ include("piece/score_values.cu", { texts = texts })
 
-@ if problem.op == "fwd" then
+@ if unit_apart then
 // What a score of score_tile is to be multiplied by; and in base 2.
 __device__ __forceinline__ float score_unit(const Params &p) {
 @   for i, param in ipairs(score.params) do
@@ -104,7 +105,7 @@ template <int AHEAD> struct KeyPairs {
 };
 
 @ end
-// Raw scores q . k of tile n become scores$(problem.op == "fwd" and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
+// Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ scalars()

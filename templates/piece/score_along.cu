@@ -1,6 +1,7 @@
 @ -- Terms that add to s what goes by k in straight lines: the last score of row q is s + f(q, k), and f of a tile's keys is known from two.
 @ local row = "opaque(at.q_first) + warp_row() + 8 * r + lane / 4"
-// Whether f is a straight line along the keys of tile n for each row of the warpgroup: an absolute value bends where its argument
+@ local span = along_tiles > 1 and along_tiles .. " * block_n" or "block_n"
+// Whether f is a straight line along the keys of tile n$(along_tiles > 1 and " and the next" or "") for each row of the warpgroup: an absolute value bends where its argument
 // changes sign, which then has both signs at the corners.
 __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, const Where &at) {
 @ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
@@ -20,7 +21,7 @@ __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, c
         int least = 0, most = 0;
 #pragma unroll
         for (int corner = 0; corner < 4; ++corner) {
-            const int q = q_0 + corner / 2 * 63, k = k_0 + corner % 2 * (block_n - 1);
+            const int q = q_0 + corner / 2 * 63, k = k_0 + corner % 2 * ($(span) - 1);
             const int value = $(bend);
             least = min(least, value), most = max(most, value);
         }
@@ -34,6 +35,7 @@ __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, c
 struct Lines {
     float start[2], slope[2];
 
+    __device__ __forceinline__ Lines() {}
     __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
         const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
         float scaled[2];
@@ -43,20 +45,20 @@ struct Lines {
             const int row = $(row);
             const float first = score_at(0.0f, row, first_k, p, at);
             start[r] = fmaf(first, log2_e, -scaled[r]);
-            slope[r] = (score_at(0.0f, row, first_k + (block_n - 8), p, at) - first) * (log2_e / (block_n - 8)); // of the tile's last atom
+            slope[r] = (score_at(0.0f, row, first_k + ($(span) - 8), p, at) - first) * (log2_e / ($(span) - 8)); // of the last atom
         }
     }
 };
 
-// exponentiate, of raw scores of such a tile.
-__device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
+// exponentiate, of raw scores of such a tile, whose first key is the line's or `behind` it.
+template <int BEHIND> __device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
     const float scale_log2 = p.scale * log2_e;
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
             float &x = s[0][i / 2][2 * r + i % 2];
-            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(8 * (i / 2) + i % 2), line.start[r])));
+            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(BEHIND + 8 * (i / 2) + i % 2), line.start[r])));
             l_i[0][r] += x;
         }
 }

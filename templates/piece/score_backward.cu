@@ -13,6 +13,12 @@
 @   end
 @   return mixed and "runs" or by_own and by_walk and "pairs" or by_own and "own" or by_walk and "walk" or "all"
 @ end
+@ -- Do neighbouring keys have elements that are the last stride apart?
+@ local function by_rows(read)
+@   local only = plan.family == "wgmma" and walk == "q" and not problem.deterministic and read.index[#read.index] == "k" and not arrays[read.slot + 1].clamp[#read.index]
+@   for d = 1, #read.index - 1 do only = only and not read.uses_k[d] end
+@   return only
+@ end
 @ -- changes: is the gradient of s another one than that of the last term's score? Arrays get theirs from the walk over q alone.
 @ local reads, changes, guarded = {}, fused, fused
 @ for i, term in ipairs(score.terms) do
@@ -29,8 +35,9 @@
 @       end
 @       live[variable] = table.concat(strides, " || ")
 @     end
-@     reads[id] = { id = id, term = i, kind = kind(read), grad = grad, derivative = read.derivative, once = read.once,
+@     reads[id] = { id = id, term = i, kind = kind(read), grad = grad, derivative = read.derivative, once = read.once, rank = #read.index,
 @       place = read.array .. "_grad_at(p, " .. table.concat(read.index, ", ") .. ")", live = live }
+@     reads[id].in_rows = reads[id].kind == "pairs" and by_rows(read)
 @   end
 @ end
 @ local function of_kind(kinds)
@@ -91,6 +98,10 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ end
 @ for _, read in ipairs(of_kind("pairs")) do
     const bool by_$(own)_$(read.id) = $(read.live[own]), by_$(walk)_$(read.id) = $(read.live[walk]);
+@   if read.in_rows then
+    const bool aligned_$(read.id) = has_rows($(read.grad), $(read.rank));
+    float block_$(read.id)[m_atoms][2][2]; // [query][key of eight]
+@   end
 @ end
 #pragma unroll
     for (int i = 0; i < s_atoms * 2; ++i) {
@@ -120,7 +131,11 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
                     s_$(t) = $(texts.device(term.value));
                 }
 @   end
+@   if problem.dtype == "fp32" then
+                const float weight = seen ? probability(s_$(#score.terms), 1.0f, $(walk == "q" and "i % 2 ? lse_pair.y : lse_pair.x" or "lse[m][r]"), $(problem.dropout and "p.dropout_scale_log2" or "0.0f")) : 0.0f;
+@   else
                 const float weight = seen ? ex2(fmaf(s_$(#score.terms), log2_e, $(walk == "q" and "-(i % 2 ? lse_pair.y : lse_pair.x)" or "-lse[m][r]"))) : 0.0f;
+@   end
                 acc[m][i / 2][2 * r + i % 2] = weight;
                 float g = weight * dp[m][i / 2][2 * r + i % 2];
 @ else
@@ -156,14 +171,16 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @         if read.kind ~= "own" then
                     walk_$(read.id) += x_$(read.id);
 @         end
-@         if read.once then
+@         if read.in_rows then
+                    block_$(read.id)[m][i % 2][r] = x_$(read.id);
+@         elseif read.once then
                     if ($(read.grad).once) {
                         if (n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < at.seqlen_$(walk) &&
                             opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4 < at.seqlen_$(own))
                             $(read.grad).data[$(read.place)] = x_$(read.id);
                     } else
 @         end
-@         if read.kind == "pairs" then
+@         if read.kind == "pairs" and not read.in_rows then
                     if (by_$(own)_$(read.id) && by_$(walk)_$(read.id)) add_gradient($(read.grad), $(read.place), x_$(read.id));
 @         end
 @       end
@@ -178,19 +195,34 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
                 dp[m][i / 2][2 * r + i % 2] = none ? 0.0f : g;
 @ end
             }
+@ for _, read in ipairs(of_kind("pairs")) do
+@   if read.in_rows then
+        if (i % 2 == 1 && by_$(own)_$(read.id) && by_$(walk)_$(read.id)) {
+#pragma unroll
+            for (int m = 0; m < m_atoms; ++m) {
+                const int q = n * $(score_block) + warp_col() + 8 * (i / 2) + block_row(lane), k = opaque(at.k_first) + warp_row() + 16 * m + block_col(lane);
+                const float4 four = transpose_block(block_$(read.id)[m], lane);
+                if (q < at.seqlen_q && k < at.seqlen_k) add_row($(read.grad), $(read.place), $(read.rank - 1), four, min(at.seqlen_k - k, 4), aligned_$(read.id));
+            }
+        }
+@   end
+@ end
 @ for _, read in ipairs(of_kind("walk pairs")) do
-        {
+        $(read.kind == "pairs" and "if (by_" .. walk .. "_" .. read.id .. " && !by_" .. own .. "_" .. read.id .. ") " or ""){
             float sum = walk_$(read.id);
 #pragma unroll
             for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(full_warp, sum, step);
 @   if score.uses[own] then
             const int $(own) = at.$(own)_first; // along which the gradient has one element
 @   end
-            if (lane < 4$(read.kind == "pairs" and " && by_" .. walk .. "_" .. read.id .. " && !by_" .. own .. "_" .. read.id or "")) add_gradient($(read.grad), $(read.place), sum);
+            if (lane < 4) add_gradient($(read.grad), $(read.place), sum);
         }
 @ end
     }
 @ for _, read in ipairs(of_kind("own pairs")) do
+@   if read.kind == "pairs" then
+    if (!by_$(walk)_$(read.id))
+@   end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -202,7 +234,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
             float sum = own_$(read.id)[m][r];
             sum += __shfl_xor_sync(full_warp, sum, 1);
             sum += __shfl_xor_sync(full_warp, sum, 2);
-            if (lane % 4 == 0$(read.kind == "pairs" and " && !by_" .. walk .. "_" .. read.id or "")) add_gradient($(read.grad), $(read.place), sum);
+            if (lane % 4 == 0) add_gradient($(read.grad), $(read.place), sum);
         }
 @ end
 }

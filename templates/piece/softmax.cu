@@ -1,3 +1,4 @@
+@ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
@@ -12,7 +13,7 @@ constexpr float weight_log2 = 5.0f;
 constexpr float most_weight = 448.0f;
 constexpr float lag = 0.0f;
 @ else
-constexpr float lag = 8.0f;
+constexpr float lag = $(fp32 and "1.0f" or "8.0f");
 @ end
 
 __device__ __forceinline__ float quad_max(float x) {
@@ -44,7 +45,7 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @ -- As pairs of registers: a pair has an even and an odd one, thus one in each bank, and the exponentiation, which takes them in
 @ -- turn, reads them once and not 32 times beside the tensor cores' reads (7 % of the time at head dim 64).
 @ local pairs = plan.family == "wgmma"
-// scale_log2 m, which full tiles go on using; 0 for a row that has seen no key.
+// $(fp32 and "m" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
 __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
         float scaled[2];
 @ end
 #pragma unroll
-        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r] * scale_log2;
+        for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r]$(fp32 and "" or " * scale_log2");
 @ if pairs then
 @   if problem.dtype == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
@@ -95,6 +96,19 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
         unpair_f32(scaled[0], scaled[1], m_scaled[m]);
 @ end
 #pragma unroll
+@   if fp32 then
+        for (int r = 0; r < 2; ++r) {
+            float sum = 0.0f; // of the tile: many small p that are alike, each added to a large l, would be rounded alike
+#pragma unroll
+            for (int n = 0; n < s_atoms; ++n) {
+                float *pair = &s[m][n][2 * r];
+                pair[0] = ex2((pair[0] - m_scaled[m][r]) * scale_log2);
+                pair[1] = ex2((pair[1] - m_scaled[m][r]) * scale_log2);
+                sum += pair[0] + pair[1];
+            }
+            l_i[m][r] += sum;
+        }
+@   else
         for (int r = 0; r < 2; ++r)
 #pragma unroll
             for (int n = 0; n < s_atoms; ++n)
@@ -103,6 +117,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
                     s[m][n][e] = ex2(fmaf(s[m][n][e], scale_log2, -$(pairs and "scaled" or "m_scaled[m]")[r]));
                     l_i[m][r] += s[m][n][e];
                 }
+@   end
     }
 }
 @ end

@@ -1,12 +1,4 @@
-// The share of a row of tiles that this CTA's split takes: as many as the others', the last ones perhaps fewer or none.
-__device__ __forceinline__ TileRange split_range(TileRange tiles, const Params &p, const Where &at) {
-    const int each = quotient(tiles.end - tiles.begin + p.num_splits - 1, p.num_splits, p.splits_inverse);
-    tiles.begin = min(tiles.begin + at.split * each, tiles.end);
-    tiles.end = min(tiles.begin + each, tiles.end);
-    tiles.full_begin = min(max(tiles.full_begin, tiles.begin), tiles.end);
-    tiles.full_end = max(min(tiles.full_end, tiles.end), tiles.full_begin);
-    return tiles;
-}
+@ include("piece/split_range.cu")
 
 // O and lse as far as this split's keys go, in float32; sinks enter where splits are combined. A row that saw no key has lse
 // = -inf, and its O is not written.
@@ -27,6 +19,7 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
             if (q >= at.seqlen_q) continue;
             const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
+@ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
             if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
             if (l == 0.0f) continue;
             float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;

@@ -53,7 +53,7 @@ __device__ __forceinline__ void red_add_f32(float *p, float v) {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 }
 @   end
-@   if adds_dq and arch.vector_add then
+@   if (adds_dq or adds_floats and plan.family == "wgmma") and arch.vector_add then
 __device__ __forceinline__ void red_add_f32x4(float *p, const float (&v)[4]) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
 }

@@ -140,6 +140,32 @@ static void test_longest_query_tiles_start_first(void **state) {
     }
 }
 
+/* Tiles of queries that see all keys, or of keys that all see, are claimed before all else; the former perhaps in
+ * parts. */
+static void test_tiles_far_longer_than_most_are_claimed_first(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        int leading, leading_rows;
+    } cases[] = {{"fwd bf16 d64 bigbird(128)", 1, 128},
+                 {"bwd bf16 d64 bigbird(128)", 1, 0},
+                 {"fwd bf16 d128 butterfly(128,0,2)", 2, 256},
+                 {"fwd bf16 d128 longformer(128,2,1,1) sink", 1, 0},
+                 {"fwd bf16 d128 bigbird(128) packed", 0, 0},
+                 {"fwd bf16 d64 butterfly(128)", 0, 0},
+                 {"fwd bf16 d64 causal", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_source source = must_create(cases[i].spelling, "h200", true);
+        char words[40];
+        snprintf(words, sizeof words, "leading = min(%d, tiles)", cases[i].leading);
+        assert_int_equal(strstr(source.text, cases[i].leading ? words : "in_turn") != NULL, cases[i].leading > 0);
+        assert_int_equal(source.leading_rows, cases[i].leading_rows);
+        assert_int_equal(strstr(source.text, "fk_forward_combine(") != NULL, cases[i].leading_rows > 0);
+        assert_int_equal(source.num_kernels > 1 && source.kernel[1].grid == FK_GRID_COMBINE, cases[i].leading_rows > 0);
+        fk_source_free(&source);
+    }
+}
+
 /* One text, three kernels: statistics of rows, tiles, and dq from its sum. */
 static void test_backward_has_three_kernels(void **state) {
     (void)state;
@@ -348,6 +374,7 @@ int main(void) {
         cmocka_unit_test(test_text_holds_the_plan),
         cmocka_unit_test(test_run_time_values_do_not_change_the_text),
         cmocka_unit_test(test_longest_query_tiles_start_first),
+        cmocka_unit_test(test_tiles_far_longer_than_most_are_claimed_first),
         cmocka_unit_test(test_backward_has_three_kernels),
         cmocka_unit_test(test_deterministic_backward_adds_nothing),
         cmocka_unit_test(test_first_tiles_that_say_little_are_estimates),

@@ -38,8 +38,20 @@ static void plans_for_other_gpus(void **state) {
         run(&samples[i]);
 }
 
+static void rows_of_few_keys(void **state) {
+    (void)state;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    options.device = "cuda:0", options.cache_mode = FK_CACHE_OFF;
+    if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+    fp32_single_keys(context);
+    fp32_low_last_keys(context);
+    fk_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(known_shapes), cmocka_unit_test(plans_for_other_gpus)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(known_shapes), cmocka_unit_test(plans_for_other_gpus),
+                                       cmocka_unit_test(rows_of_few_keys)};
     fk_device_info device;
     if (fk_device_find("cuda:0", &device)) {
         printf("skipped: gpu/fp32_test needs a GPU: %s\n", fk_last_error());

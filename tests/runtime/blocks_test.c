@@ -1,10 +1,17 @@
 /* fk_pack_blocks on the emulator, of both families, and what it refuses. */
+#include "runtime/blocks_same_sample.h"
 #include "runtime/blocks_sample.h"
 
 static void all_forms_become_the_same_bits(void **state) {
     (void)state;
     blocks_run_all("emu", "a100");
     blocks_run_all("emu", "h200");
+}
+
+static void predicate_and_table_agree(void **state) {
+    (void)state;
+    same_run_all("emu", "a100", false);
+    same_run_all("emu", "h200", true);
 }
 
 static void refusals_name_field_value_and_limit(void **state) {
@@ -54,6 +61,7 @@ static void refusals_name_field_value_and_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_forms_become_the_same_bits),
+        cmocka_unit_test(predicate_and_table_agree),
         cmocka_unit_test(refusals_name_field_value_and_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

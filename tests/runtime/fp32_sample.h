@@ -60,6 +60,11 @@ static inline void fp32_fill(fp32_tensor *x, uint32_t seed) {
     }
 }
 
+static inline void fp32_upload(fp32_trial *t, int which) {
+    const fp32_tensor *x = &t->t[which];
+    FP32_MUST(fk_copy_to_device(t->context, x->device, x->host, (size_t)x->count * sizeof(float)));
+}
+
 static inline void fp32_make(fp32_trial *t, const fk_problem *p) {
     const fp32_sample *s = t->s;
     fk_args a = FK_ARGS_INIT;
@@ -86,7 +91,7 @@ static inline void fp32_make(fp32_trial *t, const fk_problem *p) {
         assert_true(x->host && x->exact && x->eager);
         fp32_fill(x, (uint32_t)i + 1);
         FP32_MUST(fk_device_malloc(t->context, (size_t)x->count * sizeof(float), &x->device));
-        FP32_MUST(fk_copy_to_device(t->context, x->device, x->host, (size_t)x->count * sizeof(float)));
+        fp32_upload(t, i);
         host[i] = x->host;
         device[i] = x->device;
     }
@@ -139,6 +144,14 @@ static inline void fp32_check(fp32_trial *t, int which, const char *name) {
     assert_true(sqrt(ours_square / square) < 1e-6);
 }
 
+static inline void fp32_free(fp32_trial *t) {
+    for (int i = 0; i < FP32_TENSORS; i++) {
+        free(t->t[i].host), free(t->t[i].exact), free(t->t[i].eager);
+        fk_device_free(t->context, t->t[i].device);
+    }
+    fk_device_free(t->context, t->args.lse);
+}
+
 static inline void fp32_run(fk_context *context, const fp32_sample *s) {
     fp32_trial trial = {.s = s, .context = context}, *t = &trial;
     fk_problem p, forward;
@@ -162,11 +175,56 @@ static inline void fp32_run(fk_context *context, const fp32_sample *s) {
         for (int i = 0; i < 3; i++)
             fp32_check(t, FP32_DQ + i, names[i]);
     }
-    for (int i = 0; i < FP32_TENSORS; i++) {
-        free(x[i].host), free(x[i].exact), free(x[i].eager);
-        fk_device_free(context, x[i].device);
+    fp32_free(t);
+}
+
+/* Of a row that sees one key P is 1, however roughly its score is known: lse is of the same score. */
+static inline void fp32_single_keys(fk_context *context) {
+    const fp32_sample s = {"bwd fp32 d96 keep=\"k == q\"", NULL, 1, 2, 2, 70, 70, 0};
+    fp32_trial trial = {.s = &s, .context = context}, *t = &trial;
+    fk_problem p, forward;
+    FP32_MUST(fk_problem_parse(s.spelling, &p));
+    forward = p;
+    forward.op = FK_FORWARD;
+    fp32_make(t, &p);
+    for (int i = FP32_Q; i <= FP32_K; i++) {
+        for (int64_t j = 0; j < t->t[i].count; j++)
+            t->t[i].host[j] *= 8; /* scores of some 60, of terms that cancel */
+        fp32_upload(t, i);
     }
-    fk_device_free(context, t->args.lse);
+    fp32_execute(t, &forward);
+    fp32_execute(t, &p);
+    const fp32_tensor *dv = &t->t[FP32_DV], *dout = &t->t[FP32_DOUT];
+    FP32_MUST(fk_copy_from_device(context, dv->host, dv->device, (size_t)dv->count * sizeof(float)));
+    for (int64_t i = 0; i < dv->count; i++)
+        if (fabs((double)dv->host[i] - (double)dout->host[i]) > 0x1p-23 * fabs((double)dout->host[i]))
+            fail_msg("dv[%lld] is %.9g; its one query has dO %.9g", (long long)i, (double)dv->host[i],
+                     (double)dout->host[i]);
+    fp32_free(t);
+}
+
+/* Where the last keys, which come first, lie far below the others, lse is as exact as elsewhere. */
+static inline void fp32_low_last_keys(fk_context *context) {
+    const fp32_sample s = {"fwd fp32 d32", NULL, 1, 1, 1, 20, 600, 0};
+    fp32_trial trial = {.s = &s, .context = context}, *t = &trial;
+    fk_problem p;
+    float lse[20];
+    double sum = 0;
+    FP32_MUST(fk_problem_parse(s.spelling, &p));
+    fp32_make(t, &p);
+    for (int64_t i = 0; i < t->t[FP32_Q].count; i++)
+        t->t[FP32_Q].host[i] = 0.73f;
+    for (int64_t i = 0; i < t->t[FP32_K].count; i++)
+        t->t[FP32_K].host[i] = i / 32 == 100 ? 0.021f : -5.6f;
+    for (int64_t n = 0; n < s.seqlen_k; n++)
+        sum += exp(32 * (double)0.73f * (double)t->t[FP32_K].host[32 * n] / sqrt(32));
+    fp32_upload(t, FP32_Q);
+    fp32_upload(t, FP32_K);
+    fp32_execute(t, &p);
+    FP32_MUST(fk_copy_from_device(context, lse, t->args.lse, sizeof lse));
+    for (int i = 0; i < 20; i++)
+        if (fabs((double)lse[i] - log(sum)) > 0x1p-23) fail_msg("lse is %.9g, not %.9g", (double)lse[i], log(sum));
+    fp32_free(t);
 }
 
 #endif

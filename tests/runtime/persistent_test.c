@@ -152,6 +152,44 @@ static void every_tile_once(void **state) {
     }
 }
 
+/* The first 256 queries of a head see far more than most: their tiles' keys are shared among splits. */
+static void leading_tiles_in_parts(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel(0);
+    fk_args a = good_args(&kernel);
+    fk_persistent tiles;
+    kernel.leading_rows = 256;
+    a.seqlen_k = 8192;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, 1);
+    assert_int_equal(tiles.num_tiles, 36);
+    assert_int_equal(tiles.bytes, 256);
+    a.seqlen_k = 2 * 8192 + 1;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, 3);
+    assert_int_equal(tiles.first_part, 36);
+    assert_int_equal(tiles.num_tiles, 36 + 12 * 2 * 2); /* 3 parts for each of 2 tiles of 12 heads */
+    assert_int_equal(tiles.partial_rows, 12 * 256);
+    assert_int_equal(tiles.o_partial, 512); /* 16 bytes, and 4 for each of 36 tiles and 72 parts */
+    assert_int_equal(tiles.lse_partial - tiles.o_partial, 3 * 12 * 256 * 32 * 4);
+    assert_int_equal(tiles.bytes - tiles.lse_partial, 3 * 12 * 256 * 4);
+    fk_grid grid;
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_COMBINE, &grid, NULL), FK_OK);
+    assert_int_equal(grid.x, 256);
+    assert_int_equal(grid.y, 12);
+    a.seqlen_q = 100; /* one tile, which is not full */
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_tiles, 12 + 12 * 2);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_COMBINE, &grid, NULL), FK_OK);
+    assert_int_equal(grid.x, 100);
+    a.seqlen_k = 8192;
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_COMBINE, &grid, NULL), FK_OK);
+    assert_int_equal(grid.x, 0);
+    a.seqlen_k = 8192 * 1000;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, FK_MAX_SPLITS);
+}
+
 static void refused(void **state) {
     (void)state;
     fk_kernel kernel = a_kernel(0);
@@ -230,8 +268,13 @@ static void epochs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs),  cmocka_unit_test(batches),        cmocka_unit_test(sequences),
-        cmocka_unit_test(refused), cmocka_unit_test(too_many_tiles), cmocka_unit_test(every_tile_once),
+        cmocka_unit_test(epochs),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(too_many_tiles),
+        cmocka_unit_test(every_tile_once),
+        cmocka_unit_test(leading_tiles_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,8 @@ static void samples(void **state) {
         {"fwd bf16 d64 causal top-left softcap(20)", "h100", 1, 1, 1, 260, 100, FK_BSHD, 0},
         /* of more tiles of keys than are looked through at once, some on either side */
         {"fwd fp16 d64 keep=\"k / 1000 % 69 == q / 100\"", "h100", 1, 1, 1, 200, 140000, FK_BSHD, 0},
+        {"fwd bf16 d64 bigbird(128) top-left", "h200", 1, 2, 2, 150, 8300, FK_BSHD, 0}, /* 128 queries in two parts */
+        {"fwd fp16 d128 gqa longformer(64,1,1,2) top-left dropout", "h200", 1, 2, 1, 300, 16400, FK_BSHD, 0},
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"2", "7", "1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -1,0 +1,29 @@
+@ local heads = "p.batch * p.num_heads_" .. (walk == "q" and "kv" or "q")
+@ local group_heads = walk == "q" and "p.kv_group_heads" or "p.group_heads"
+@ local parts = mask.leading_rows > 0
+// Some tiles at the beginning of a head are far longer than the others. They are claimed first, of all heads, and then the others group
+// by group: else those of the last group would begin near the end, and be waited for.$(parts and " Where there are many keys, parts of them." or "")
+// The number of the n-th tile in that order.
+__device__ __forceinline__ int whole_tile(const Params &p, int n) {
+    const int heads = $(heads), tiles = p.group_tiles / $(group_heads), leading = min($(mask.leading), tiles);
+    int rank = n / heads, head = n - rank * heads;
+    if (rank >= leading) {
+        const int rest = n - leading * heads, group = rest / ((tiles - leading) * $(group_heads)), first = group * $(group_heads);
+        const int in_group = rest - first * (tiles - leading), group_heads = min($(group_heads), heads - first);
+        rank = in_group / group_heads;
+        head = first + in_group - rank * group_heads;
+        rank += leading;
+    }
+    const int group = head / $(group_heads), first = group * $(group_heads);
+    return group * p.group_tiles + rank * min($(group_heads), heads - first) + head - first;
+}
+
+// The tile, or part of one, of a claim.
+__device__ __forceinline__ int in_turn(const Params &p, int claim) {
+@ if parts then
+    const int split = p.num_splits > 1 ? min($(mask.leading), p.group_tiles / $(group_heads)) * $(heads) : 0;
+    if (claim < split * p.num_splits) return p.first_part + claim;
+    claim -= split * (p.num_splits - 1);
+@ end
+    return whole_tile(p, claim);
+}
