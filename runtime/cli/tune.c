@@ -151,6 +151,7 @@ static void compile_some(const request *r, char *const *list, size_t num_searche
         size_t count;
         if (fk_problem_parse(spelling_of(r, list, i), &problem) != FK_OK) continue;
         how.compile_only = 1;
+        how.budget_ms = 0; /* that is of what is timed */
         how.shape = r->shape[i % (size_t)r->num_shapes];
         fk_tune(r->context, &problem, &how, stop, NULL, &trials, &count);
         fk_free(trials);
