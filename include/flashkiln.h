@@ -359,6 +359,10 @@ FK_API fk_status fk_generate(const fk_problem *problem, const char *gpu, const f
  * so in a loop. Measured: nothing, where the next plan takes a fifth longer (docs/performance-log.md). */
 #define FK_MINOR_SPILL 64
 
+/** Of an image of that plan: FK_MINOR_SPILL, or four times as many where most are in a warp that looks for tiles, which
+ * has few registers, and time (a pattern's forward kernel on wgmma). Of null: FK_MINOR_SPILL. */
+FK_API int32_t fk_minor_spill(const fk_problem *problem, const fk_plan_info *plan);
+
 /** What the compiler said of an image. */
 typedef struct fk_image_info {
     char target[16]; /**< "sm_80" (cubin; of sm 90 "sm_90a"), "compute_75" (PTX), "emu" */
@@ -373,7 +377,7 @@ typedef struct fk_image_info {
 } fk_image_info;
 
 /** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image`, a cubin of info->image_bytes,
- * is the caller's: fk_free. Where the best plan spills more than FK_MINOR_SPILL, or has its wgmma serialised, the
+ * is the caller's: fk_free. Where the best plan spills more than fk_minor_spill, or has its wgmma serialised, the
  * next three are tried and the one with least of that is taken.
  *  @param info    may be null
  *  @param chosen  receives the plan used, for fk_generate; may be null
@@ -542,10 +546,10 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
  *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
- *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows that
- *  see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes for each
- * element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for each
- * element of q, 8 for each of its rows, and with family "wgmma" up to 8 for each tile of queries of each head;
+ *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows
+ * that see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes
+ * for each element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for
+ * each element of q, 8 for each of its rows, and with family "wgmma" up to 8 for each tile of queries of each head;
  * `deterministic`: 80 more for each element of an array's gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 

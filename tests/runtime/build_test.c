@@ -55,6 +55,31 @@ static void builds(void **state) {
     }
 }
 
+/* What a warp that looks for tiles spills costs less than the next plan does. */
+static void some_spills_are_minor(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu;
+        int32_t bytes;
+    } cases[] = {
+        {"fwd bf16 d64 bigbird(128)", "h200", 4 * FK_MINOR_SPILL},
+        {"fwd bf16 d64 causal", "h200", FK_MINOR_SPILL},
+        {"bwd bf16 d64 bigbird(128)", "h200", FK_MINOR_SPILL},
+        {"fwd bf16 d64 bigbird(128)", "a100", FK_MINOR_SPILL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p;
+        fk_plan_info *plans;
+        size_t count;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_plan_list(&p, cases[i].gpu, NULL, &plans, &count), FK_OK);
+        assert_int_equal(fk_minor_spill(&p, plans), cases[i].bytes);
+        assert_int_equal(fk_minor_spill(NULL, plans), FK_MINOR_SPILL);
+        assert_int_equal(fk_minor_spill(&p, NULL), FK_MINOR_SPILL);
+        fk_free(plans);
+    }
+}
+
 static void refuses(void **state) {
     (void)state;
     fk_problem p;
@@ -74,7 +99,8 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(builds), cmocka_unit_test(refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(builds), cmocka_unit_test(some_spills_are_minor),
+                                       cmocka_unit_test(refuses)};
     fk_problem p;
     void *image = NULL;
     if (fk_problem_parse("fwd fp16 d32", &p) == FK_OK &&
