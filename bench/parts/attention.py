@@ -150,8 +150,9 @@ class Flex(Attention):
             raise RuntimeError("not timed: its mask would be evaluated for every pair")
         if not self.session.cuda:
             raise RuntimeError("timed on a GPU only")
+        import torch._functorch.config as compiler
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        self.torch._functorch.config.donated_buffer = False  # a graph is gone through more than once
+        compiler.donated_buffer = False  # a graph is gone through more than once
         self.torch._dynamo.reset()  # after eight variants of one function it stops compiling
         self.compiled, self.mask = self.torch.compile(flex_attention, dynamic=False), None
         length, n = self.inputs.length, self.case.seqlen
