@@ -322,7 +322,7 @@ struct Producer {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ else
         for (int claimed = blockIdx.x, next; claimed < p.num_tiles; claimed = __shfl_sync(full_warp, next, 0)) {
-@   if not mask.residual then
+@   if not mask.residual or problem.packed then -- of packed sequences some tiles are none, and the next one is needed at once
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @   end
 @ end
@@ -355,7 +355,7 @@ struct Producer {
 @ else
             for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
 @ end
-@ if not ordered and not pair and mask.residual then
+@ if not ordered and not pair and mask.residual and not problem.packed then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
             send_end();
