@@ -50,6 +50,7 @@ static void every_length_but_the_right_one(void **state) {
     }
     fixture_spill(path, bytes, size);
     assert_int_equal(fixture_get(store, 1, SMALL, note, sizeof note), 1);
+    print_message("  %zu lengths of an entry of %zu bytes: all refused\n", size + 39, size);
 }
 
 static void every_bit(void **state) {
@@ -63,6 +64,7 @@ static void every_bit(void **state) {
         assert_damage(path);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
+    print_message("  %zu bits flipped, one at a time: all refused\n", 8 * size);
 }
 
 /* Gives damaged bytes a checksum that fits, as a buggy writer would. */
