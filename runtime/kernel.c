@@ -3,168 +3,9 @@
 #include "clock.h"
 #include "object.h"
 
-#include "gen/lua_host.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- images ------------------------------------------------------------------------------------------- */
-
-static void count(uint64_t *counter) {
-    __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
-}
-
-/* Stores a new image. Where it cannot, the note says why, unless a miss for the same reason has said so. */
-static void publish(fk_context *context, fk_built *c) {
-    char note[160];
-    const size_t used = strlen(c->note);
-    if (!fk_store_put(context->store, &c->entry, note, sizeof note) && strcmp(note, c->note) != 0)
-        snprintf(c->note + used, sizeof c->note - used, "; not stored: %s", note);
-    fk_log("\"%s\" for %s: compiled in %.0f ms by %s; %s", c->source.spelling, context->target, c->entry.compile_ms,
-           c->entry.compiler, note);
-}
-
-static bool find_stored(fk_context *context, fk_built *c, const char key[65], char *note, size_t size) {
-    c->from_store = fk_store_get(context->store, key, context->target, &c->entry, note, size);
-    fk_log("\"%s\" for %s: store: %s", c->source.spelling, context->target, note);
-    return c->from_store;
-}
-
-static const fk_emu_options *emulator_of(const fk_context *context) {
-    return context->driver ? NULL : &context->emulator;
-}
-
-/* Compiled under the store's lock, so that processes that ask at once compile once. */
-static fk_status compile_image(fk_context *context, fk_built *c, const char key[65], fk_error *err) {
-    char note[160];
-    fk_store_lock(context->store, key);
-    fk_status status = FK_OK;
-    if (find_stored(context, c, key, note, sizeof note)) {
-        snprintf(c->note, sizeof c->note, "%s", note);
-    } else {
-        memset(&c->entry, 0, sizeof c->entry);
-        memcpy(c->entry.key, key, sizeof c->entry.key);
-        snprintf(c->entry.target, sizeof c->entry.target, "%s", context->target);
-        status = fk_build_entry(&c->source, emulator_of(context), &c->entry, err);
-        if (!status) publish(context, c);
-    }
-    fk_store_unlock(context->store, key);
-    return status;
-}
-
-static bool forbids_compiling(const fk_context *context) {
-    return context->cache_mode == FK_CACHE_NO_JIT || context->cache_mode == FK_CACHE_SEALED;
-}
-
-/* How a kernel is looked for with a plan at hand. */
-typedef struct search {
-    fk_context *context;
-    bool may_compile;
-    bool advised;   /* the plan is the caller's, or one of his own tuning records' */
-    char note[160]; /* why the store lacks it */
-} search;
-
-static fk_status obtain(void *user, const fk_problem *p, const fk_plan_info *plan, fk_built *out, fk_error *err) {
-    search *s = user;
-    fk_context *context = s->context;
-    char key[65];
-    fk_built built;
-    memset(&built, 0, sizeof built);
-    s->advised = plan->chosen == FK_CHOSEN_BY_CALLER || plan->chosen == FK_CHOSEN_BY_RECORD;
-    fk_status status =
-        fk_source_create(p, &context->planned, plan, context->planning.template_dir, false, &built.source, err);
-    if (!status) {
-        fk_build_key(&built.source, context->target, emulator_of(context), key);
-        if (!find_stored(context, &built, key, built.note, sizeof built.note)) {
-            memcpy(s->note, built.note, sizeof s->note);
-            status = s->may_compile ? compile_image(context, &built, key, err)
-                                    : fk_fail(err, FK_NO_JIT, "the store has no kernel: %s", built.note);
-        }
-    }
-    if (status)
-        fk_built_free(&built);
-    else
-        *out = built;
-    return status;
-}
-
-fk_status fk_kernel_obtain(fk_context *context, const fk_problem *p, const fk_plan_info *plan, fk_built *out,
-                           fk_error *err) {
-    search s = {.context = context, .may_compile = !forbids_compiling(context)};
-    return obtain(&s, p, plan, out, err);
-}
-
-/* A pack's kernels were written by the templates of the library, in the plans of its model: whoever brings templates, a
- * rule or a plan of his own does not mean them. */
-static bool wants_other_text(const fk_context *context) {
-    return context->planning.template_dir || fk_template_dir() || context->planning.rule != FK_RULE_MODEL ||
-           context->planning.plan;
-}
-
-static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
-    const fk_pack_query query = {p, &context->planned, &context->runs, context->target, context->driver_version};
-    fk_built built;
-    memset(&built, 0, sizeof built);
-    if (!context->driver && context->emulator.sanitize)
-        return snprintf(note, size, "packs hold no sanitized images"), false;
-    if (!fk_packs_find(&context->packs, &query, &built.source, &built.entry, built.pack, sizeof built.pack, note, size))
-        return count(&context->counts.pack_misses), false;
-    built.from_store = 2;
-    snprintf(built.note, sizeof built.note, "%.*s", (int)sizeof built.note - 1, note);
-    memcpy(built.source.spelling, built.entry.spelling, sizeof built.source.spelling);
-    *out = built;
-    return true;
-}
-
-static fk_advice advice_of(const fk_context *context) {
-    const char *dir = fk_store_dir(context->store);
-    return (fk_advice){.dir = dir, .no_dir = *dir == 0, .emulated = context->driver == NULL};
-}
-
-static fk_build_request request_of(const fk_problem *p, search *s) {
-    const fk_context *context = s->context;
-    return (fk_build_request){.problem = p,
-                              .planned = &context->planned,
-                              .runs = &context->runs,
-                              .planning = &context->planning,
-                              .advice = advice_of(context),
-                              .obtain = obtain,
-                              .user = s};
-}
-
-/* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
- * is the store's key. */
-static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
-    const bool sealed = context->cache_mode == FK_CACHE_SEALED, no_jit = forbids_compiling(context);
-    const bool lua = fk_lua_library(NULL) == FK_OK;
-    const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
-    search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
-    const fk_build_request request = request_of(p, &s);
-    char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";
-    fk_status status = FK_NO_JIT;
-    if (!sealed) status = fk_build_best(&request, out, err);
-    if (!sealed && (status || !out->from_store)) count(&context->counts.store_misses);
-    if (!status || (status != FK_NO_JIT && !(packs && status == FK_NO_COMPILER))) return status;
-    const bool asks_packs = packs && (no_jit || !s.advised); /* who tuned here means that plan */
-    if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
-    if (asks_packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
-    if (no_jit) {
-        fk_problem_write(p, spelling, sizeof spelling, NULL);
-        return fk_fail(err, FK_NO_JIT,
-                       "the cache mode forbids compiling, and there is no kernel for \"%s\" on %s, planned for %s; "
-                       "store: %s; packs: %s",
-                       spelling, context->target, *context->planned.key ? context->planned.key : context->planned.name,
-                       s.note, note);
-    }
-    s.may_compile = true;
-    status = fk_build_best(&request, out, err);
-    if (!status && out->from_store == 0) { /* what the packs said belongs to the answer, too */
-        const size_t used = strlen(out->note);
-        snprintf(out->note + used, sizeof out->note - used, "; %.*s", (int)sizeof out->note - 3, note);
-    }
-    return status;
-}
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
@@ -264,15 +105,13 @@ static fk_status recompile(fk_kernel *kernel, fk_built *c, fk_error *err) {
     fk_built fresh = *c;
     fk_status status;
     if (c->from_store == 2) {
-        search s = {.context = context, .may_compile = true};
-        const fk_build_request request = request_of(&kernel->problem, &s);
-        status = fk_build_best(&request, &fresh, err);
+        status = fk_image_compile(context, &kernel->problem, &fresh, err);
         if (status) return status;
         fk_built_free(c);
         take_launches(kernel, &fresh.source);
     } else {
         fresh.entry.image = fresh.entry.text = NULL;
-        status = fk_build_entry(&c->source, emulator_of(context), &fresh.entry, err);
+        status = fk_build_entry(&c->source, fk_emulator_of(context), &fresh.entry, err);
         if (status) return status;
         fk_entry_free(&c->entry);
         fresh.from_store = 0;
@@ -287,7 +126,7 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
     fk_error rejection;
     if (!c->from_store) return load_fresh(kernel, &c->entry, err);
     fk_status status = load(kernel, &c->entry, &rejection);
-    if (status != FK_CHECK_FAILED || forbids_compiling(context)) {
+    if (status != FK_CHECK_FAILED || fk_forbids_compiling(context)) {
         if (status && err) *err = rejection;
         return status;
     }
@@ -298,7 +137,7 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
     status = load_fresh(kernel, &c->entry, err);
     if (!status) {
         fk_store_drop(context->store, c->entry.key, c->entry.target);
-        publish(context, c);
+        fk_image_publish(context, c);
     }
     return status;
 }
@@ -308,9 +147,9 @@ static fk_status load_or_recompile(fk_kernel *kernel, fk_built *c, fk_error *err
 static void describe(fk_kernel *kernel, const fk_built *c) {
     const fk_source *source = &c->source;
     fk_context *context = kernel->context;
-    count(c->from_store == 2   ? &context->counts.pack
-          : c->from_store == 1 ? &context->counts.store
-                               : &context->counts.compiled);
+    fk_count(c->from_store == 2   ? &context->counts.pack
+             : c->from_store == 1 ? &context->counts.store
+                                  : &context->counts.compiled);
     kernel->info.plan = source->plan;
     kernel->info.from_store = c->from_store;
     memcpy(kernel->info.store_note, c->note, sizeof kernel->info.store_note);
@@ -333,12 +172,6 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->once = source->once;
 }
 
-/* `plan`: of a kernel of a size, that a record names; null: what is best, wherever it is found. */
-static fk_status build_image(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
-                             fk_error *err) {
-    return plan ? fk_kernel_obtain(context, canonical, plan, out, err) : obtain_best(context, canonical, out, err);
-}
-
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
                           fk_error *err) {
     fk_built c;
@@ -348,7 +181,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, cons
     kernel->context = context;
     kernel->problem = *canonical;
     kernel->l2_bytes = context->runs.l2_bytes;
-    fk_status status = build_image(context, canonical, plan, &c, err);
+    fk_status status = fk_image_obtain(context, canonical, plan, &c, err);
     if (!status) {
         kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
         take_launches(kernel, &c.source);
@@ -357,7 +190,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, cons
         fk_built_free(&c);
     }
     if (status) {
-        count(&context->counts.failed);
+        fk_count(&context->counts.failed);
         free(kernel);
     } else {
         *out = kernel;
@@ -398,7 +231,7 @@ typedef struct sized {
  * what came with the library gives way to it. */
 static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
     const fk_context *context = s->context;
-    const fk_advice advice = advice_of(context);
+    const fk_advice advice = fk_advice_of(context);
     fk_plan_options planning = context->planning;
     fk_plan_info *plans;
     size_t count;

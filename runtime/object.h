@@ -123,6 +123,31 @@ void fk_build_key(const fk_source *source, const char *target, const fk_emu_opti
 fk_status fk_build_entry(const fk_source *source, const fk_emu_options *emulator, fk_entry *entry, fk_error *err);
 void fk_build_describe(const fk_entry *entry, fk_image_info *out);
 
+/* ---- images of a context (obtain.c) ------------------------------------------------------------------- */
+
+/** Text and image of one plan, from the store or compiled and put there; null: of the best, from packs, too. Nothing is
+ * loaded. */
+fk_status fk_image_obtain(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
+                          fk_error *err);
+/** The best plan's, compiled whatever the packs have. */
+fk_status fk_image_compile(fk_context *context, const fk_problem *canonical, fk_built *out, fk_error *err);
+/** Stores a new image. Where it cannot, its note says why, unless a miss for the same reason has said so. */
+void fk_image_publish(fk_context *context, fk_built *built);
+/** Where the context's records of tuning are. */
+fk_advice fk_advice_of(const fk_context *context);
+
+static inline bool fk_forbids_compiling(const fk_context *context) {
+    return context->cache_mode == FK_CACHE_NO_JIT || context->cache_mode == FK_CACHE_SEALED;
+}
+
+static inline const fk_emu_options *fk_emulator_of(const fk_context *context) {
+    return context->driver ? NULL : &context->emulator;
+}
+
+static inline void fk_count(uint64_t *counter) {
+    __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
+}
+
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
 /* Immutable once it is in the table. */
@@ -146,9 +171,6 @@ struct fk_kernel {
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
                           fk_error *err);
 void fk_kernel_free(fk_kernel *kernel);
-/** Text and image of one plan: from the context's store, else compiled and put there. Nothing is loaded. */
-fk_status fk_kernel_obtain(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
-                           fk_error *err);
 
 /** Fails a public function: `return fk_refuse(FK_BAD_ARGUMENT, "out is null");` */
 fk_status fk_refuse(fk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

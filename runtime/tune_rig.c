@@ -60,7 +60,7 @@ static bool start(void *user, size_t i) {
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
         setpriority(PRIO_PROCESS, 0, HELPER_NICE);
-        _exit(fk_kernel_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL) != FK_OK);
+        _exit(fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL) != FK_OK);
     }
     d->slots[i].helper = pid;
     return true;
