@@ -60,6 +60,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init_fence();
 }
 
+@ if mask.unlike then
+@   include("piece/order.cu")
+
+@ end
 // ---- the producers$(lone and "" or ": a warp for Q and K, and one for V, so that neither waits for the other's buffers") ----
 
 constexpr int panel_columns = 128 / sizeof(Element);
@@ -365,7 +369,7 @@ struct Producer {
         if (word >= 0) {
             word = tile = claimed;
             if (tile >= p.num_tiles) word = flush, tile = -1;
-@ if mask.leading > 0 and not problem.packed then
+@ if mask.leading > 0 and not problem.packed or mask.unlike then
             if (tile >= 0) word = tile = in_turn(p, tile);
 @ end
         } else {
