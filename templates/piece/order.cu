@@ -25,31 +25,38 @@ struct LastGroup {
     }
 };
 
-// By all consumers of the CTA together.
+// The sum over the lanes of a row.
+__device__ __forceinline__ int sum_of_lanes(int x, int lanes) {
+    for (int step = lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(full_warp, x, step);
+    return x;
+}
+
+// By all consumers of the CTA together, as many lanes of a warp to a row as there are.
 __device__ __forceinline__ void order_tiles(const Params &p) {
     const LastGroup last(p);
     if (!last.ordered) return;
+    int lanes = 32;
+    while (lanes * last.ranks > counting_threads) lanes /= 2;
+    const int rank = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const bool counts = rank < last.ranks;
     const u32 ranks = smem_base() + order_ranks;
-    const int lane = threadIdx.x % 32, own = threadIdx.x;
-    for (int rank = threadIdx.x / 32; rank < last.ranks; rank += counting_threads / 32) {
+    int visited = 0, place = 0;
+    if (counts) {
         const Where at = tile_at(p, last.first + rank * last.heads);
         const TileRange tiles = tile_range(p, at);
-        int visited = 0;
-        for (int n = $(span) * lane; n < tiles.end; n += $(32 * span))
-            visited += n + $(span) > tiles.begin && residual_of(n, n + $(span - 1), p, at).hi != 0;
-        visited = __reduce_add_sync(full_warp, visited);
-        if (lane == 0) st_shared_u32(ranks + 4 * rank, visited << 8 | (255 - rank));
+        for (int n = $(span) * lane; n < tiles.end; n += $(span) * lanes)
+            visited += n + $(span) > tiles.begin && any_seen(n, n + $(span - 1), p, at);
     }
+    visited = sum_of_lanes(visited, lanes);
+    const u32 length = visited << 8 | (255 - rank); // no two are the same
+    if (counts && lane == 0) st_shared_u32(ranks + 4 * rank, length);
     named_barrier_sync(15, counting_threads);
-    int place = 0;
-    if (own < last.ranks) {
-        const u32 length = ld_shared_u32(ranks + 4 * own);
-        for (int rank = 0; rank < last.ranks; ++rank) place += ld_shared_u32(ranks + 4 * rank) > length;
-    }
+    for (int other = lane; counts && other < last.ranks; other += lanes) place += ld_shared_u32(ranks + 4 * other) > length;
+    place = sum_of_lanes(place, lanes);
     named_barrier_sync(15, counting_threads);
-    if (own < last.ranks) st_shared_u32(ranks + 4 * place, own);
+    if (counts && lane == 0) st_shared_u32(ranks + 4 * place, rank);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(smem_base() + order_full);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem_base() + order_full);
 }
 
 // The tile of a claim.
