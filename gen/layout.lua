@@ -107,7 +107,7 @@ local function wgmma(problem, plan, scan)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local bars = tile_places + (problem.packed and 2 * 32 or 0)
+  local bars = tile_places + (problem.packed and 2 * 32 or scan.counted and 2 * 16 or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
