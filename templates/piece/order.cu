@@ -1,9 +1,21 @@
 @ local threads = 128 * plan.consumers * plan.teams
 @ local span = math.max(1, mask.block_k // plan.block_n) -- tiles of keys of which a pattern says the same
 @ if span * plan.block_n ~= mask.block_k then span = 1 end
+@ local keys = span * plan.block_n
+@ local worth = { "ranks <= most_ranks", ("ranks * ((p.seqlen_k + %d) / %d) <= most_counted"):format(keys - 1, keys) }
+@ for slot, array in ipairs(arrays) do -- not where heads have tables of their own
+@   local rank = 0
+@   for index in array.declared:gmatch("%[(.-)%]") do
+@     local count = index == "b" and "p.batch" or index == "h" and "p.num_heads_q"
+@     if count and mask.residual:find("%f[%w_]" .. array.name .. "_iv_at") then
+@       worth[#worth + 1] = ("(%s == 1 || p.array[%d].stride[%d] == 0)"):format(count, slot - 1, rank)
+@     end
+@     rank = rank + 1
+@   end
+@ end
 // Where tiles are of unlike length, those that are claimed last decide when all CTAs are done: of the last group of heads the longest are
-// claimed first. How many tiles of keys each visits the consumers count, who wait for their first ones meanwhile. One head's count for
-// all, which most tables are the same for.
+// claimed first. How many tiles of keys each visits the consumers count, who wait for their first ones meanwhile. One head counts for all,
+// where they have one table.
 constexpr int counting_threads = $(threads), most_ranks = $(math.min(threads, 256));
 constexpr int most_counted = 16 * counting_threads; // asked of the mask: as much as takes no longer than the first tiles do
 constexpr u32 order_full = $(layout.order), order_ranks = order_full + 8; // whether the ranks are there, of a head's tiles, the longest first
@@ -21,7 +33,7 @@ struct LastGroup {
         heads = short_group ? heads_left : p.group_heads;
         inverse = short_group ? p.last_group_inverse : p.group_inverse;
         ranks = quotient(p.group_tiles, p.group_heads, p.group_inverse);
-        ordered = ranks <= most_ranks && ranks * ((p.seqlen_k + $(span * plan.block_n - 1)) / $(span * plan.block_n)) <= most_counted;
+        ordered = $(table.concat(worth, " && "));
     }
 };
 
