@@ -252,6 +252,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     lua_pushvalue(L, arch);
     lua_newtable(L);
     fk_table_set_bool(L, "needed", scan.needed);
+    fk_table_set_bool(L, "counted", scan.counted);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
     fk_lua_seal(L, "scan", NULL);
@@ -317,8 +318,17 @@ static void set_texts(lua_State *L, const char *field, char *const texts[FK_EXPR
     lua_setfield(L, -2, field);
 }
 
-void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
-                       int leading, int leading_rows) {
+/* Of so many queries both residuals say the same, and of as many keys; 1 where they differ in that; 0: they read
+ * neither.
+ */
+static int rows_alike(const fk_problem_mask *mask) {
+    const fk_expr *a = mask->split.residual, *b = mask->split_k.residual;
+    if (!a || !b || fk_expr_block(a, "k") != fk_expr_block(b, "k")) return 1;
+    return fk_expr_row_block(a) == fk_expr_row_block(b) ? (int)fk_expr_row_block(a) : 1;
+}
+
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
+                       const fk_tile_order *order) {
     const fk_problem_mask *mask = &terms->mask;
     static const char *const optional[] = {"keep", "residual", "residual_keep", NULL};
     lua_newtable(L);
@@ -329,12 +339,14 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     set_texts(L, "lower", texts->lower);
     set_texts(L, "upper_at", texts->upper_at);
     set_texts(L, "lower_at", texts->lower_at);
-    fk_table_set_int(L, "q_order", q_order);
-    fk_table_set_int(L, "leading", leading);
-    fk_table_set_int(L, "leading_rows", leading_rows);
+    fk_table_set_int(L, "q_order", order->q_order);
+    fk_table_set_int(L, "leading", order->leading);
+    fk_table_set_int(L, "leading_rows", order->leading_rows);
+    fk_table_set_bool(L, "unlike", order->unlike);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
     const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
     fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
+    fk_table_set_int(L, "block_q", rows_alike(mask));
     fk_table_set_int(L, "size", mask->keep ? fk_expr_size(mask->keep) : 0);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),

@@ -53,10 +53,10 @@ typedef struct fk_smem_layout {
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
 } fk_smem_layout;
-/** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
- *  alone (fk_array_list_reads_row). */
+/** Where a mask is no bound: tiles of keys to look for, whether those of a tile of queries may be counted beforehand,
+ * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). */
 typedef struct fk_mask_scan {
-    bool needed;
+    bool needed, counted;
     int query_rows, key_rows;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -88,9 +88,14 @@ void fk_score_texts_free(fk_score_texts *texts);
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
-/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`: fk_source's. */
-void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
-                       int leading, int leading_rows);
+/** How long a kernel's own tiles are. */
+typedef struct fk_tile_order {
+    int q_order;               /* +1 if later ones are the longer ones, else -1 */
+    int leading, leading_rows; /* fk_tiles_leading's; fk_source's */
+    bool unlike;               /* some are far longer than others, and where is known at run time alone */
+} fk_tile_order;
+void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
+                       const fk_tile_order *order);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);

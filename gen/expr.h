@@ -55,6 +55,8 @@ bool fk_expr_computes_with(const fk_expr *e, const char *name);
 /** e is the same for all values of `name` between two multiples of this: name / 128 and name >> 7 make it 128. 0: e does
  *  not read `name`. */
 int64_t fk_expr_block(const fk_expr *e, const char *name);
+/** The same of q where diag is a multiple of it: max(q + diag, 0) / 128 makes it 128. */
+int64_t fk_expr_row_block(const fk_expr *e);
 /** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
 /** e with every read of scalar `name` replaced by an expression of its type; simplified. NULL on failure. */

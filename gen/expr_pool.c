@@ -210,16 +210,32 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return b ? common_divisor(b, a % b) : a;
 }
 
-int64_t fk_expr_block(const fk_expr *e, const char *name) {
-    if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return 1;
+/* max(q + diag, 0) */
+static bool is_position(const fk_expr *e) {
+    const fk_expr *sum = e->arg[0], *least = e->arg[1];
+    return e->op == OP_MAX && sum->op == OP_ADD && fk_expr_is_scalar(sum->arg[0], "q") &&
+           fk_expr_is_scalar(sum->arg[1], "diag") && least->op == OP_INT && least->i == 0;
+}
+
+static int64_t block_of(const fk_expr *e, const char *name, bool positions) {
+    if (fk_expr_is_scalar(e, name)) return 1;
     const fk_expr *by = e->arg[1];
-    if ((e->op == OP_DIV || e->op == OP_SHR) && e->arg[0]->op == OP_SCALAR && strcmp(e->arg[0]->name, name) == 0 &&
-        by->op == OP_INT && by->i >= 0 && (e->op == OP_DIV ? by->i > 0 : by->i < 31))
+    if ((e->op == OP_DIV || e->op == OP_SHR) &&
+        (fk_expr_is_scalar(e->arg[0], name) || (positions && is_position(e->arg[0]))) && by->op == OP_INT &&
+        by->i >= 0 && (e->op == OP_DIV ? by->i > 0 : by->i < 31))
         return e->op == OP_DIV ? by->i : (int64_t)1 << by->i;
     int64_t block = 0;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
-        block = common_divisor(block, fk_expr_block(e->arg[i], name));
+        block = common_divisor(block, block_of(e->arg[i], name, positions));
     return block;
+}
+
+int64_t fk_expr_block(const fk_expr *e, const char *name) {
+    return block_of(e, name, false);
+}
+
+int64_t fk_expr_row_block(const fk_expr *e) {
+    return block_of(e, "q", true);
 }
 
 static void find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most, size_t *count) {

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define UNLIKE 1.25 /* times the mean: the longest of own tiles whose order counts */
+
 typedef struct render_call {
     fk_planner *planner;
     const fk_plan_info *plan;
     fk_mask_texts texts, texts_k; /* of the mask's split and split_k */
     fk_score_texts score_texts;
-    int q_order, q_order_k; /* of the kernels that walk as the split says */
-    int leading;            /* of the main one */
-    int leading_rows;       /* fk_source's */
+    fk_tile_order order, order_k; /* of the kernels that walk as the split says */
     bool standalone;
     char *text; /* out: malloc'ed */
 } render_call;
@@ -87,9 +87,9 @@ static void render_body(lua_State *L, void *arg) {
     fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, -2, "plan");
     if (tile.dq_kernel) push_dq(L, planner, env);
-    fk_bind_push_mask(L, &planner->terms, &call->texts, call->q_order, call->leading, call->leading_rows);
+    fk_bind_push_mask(L, &planner->terms, &call->texts, &call->order);
     lua_setfield(L, -2, "mask");
-    fk_bind_push_mask(L, &planner->terms, &call->texts_k, call->q_order_k, 0, 0);
+    fk_bind_push_mask(L, &planner->terms, &call->texts_k, &call->order_k);
     lua_setfield(L, -2, "mask_k");
     lua_pushstring(L, backward ? "q" : "k");
     lua_setfield(L, -2, "walk");
@@ -125,10 +125,11 @@ static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool 
     return tiles.last_visited >= tiles.first_visited ? 1 : -1;
 }
 
-/* Only patterns have such tiles at any length, and count the same whatever their masks' run-time values are. */
+/* Only patterns have such tiles at any length, and count the same whatever their masks' run-time values are; what a
+ * table shows is known then alone. */
 static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, int q_order) {
     const fk_problem_mask *mask = &planner->terms.mask;
-    if (!mask->in_blocks || mask->num_params) return 0;
+    if (!mask->in_blocks || mask->num_params || packs_blocks(planner)) return 0;
     return fk_tiles_leading(planner->p, mask, planner->p->op == FK_BACKWARD, &planner->shape, plan->block_m,
                             plan->block_n, q_order);
 }
@@ -140,6 +141,14 @@ static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int
                         p->dtype != FK_E4M3 && planner->terms.score.num_sinks == 0 &&
                         planner->terms.mask.split.residual && q_order < 0;
     return splits ? leading * plan->block_m : 0;
+}
+
+/* Are the own tiles of a head of unlike length, but for leading ones, so that it pays to count what each visits? */
+static bool are_unlike(const fk_planner *planner, const fk_plan_info *plan, int leading) {
+    fk_tile_totals tiles;
+    if (leading || !fk_plan_tile(planner->p, plan).wgmma || !fk_plan_scan(planner).counted) return false;
+    fk_tiles_count(planner->p, &planner->terms.mask, false, &planner->shape, plan->block_m, plan->block_n, 64, &tiles);
+    return tiles.max_visited > UNLIKE * tiles.mean_visited;
 }
 
 /* Is the gradient of an array asked for that a sink reads? */
@@ -206,10 +215,11 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     if (status != FK_OK) return status;
     fk_plan_model(planner, &layout, &judged);
     out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
-    render_call call = {.planner = planner, .plan = &judged, .q_order = out->q_order, .standalone = standalone};
-    call.leading = leading_tiles(planner, plan, out->q_order);
-    call.leading_rows = out->leading_rows = leading_rows(planner, plan, call.leading, out->q_order);
-    call.q_order_k = tile_order(planner, plan, false);
+    render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
+    const int leading = leading_tiles(planner, plan, out->q_order);
+    out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
+    call.order = (fk_tile_order){out->q_order, leading, out->leading_rows, are_unlike(planner, plan, leading)};
+    call.order_k = (fk_tile_order){.q_order = tile_order(planner, plan, false)};
     status = render(planner, &call, err);
     if (status != FK_OK) return status;
     out->text = call.text;

@@ -29,7 +29,7 @@
 -- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
--- tile it is.
+-- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
 
 -- Backward, the CTA's keys stay, and what is walked over comes in stages:
 --
@@ -107,15 +107,17 @@ local function wgmma(problem, plan, scan)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local bars = tile_places + (problem.packed and 2 * 32 or 0)
+  local bars = tile_places + (problem.packed and 2 * 32 or scan.counted and 2 * 16 or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
+  local all = plan.teams == 2 and team_bytes + bytes or bytes
+  local order = (all + 7) // 8 * 8
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
-    team_bytes = team_bytes, bytes = plan.teams == 2 and team_bytes + bytes or bytes,
+    team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
   }
 end
 

@@ -392,12 +392,23 @@ struct Consumer {
 @ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
 @ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+@ local function init_order()
+@   if mask.unlike then
+    if (threadIdx.x == 0) mbarrier_init(smem_base() + order_full, counting_threads / 32); // before its fence
+@   end
+@ end
+@ local function order()
+@   if mask.unlike then
+        order_tiles(p);
+@   end
+@ end
 @ local warp_number = "__shfl_sync(full_warp, threadIdx.x / 32, 0)" -- which the compiler then knows to be the same for all lanes
 @ if plan.teams == 2 then
     // Teams share nothing but the SM: while one begins a tile of queries or ends it, the other computes.
     const int number = $(warp_number), loading = number - 4 * teams * consumers;
     const int team = loading >= 0 ? loading / 2 : number / (4 * consumers);
     const u32 smem = smem_base() + team * team_bytes;
+@   init_order()
     if (threadIdx.x % (128 * consumers) == 0 && loading < 0) init_barriers(smem);
     __syncthreads();
     if (loading >= 0) {
@@ -413,10 +424,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         }
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
+@   order()
         Consumer(p, smem, number - 4 * consumers * team, team).run();
     }
 @ else
     const u32 smem = smem_base();
+@ init_order()
     if (threadIdx.x == 0) init_barriers(smem);
     __syncthreads();
     const int warp = $(warp_number);
@@ -430,6 +443,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
+@ order()
         Consumer(p, smem, warp, 0).run();
     }
 @ end

@@ -66,9 +66,17 @@
 @   end
 @   if first then
 @     steps.mask_step()
+@     if steps.estimates and mask.in_blocks then -- rows are short: one maximum, not two
+        if (careful) {
+            begin_maximum(s, m_i);
+        } else {
+            take_estimate(m_i, estimate, true);
+        }
+@     else
         begin_maximum(s, m_i);
-@     if steps.estimates then
+@       if steps.estimates then
         take_estimate(m_i, estimate, !careful);
+@       end
 @     end
         scale_maximum(m_scaled, m_i, $(scale));
 @   elseif steps.settles or steps.estimates then

@@ -90,6 +90,53 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
     return $(mask.residual);
 }
 
+@ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
+@ local alike = mask.in_blocks and mask.size <= 48 and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
+@ if alike then
+// A tile lies within one block, of which one pair says all: not so where blocks count by position, and the diagonal is within one.
+@   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
+__device__ __forceinline__ bool within_blocks(const Where &at) { return $(within); }
+
+__device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at) {
+    const int $(own) = at.$(own)_first, $(walk) = int(min(u32(n) * $(walk_block), u32(at.seqlen_$(walk) - 1)));
+@   scalars("")
+    return $(mask.residual_keep);
+}
+
+// Each lane asks first about its 32 tiles at once; then all lanes together, one tile each, about the words of which that left something
+// open. Of few words all are asked about at once.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    constexpr int few = 8 * 32;
+    const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
+    const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
+    const bool within = within_blocks(at);
+    scan.first = first;
+    scan.active = scan.full = 0;
+    u32 open = __ballot_sync(full_warp, begin < end);
+    if (!within || tiles.end - first > few) {
+        const Interval keep = residual_of(begin, end - 1, p, at);
+        const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
+        if (whole) scan.active = scan.full = full_warp;
+        open &= __ballot_sync(full_warp, !whole && keep.hi != 0);
+    }
+#pragma unroll 1
+    while (open) {
+        const int word = __ffs(open) - 1, n = first + 32 * word + lane;
+        open &= open - 1;
+        bool some, all;
+        if (within) {
+            some = all = is_seen(n, p, at);
+        } else {
+            const Interval keep = residual_of(n, n, p, at);
+            some = keep.hi != 0, all = keep.lo == 1;
+        }
+        const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && some);
+        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && all);
+        if (lane == word) scan.active = active, scan.full = full;
+    }
+}
+
+@ else
 // A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
 // tile each, about the words of which that left something open.
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
@@ -117,6 +164,17 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     }
 }
 
+@ end
+@ if mask.unlike then
+// Of tiles first to last, of which a pattern says the same.
+__device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
+@   if alike then
+    if (within_blocks(at)) return is_seen(first, p, at);
+@   end
+    return residual_of(first, last, p, at).hi != 0;
+}
+
+@ end
 // Goes on to the next run below tile n, of those scanned. Returns its first tile, the highest; -1 when there is none.
 __device__ __forceinline__ int next_run(TileScan &scan, int n) {
     const int below = n - scan.first - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n

@@ -7,7 +7,8 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
-@ if problem.packed then
+@ local placed = mask.in_blocks and mask.residual and not problem.packed -- rows are short, and where they lie is much to compute
+@ if problem.packed or placed then
 constexpr u32 tile_places = $(layout.tile_places); // of the tile at hand and the one before
 @ end
 @ if problem.dropout then
@@ -60,6 +61,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init_fence();
 }
 
+@ if mask.unlike then
+@   include("piece/order.cu")
+
+@ end
 // ---- the producers$(lone and "" or ": a warp for Q and K, and one for V, so that neither waits for the other's buffers") ----
 
 constexpr int panel_columns = 128 / sizeof(Element);
@@ -118,6 +123,30 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @   end
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
     at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
+@   if e4m3 then
+    set_scale(p, at);
+@   end
+    return at;
+}
+@ elseif placed then
+// Where a tile lies the producer of Q writes beside it.
+__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 16 * q.slot(); }
+
+__device__ __forceinline__ void write_place(u32 to, const Where &at) {
+    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(mask.leading_rows > 0 and "at.split" or "0")));
+}
+
+// Of the tile in buffer q.
+__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
+    const uint4 place = ld_shared_v4(tile_place(smem, q));
+    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
+    Where at;
+    static_cast<Sequence &>(at) = sequence(p, same(place.x));
+    at.h = same(place.y), at.q_first = same(place.z);
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+@   if mask.leading_rows > 0 then
+    at.split = same(place.w);
+@   end
 @   if e4m3 then
     set_scale(p, at);
 @   end
@@ -313,7 +342,7 @@ struct Producer {
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
-@ if problem.packed then
+@ if problem.packed or placed then
             if (at.b >= 0) write_place(tile_place(smem, q), at);
 @ end
             if (at.b >= 0) {
@@ -365,7 +394,7 @@ struct Producer {
         if (word >= 0) {
             word = tile = claimed;
             if (tile >= p.num_tiles) word = flush, tile = -1;
-@ if mask.leading > 0 and not problem.packed then
+@ if mask.leading > 0 and not problem.packed or mask.unlike then
             if (tile >= 0) word = tile = in_turn(p, tile);
 @ end
         } else {

@@ -42,7 +42,7 @@
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns or walk == "q" then
+@   if plan.turns or walk == "q" or mask.unlike then
 @     include("primitive/named_barrier.cu")
 
 @   end

@@ -43,6 +43,12 @@ static void substitutes_and_simplifies(void **state) {
                      64);
     assert_int_equal(fk_expr_block(parse(pool, "k >> 7 == q && (k + 1) / 128 == 3"), "k"), 1);
     assert_int_equal(fk_expr_block(parse(pool, "k / q == k >> 7"), "k"), 1);
+    assert_int_equal(fk_expr_block(parse(pool, "max(q + diag, 0) / 64 == k"), "q"), 1);
+    assert_int_equal(fk_expr_row_block(parse(pool, "max(q + diag, 0) / 64 == k && q >> 7 < 3")), 64);
+    assert_int_equal(fk_expr_row_block(parse(pool, "max(q + diag, 0) / 64 == q")), 1);
+    assert_int_equal(fk_expr_row_block(parse(pool, "max(q + diag, 1) / 64 == k")), 1);
+    assert_int_equal(fk_expr_row_block(parse(pool, "max(q - diag, 0) / 64 == k")), 1);
+    assert_int_equal(fk_expr_row_block(parse(pool, "k == diag")), 0);
     assert_int_equal(fk_expr_type_of(e), FK_EXPR_BOOL);
     assert_ptr_equal(fk_expr_substitute(pool, e, "diag", parse(pool, "1")), e);
     assert_null(fk_expr_and(pool, NULL, NULL));

@@ -166,6 +166,28 @@ static void test_tiles_far_longer_than_most_are_claimed_first(void **state) {
     }
 }
 
+/* Where how long tiles are is known at run time alone, they are counted. */
+static void test_tiles_of_unlike_length_are_counted(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling;
+        bool counted;
+    } cases[] = {{"fwd bf16 d64 block_bits(128)", true},
+                 {"fwd bf16 d128 gqa block_bits(64x128) causal", true},
+                 {"fwd fp16 d64 blocks(128)=\"hash(i, j) % 4 == 0\"", true},
+                 {"fwd bf16 d64 butterfly(128)", false},
+                 {"fwd bf16 d64 bigbird(128)", false},
+                 {"fwd bf16 d64 block_bits(128) packed", false},
+                 {"bwd bf16 d64 block_bits(128)", false},
+                 {"fwd bf16 d64 keep=\"hash(q, k) % 4 == 0\"", false},
+                 {"fwd bf16 d64 causal", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_source source = must_create(cases[i].spelling, "h200", true);
+        assert_int_equal(strstr(source.text, "order_tiles(p);") != NULL, cases[i].counted);
+        fk_source_free(&source);
+    }
+}
+
 /* One text, three kernels: statistics of rows, tiles, and dq from its sum. */
 static void test_backward_has_three_kernels(void **state) {
     (void)state;
@@ -375,6 +397,7 @@ int main(void) {
         cmocka_unit_test(test_run_time_values_do_not_change_the_text),
         cmocka_unit_test(test_longest_query_tiles_start_first),
         cmocka_unit_test(test_tiles_far_longer_than_most_are_claimed_first),
+        cmocka_unit_test(test_tiles_of_unlike_length_are_counted),
         cmocka_unit_test(test_backward_has_three_kernels),
         cmocka_unit_test(test_deterministic_backward_adds_nothing),
         cmocka_unit_test(test_first_tiles_that_say_little_are_estimates),
