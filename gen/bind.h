@@ -36,7 +36,7 @@ typedef struct fk_arch {
     char name[16], family[16];
     int mma_k;
     bool async_copy, bf16, vector_add;
-    bool tf32;                                         /* it has tiles for fp32 */
+    bool fp32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;
     int wgmma_flops; /* per SM and clock; 0: it has none */
@@ -88,7 +88,8 @@ void fk_score_texts_free(fk_score_texts *texts);
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
-/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`: fk_source's. */
+/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`:
+ * fk_source's. */
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
                        int leading, int leading_rows);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */

@@ -220,7 +220,7 @@ void fk_emu_mma(fk_emu_op op, float *c, const unsigned int *a, unsigned int b0, 
 /** Does the work of ldmatrix or mma for a warp whose lanes have all arrived. */
 void fk_warp_ldmatrix(fk_block *block, fk_warp *warp, bool transpose);
 void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op);
-void fk_warp_mma_tf32(fk_block *block, fk_warp *warp);
+void fk_warp_mma_parts(fk_block *block, fk_warp *warp);
 unsigned int fk_emu_warp(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int source, unsigned int width);
 extern const fk_emu_table fk_emu_engine_table;
 

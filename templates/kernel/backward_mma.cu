@@ -26,7 +26,7 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 
 @ include("piece/tile_copy.cu")
 
-@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
+@ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 
 // Warps stand in key_warps rows and col_warps columns. A warp owns rows_per_warp keys; of these it computes the scores of a
 // share of the queries, and the gradients of a share of the columns.

@@ -29,7 +29,7 @@
 @   include("piece/tile_heads.cu")
 
 @ end
-@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
+@ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 
 // A warp owns rows_per_warp query rows and sees every key of a tile.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
