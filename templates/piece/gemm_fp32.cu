@@ -37,19 +37,6 @@ template <bool TRANSPOSED> __device__ __forceinline__ void mma_low(float (&c)[4]
     mma_parts(c, a, t, b, 1 - t);
 }
 
-// c + low += a b, for sums whose rounding counts: what c loses goes to low.
-template <bool TRANSPOSED> __device__ __forceinline__ void mma(float (&c)[4], float (&low)[4], const Split<4> &a, const Split<2> &b) {
-    float step[4] = {};
-    mma_low<TRANSPOSED>(low, a, b);
-    mma_parts(step, a, 0, b, 0);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        const float sum = c[e] + step[e];
-        low[e] += step[e] - (sum - c[e]);
-        c[e] = sum;
-    }
-}
-
 __device__ __forceinline__ void mma(float (&c)[4], const Split<4> &a, const Split<2> &b) {
     float step[4] = {};
     mma_low<false>(step, a, b);
@@ -69,50 +56,70 @@ template <int M, int N> __device__ __forceinline__ void fill(float (&acc)[M][N][
             for (int e = 0; e < 4; ++e) acc[m][n][e] = value;
 }
 
-// Step j of acc + low += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from row_b on of a tile of B_ROWS. An
-// 8x8 matrix of ldmatrix has 8 rows of 4 floats, of which a lane gets one: in row g, column t.
-template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED, int M, int N>
+// Columns from 16 j on, STEPS times 16, of acc + low += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from
+// row_b on of a tile of B_ROWS. What acc loses goes to low. FRESH: acc was 0. An 8x8 matrix of ldmatrix has 8 rows of 4 floats, of which
+// a lane gets one: in row g, column t.
+template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED, bool FRESH, int STEPS, int M, int N>
 __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], float (&low)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b, int j) {
     const int lane = threadIdx.x % 32;
     __syncwarp();
-    Split<4> a[M];
+    Split<4> a[M][STEPS];
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < 2 * STEPS; ++i) {
             u32 x[4]; // 16 rows x 8 columns
-            ldmatrix_x4(x, tile_a + fragment_offset<A_ROWS, COLS>(16 * m, row + lane % 16, 2 * j + half, lane / 16));
-            a[m].set(2 * half, x[0], x[2]);
-            a[m].set(2 * half + 1, x[1], x[3]);
+            ldmatrix_x4(x, tile_a + fragment_offset<A_ROWS, COLS>(16 * m, row + lane % 16, 2 * j + i, lane / 16));
+            a[m][i / 2].set(i % 2 * 2, x[0], x[2]);
+            a[m][i / 2].set(i % 2 * 2 + 1, x[1], x[3]);
         }
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
-        Split<2> b[2];
+        Split<2> b[2][STEPS]; // of two atoms
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            u32 x[4]; // 16 rows x 8 columns: of two atoms
-            ldmatrix_x4(x, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, 2 * j + half, lane / 8 % 2));
-            b[0].set(half, x[0], x[1]);
-            b[1].set(half, x[2], x[3]);
+        for (int i = 0; i < 2 * STEPS; ++i) {
+            u32 x[4]; // 16 rows x 8 columns
+            ldmatrix_x4(x, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, 2 * j + i, lane / 8 % 2));
+            b[0][i / 2].set(i % 2, x[0], x[1]);
+            b[1][i / 2].set(i % 2, x[2], x[3]);
         }
 #pragma unroll
-        for (int m = 0; m < M; ++m) {
-            mma<TRANSPOSED>(acc[m][n], low[m][n], a[m], b[0]);
-            mma<TRANSPOSED>(acc[m][n + 1], low[m][n + 1], a[m], b[1]);
-        }
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                float(&c)[4] = acc[m][n + i], (&c_low)[4] = low[m][n + i];
+                float step[4] = {};
+#pragma unroll
+                for (int t = 0; t < STEPS; ++t) {
+                    mma_low<TRANSPOSED>(c_low, a[m][t], b[i][t]);
+                    mma_parts(step, a[m][t], 0, b[i][t], 0);
+                }
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const float sum = FRESH ? step[e] : c[e] + step[e];
+                    if (!FRESH) c_low[e] += step[e] - (sum - c[e]);
+                    c[e] = sum;
+                }
+            }
     }
 }
 
-// acc += A B^T, rounded hardly more than once. The steps of whole panels differ in constants only.
-template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED = false, int M, int N>
-__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
-    constexpr int whole = COLS / 32 * 2, at_a_time = COLS <= 128 ? 1 : 2;
-    float low[M][N][4];
+// acc + low += A B^T, nearly exactly. FRESH: acc was 0. The steps of whole panels differ in constants only.
+template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED = false, bool FRESH = false, int M, int N>
+__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], float (&low)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
+    constexpr int panels = COLS / 32;
     fill(low, 0.0f);
-#pragma unroll at_a_time
-    for (int j = 0; j < whole; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED>(acc, low, tile_a, row, tile_b, row_b, j);
-#pragma unroll
-    for (int j = whole; j < COLS / 16; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED>(acc, low, tile_a, row, tile_b, row_b, j);
+    if (FRESH && panels > 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, true, 2>(acc, low, tile_a, row, tile_b, row_b, 0);
+#pragma unroll 1
+    for (int j = FRESH; j < panels; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, false, 2>(acc, low, tile_a, row, tile_b, row_b, 2 * j);
+    if (COLS % 32 != 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, FRESH && panels == 0, 1>(acc, low, tile_a, row, tile_b, row_b, 2 * panels);
+}
+
+// acc += A B^T, rounded hardly more than once.
+template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED = false, bool FRESH = false, int M, int N>
+__device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
+    float low[M][N][4];
+    gemm_nt<A_ROWS, B_ROWS, COLS, TRANSPOSED, FRESH>(acc, low, tile_a, row, tile_b, row_b);
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
