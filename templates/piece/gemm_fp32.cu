@@ -107,12 +107,12 @@ __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], float (&low)
 // acc + low += A B^T, nearly exactly. FRESH: acc was 0. The steps of whole panels differ in constants only.
 template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED = false, bool FRESH = false, int M, int N>
 __device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], float (&low)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b = 0) {
-    constexpr int panels = COLS / 32;
+    constexpr int steps = COLS <= 64 ? 2 : 1, whole = COLS / 32 * 2 / steps; // 1 where registers are few
     fill(low, 0.0f);
-    if (FRESH && panels > 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, true, 2>(acc, low, tile_a, row, tile_b, row_b, 0);
+    if (FRESH && whole > 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, true, steps>(acc, low, tile_a, row, tile_b, row_b, 0);
 #pragma unroll 1
-    for (int j = FRESH; j < panels; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, false, 2>(acc, low, tile_a, row, tile_b, row_b, 2 * j);
-    if (COLS % 32 != 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, FRESH && panels == 0, 1>(acc, low, tile_a, row, tile_b, row_b, 2 * panels);
+    for (int j = FRESH; j < whole; ++j) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, false, steps>(acc, low, tile_a, row, tile_b, row_b, steps * j);
+    if (COLS % 32 != 0) gemm_nt_step<A_ROWS, B_ROWS, COLS, TRANSPOSED, FRESH && whole == 0, 1>(acc, low, tile_a, row, tile_b, row_b, steps * whole);
 }
 
 // acc += A B^T, rounded hardly more than once.
