@@ -86,7 +86,7 @@ double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, d
     const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
     const double lanes = (steps * mma->passes + bytes / 512.0) * 32.0; /* ldmatrix reads 512 bytes */
     if (mma->passes == 1) return lanes;
-    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 3 * bytes / 4.0 + 8 * 32.0 * steps;
+    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 5.5 * bytes / 4.0 + 8 * 32.0 * steps;
 }
 
 static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
