@@ -12,7 +12,7 @@
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
-  fp32     fp32 inputs, through tf32 x3 here; no mask, and causal
+  fp32     fp32 inputs, through bf16 x6 here; no mask, and causal
 Results of the last three: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import os

@@ -115,7 +115,7 @@ static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile
     return (int)count;
 }
 
-/* Tensor cores without tf32 have no tiles for fp32, and what has no kernel of dq none for it. */
+/* Tensor cores without bf16 have no tiles for fp32, and what has no kernel of dq none for it. */
 static bool has_tiles(lua_State *L, const char *field) {
     lua_getfield(L, -1, field);
     const bool any = lua_istable(L, -1) && lua_rawlen(L, -1) > 0;
@@ -143,8 +143,8 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     out->vector_add = fk_table_bool(L, path, "vector_add");
     out->bf16 = fk_table_bool(L, path, "bf16");
     const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
-    out->tf32 = has_tiles(L, fp32_tiles);
-    const bool fp32 = p->dtype == FK_FP32 && out->tf32;
+    out->fp32 = has_tiles(L, fp32_tiles);
+    const bool fp32 = p->dtype == FK_FP32 && out->fp32;
     const char *tiles = fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles";
     const bool e4m3 = p->dtype == FK_E4M3;
     const char *wgmma_tiles = e4m3 ? "e4m3_tiles" : backward ? "wgmma_backward_tiles" : "wgmma_tiles";

@@ -36,7 +36,7 @@ typedef struct fk_arch {
     char name[16], family[16];
     int mma_k;
     bool async_copy, bf16, vector_add;
-    bool tf32;                                         /* it has tiles for fp32 */
+    bool fp32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;
     int wgmma_flops; /* per SM and clock; 0: it has none */

@@ -16,7 +16,7 @@
 --
 --   | Q | dO | K0 V0 | K1 V1 |      with dQ passing through Q when the loop is done
 --
--- Tiles have columns padded to 16, the depth of an mma step (two steps of tf32); templates/piece/tile.cu swizzles them.
+-- Tiles have columns padded to 16, the depth of an mma step; templates/piece/tile.cu swizzles them.
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --

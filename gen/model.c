@@ -78,15 +78,15 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 }
 
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch) {
-    if (p->dtype == FK_FP32) return (fk_mma_kind){3, 8, 0.5, 4};
-    return (fk_mma_kind){1, arch->mma_k, 1, 2};
+    if (p->dtype == FK_FP32) return (fk_mma_kind){6, 16, 4};
+    return (fk_mma_kind){1, arch->mma_k, 2};
 }
 
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes) {
     const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
     const double lanes = (steps * mma->passes + bytes / 512.0) * 32.0; /* ldmatrix reads 512 bytes */
     if (mma->passes == 1) return lanes;
-    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 3 * bytes / 4.0 + 4 * 32.0 * steps;
+    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 5.5 * bytes / 4.0 + 8 * 32.0 * steps;
 }
 
 static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
@@ -106,7 +106,7 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
         device->issue_rate;
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     fk_visit_cost cost = {
-        .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
+        .tensor = flops * mma.passes / device->mma_flops,
         .exp = scores / device->exp_rate,
         .issue = softmax_issue + gemm_issue,
         .smem = (read_bytes + tile_bytes) / device->smem_rate,

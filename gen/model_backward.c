@@ -71,7 +71,7 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const double pair_issue =
         pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
-        .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
+        .tensor = flops * mma.passes / device->mma_flops,
         .exp = pairs / device->exp_rate,
         .issue = gemm_issue + pair_issue,
         .smem = (read_bytes + tile_bytes + shared_bytes) / device->smem_rate,

@@ -22,8 +22,8 @@ int fk_dq_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layo
     const int features = (p->num_scores ? 16 : 0) + (p->dropout ? 12 : 0) + (p->packed || p->seqused_k ? 8 : 0);
     /* Operands split in two; where the loop over a row is unrolled far, those of several steps. */
     const bool unrolled = layout->d_pad > 64 || layout->d_pad % 32 || layout->dv_pad > 64 || layout->dv_pad % 32;
-    const int tf32 = p->dtype == FK_FP32 ? 45 + (unrolled ? tile->block_n : 0) : 0;
-    const int sum = acc_dq + acc_s + operands + stats + features + tf32 + (arch->async_copy ? 36 : 44);
+    const int splits = p->dtype == FK_FP32 ? 45 + (unrolled ? tile->block_n : 0) : 0;
+    const int sum = acc_dq + acc_s + operands + stats + features + splits + (arch->async_copy ? 36 : 44);
     return rows == 16 && tile->block_n == 16 && sum > 255 ? 255
                                                           : sum; /* there is nothing smaller: better spills than none */
 }
@@ -42,7 +42,7 @@ fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, con
     const double pair_issue =
         pairs * (PAIR_LANES + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) / device->issue_rate;
     fk_visit_cost cost = {
-        .tensor = flops * mma.passes / (device->mma_flops * mma.rate),
+        .tensor = flops * mma.passes / device->mma_flops,
         .exp = pairs / device->exp_rate,
         .issue = gemm_issue + pair_issue,
         .smem = (read_bytes + tile_bytes) / device->smem_rate,

@@ -50,9 +50,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
 
 /** How the tensor cores multiply a dtype. */
 typedef struct fk_mma_kind {
-    double passes; /* products for one: tf32 takes three for one of fp32 */
+    double passes; /* products for one: six of bf16 for one of fp32 */
     double depth;  /* of an instruction of 16 x 8 */
-    double rate;   /* of the 16-bit one */
     double bytes;  /* of an element */
 } fk_mma_kind;
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);

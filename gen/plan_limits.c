@@ -20,8 +20,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
         fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
     } else if (planner->p->dtype == FK_E4M3) {
         fk_plan_reject(plan, "dtype e4m3: the kernels of %s have none; sm_90 is needed", arch->name);
-    } else if (planner->p->dtype == FK_FP32 && !arch->tf32) {
-        fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no tf32", arch->name);
+    } else if (planner->p->dtype == FK_FP32 && !arch->fp32) {
+        fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no bf16", arch->name);
     } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
         fk_plan_reject(plan, "q_in_regs 1: must be 0 for fp32, whose Q would take twice the registers");
     } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {

@@ -126,6 +126,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .scale = (float)scale,
         .dropout_rare = dropout.rare,
         .dropout_invert = dropout.invert,
+        .dropout_scale = dropout.scale,
         .dropout_keep = dropout.keep,
         .dropout_scale_log2 = dropout.scale_log2,
     };

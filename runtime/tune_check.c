@@ -171,7 +171,7 @@ static errors compare(const fk_tune_check *c, const result *r, int scale) {
     return e;
 }
 
-/* Half the spacing of the dtype's values just below a power of two; of fp32 what three products of tf32 may cost; of
+/* Half the spacing of the dtype's values just below a power of two; of fp32 what a kernel may round; of
  * e4m3 that of the weights. */
 static double unit_of(int32_t dtype) {
     return dtype == FK_FP32 ? 0x1p-23 : dtype == FK_E4M3 ? 0x1p-4 : dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define KERNEL_REUSE 4       /* unless asked otherwise */
+#define KERNEL_REUSE 4        /* unless asked otherwise */
 extern uint64_t kernel_reuse; /* at least 1 */
 
 /* splitmix64: any 64-bit state will do, zero included. */
@@ -59,7 +59,7 @@ typedef struct drawn {
 typedef struct draw_limits {
     const char *plan_for; /* null: drawn from the table */
     bool e4m3;            /* it has kernels for that; the one drawn from the table is asked besides */
-    bool fp16_only;       /* the GPU planned for has neither bf16 nor tf32 */
+    bool fp16_only;       /* the GPU planned for has no bf16, which fp32 takes as well */
     bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
 } draw_limits;
 

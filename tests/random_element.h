@@ -18,8 +18,8 @@ bool element_is_poison(const void *memory, fk_dtype dtype, int64_t at);
 /** Of a problem's o, whose inputs have this dtype. */
 fk_dtype output_dtype(fk_dtype dtype);
 /** Half a unit in the last place of 1; of e4m3 that of a weight, which eager happens to round less where a few are all.
- * Of fp32 two units: three products of tf32 carry 22 to 23 bits of each factor
- * (docs/precision.md), and eager is exact in problems that are too small for it to round. */
+ * Of fp32 two units: a kernel rounds exponents, sums and lse where eager, in problems that are too small for it to
+ * round, is exact (docs/precision.md). */
 double element_half_ulp(fk_dtype dtype);
 
 #endif

@@ -59,7 +59,7 @@ static int results_of(const tensors *t, const fk_problem *p, result out[3]) {
 }
 
 /* What counts as no error, relative to a result's largest element: half the spacing just below a power of two; of fp32
- * four times that, which three products of tf32 may cost where eager is exact, and backward what rounding lse leaves of
+ * four times that, which a kernel may round where eager is exact, and backward what rounding lse leaves of
  * P, which eager keeps; of e4m3 twice that of the weights, which eager happens to round less where few of them are all.
  */
 static double unit_of(const tensors *t, const fk_problem *p) {

@@ -29,7 +29,7 @@ typedef struct fk_emu_thread {
     X(FK_EMU_MMA_M16N8K16_FP16, "mma_m16n8k16_fp16")                                                                   \
     X(FK_EMU_MMA_M16N8K16_BF16, "mma_m16n8k16_bf16")                                                                   \
     X(FK_EMU_MMA_M16N8K8_FP16, "mma_m16n8k8_fp16")                                                                     \
-    X(FK_EMU_MMA_M16N8K8_TF32, "mma_m16n8k8_tf32")                                                                     \
+    X(FK_EMU_MMA_M16N8K16_PARTS, "mma_m16n8k16_parts")                                                                 \
     X(FK_EMU_WGMMA, "wgmma")                                                                                           \
     X(FK_EMU_WGMMA_COMMIT, "wgmma_commit")                                                                             \
     X(FK_EMU_WGMMA_WAIT, "wgmma_wait")

@@ -322,8 +322,8 @@ inline void mma_m16n8k8_fp16(float (&c)[4], unsigned int a0, unsigned int a1, un
     fk_emu_engine->mma(FK_EMU_MMA_M16N8K8_FP16, c, a, b0, 0);
 }
 
-inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
-    fk_emu_engine->mma(FK_EMU_MMA_M16N8K8_TF32, c, a, b0, b1);
+inline void mma_m16n8k16_parts(float (&c)[4], const unsigned int (&a)[4], unsigned int b0, unsigned int b1) {
+    fk_emu_engine->mma(FK_EMU_MMA_M16N8K16_PARTS, c, a, b0, b1);
 }
 
 inline unsigned int pack_fp16(float lo, float hi) {

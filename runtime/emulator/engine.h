@@ -1,5 +1,5 @@
-/* The state of one running block, which is one CTA, or all CTAs of a cluster with their warps and their windows of shared
- * memory one after another. Each OS thread of a launch owns one fk_block and runs blocks in it one after the
+/* The state of one running block, which is one CTA, or all CTAs of a cluster with their warps and their windows of
+ * shared memory one after another. Each OS thread of a launch owns one fk_block and runs blocks in it one after the
  * other; all lanes of a block are fibers of that OS thread, so nothing here needs a lock.
  *
  * Time is a counter of synchronisations, `tick`: it advances at each __syncthreads and each operation of a whole warp.
@@ -109,7 +109,7 @@ struct fk_block {
     uint32_t threads, index; /* index: of the running block, x fastest */
     uint32_t ctas;           /* of the cluster that it is */
     uint32_t cta_threads, cta_window;
-    char name[40];           /* of the running block, "block 3" or "block (3, 0, 1)" */
+    char name[40]; /* of the running block, "block 3" or "block (3, 0, 1)" */
 
     fk_lane *lanes;
     fk_warp warps[FK_MAX_WARPS];
@@ -220,7 +220,7 @@ void fk_emu_mma(fk_emu_op op, float *c, const unsigned int *a, unsigned int b0, 
 /** Does the work of ldmatrix or mma for a warp whose lanes have all arrived. */
 void fk_warp_ldmatrix(fk_block *block, fk_warp *warp, bool transpose);
 void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op);
-void fk_warp_mma_tf32(fk_block *block, fk_warp *warp);
+void fk_warp_mma_parts(fk_block *block, fk_warp *warp);
 unsigned int fk_emu_warp(fk_emu_op op, unsigned int mask, unsigned int value, unsigned int source, unsigned int width);
 extern const fk_emu_table fk_emu_engine_table;
 

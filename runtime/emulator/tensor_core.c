@@ -8,15 +8,9 @@
  *
  * m16n8k8 has a0, a1, b0 only. Products are exact in float; sums are taken in order of k, in float.
  *
- * m16n8k8 of tf32 has 32-bit elements, of which the low 13 bits are ignored:
- *
- *   A (16 x 8)   a0: row group,     column quad                     a2: the same row, column + 4
- *                a1: row group + 8, the same column                 a3: row group + 8, column + 4
- *   B (8 x 8)    b0: column group,  row (k) quad                    b1: row + 4
- *
  * What the hardware does with sums is not documented. It truncates (Fasi et al. 2021, "Numerical behavior of NVIDIA
- * tensor cores"), which a kernel for float32 accuracy must cope with; so here products and sum are exact in double, and
- * then truncated to float. */
+ * tensor cores"), which a kernel for float32 accuracy must cope with; so for these (mma_m16n8k16_parts: bf16) the sum
+ * is exact in double, and then truncated to float. */
 #include "engine.h"
 #include "half.h"
 
@@ -133,14 +127,7 @@ void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op) {
     ++block->stats.mma;
 }
 
-/* ---- tf32 ----------------------------------------------------------------------------------------------- */
-
-static double tf32(uint32_t bits) {
-    float value;
-    bits &= 0xffffe000u;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
-}
+/* ---- parts of floats ------------------------------------------------------------------------------------ */
 
 /* Towards zero. */
 static float truncated(double x) {
@@ -149,25 +136,32 @@ static float truncated(double x) {
     return nextafterf(nearest, 0);
 }
 
-void fk_warp_mma_tf32(fk_block *block, fk_warp *warp) {
-    double a[16][8], b[8][8]; /* [m][k], [k][n] */
+static double bf16(uint32_t half) {
+    const uint32_t bits = half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+void fk_warp_mma_parts(fk_block *block, fk_warp *warp) {
+    double a[16][16], b[16][8]; /* [m][k], [k][n] */
     for (uint32_t l = 0; l < FK_WARP_LANES; ++l) {
         const fk_lane *lane = &warp->lanes[l];
         const uint32_t group = l / 4, quad = l % 4;
+        for (uint32_t i = 0; i < 8; ++i) /* register i / 2, half i % 2 */
+            a[group + i / 2 % 2 * 8][2 * quad + i % 2 + i / 4 * 8] = bf16(lane->a[i / 2] >> i % 2 * 16 & 0xffff);
         for (uint32_t i = 0; i < 4; ++i)
-            a[group + i % 2 * 8][quad + i / 2 * 4] = tf32(lane->a[i]);
-        b[quad][group] = tf32(lane->b[0]);
-        b[quad + 4][group] = tf32(lane->b[1]);
+            b[2 * quad + i % 2 + i / 2 * 8][group] = bf16(lane->b[i / 2] >> i % 2 * 16 & 0xffff);
     }
-    for (uint32_t l = 0; l < FK_WARP_LANES; ++l) {
-        float *c = warp->lanes[l].c;
-        for (uint32_t i = 0; i < 4; ++i) {
-            const uint32_t m = l / 4 + i / 2 * 8, n = l % 4 * 2 + i % 2;
-            double sum = (double)c[i];
-            for (uint32_t k = 0; k < 8; ++k)
-                sum += a[m][k] * b[k][n];
-            c[i] = truncated(sum);
-        }
+    for (uint32_t m = 0; m < 16; ++m) {
+        double sum[8];
+        for (uint32_t n = 0; n < 8; ++n)
+            sum[n] = (double)warp->lanes[m % 8 * 4 + n / 2].c[m / 8 * 2 + n % 2];
+        for (uint32_t k = 0; k < 16; ++k)
+            for (uint32_t n = 0; n < 8; ++n)
+                sum[n] += a[m][k] * b[k][n];
+        for (uint32_t n = 0; n < 8; ++n)
+            warp->lanes[m % 8 * 4 + n / 2].c[m / 8 * 2 + n % 2] = truncated(sum[n]);
     }
     ++block->stats.mma;
 }

@@ -91,8 +91,8 @@ static void perform(fk_block *block, fk_warp *warp, fk_emu_op op, uint32_t mask)
     case FK_EMU_MMA_M16N8K8_FP16:
         fk_warp_mma(block, warp, op);
         return;
-    case FK_EMU_MMA_M16N8K8_TF32:
-        fk_warp_mma_tf32(block, warp);
+    case FK_EMU_MMA_M16N8K16_PARTS:
+        fk_warp_mma_parts(block, warp);
         return;
     case FK_EMU_WGMMA:
     case FK_EMU_WGMMA_COMMIT:

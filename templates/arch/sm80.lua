@@ -59,9 +59,10 @@ return {
     { block_m = 32, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 32, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
   },
-  -- fp32 as three products of tf32: rows are twice as long, and sums start afresh beside the accumulators.
+  -- fp32 as six products of bf16: rows are twice as long, and sums start afresh beside the accumulators.
   fp32_tiles = {
     { block_m = 128, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 128, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },
     { block_m = 128, block_n = 32, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },
     { block_m = 128, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 128, block_n = 32, warps = 8, stages = 2, q_in_regs = false, ctas = 1 },

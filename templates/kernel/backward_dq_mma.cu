@@ -37,7 +37,8 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 
 @ end
 @ local of_exponent = #score.terms > 0 and "log2_e" or "p.scale_log2" -- what scores are multiplied by
-@ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "1.0f" or "p.scale") .. (problem.dropout and ", p.dropout_scale_log2" or ", 0.0f") end
+@ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "" or "p.scale, ") .. (problem.dropout and "p.dropout_scale" or "1.0f") end
+@ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function kv_step(masked)
@@ -52,7 +53,10 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @   end
         float s[m_atoms][s_atoms][4], dp[m_atoms][s_atoms][4];
         fill(s, 0.0f);
-        gemm_nt<block_m, block_n, d_pad>(s, smem + smem_q, warp_row(), tile_k); // S = Q K^T
+@   if low ~= "" then
+        float low[m_atoms][s_atoms][4];
+@   end
+        gemm_nt<block_m, block_n, d_pad$(problem.dtype == "fp32" and ", false, true" or "")>(s$(low), smem + smem_q, warp_row(), tile_k); // S = Q K^T
 @   if #score.terms > 0 and not fused then
         score_tile(s, n, p, at);
 @   end
@@ -62,7 +66,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
         if ($(masked)) mask_tile(s, n, p, at);
 @   end
 @   if not fused then
-        probabilities(s, lse, $(of_exponent));
+        probabilities(s$(low), lse, $(of_exponent));
 @   end
         fill_minus_delta(dp, delta);
         gemm_nt<block_m, block_n, dv_pad>(dp, smem + smem_dout, warp_row(), tile_v); // dP = dO V^T

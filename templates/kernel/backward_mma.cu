@@ -26,7 +26,7 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 
 @ include("piece/tile_copy.cu")
 
-@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
+@ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 
 // Warps stand in key_warps rows and col_warps columns. A warp owns rows_per_warp keys; of these it computes the scores of a
 // share of the queries, and the gradients of a share of the columns.
@@ -54,8 +54,9 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   end
 @ end
 @ local of_exponent = #score.terms > 0 and "log2_e" or "p.scale_log2" -- what scores are multiplied by
-@ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "1.0f" or "p.scale") .. (problem.dropout and ", p.dropout_scale_log2" or ", 0.0f") end
-@ local transposed = problem.dtype == "fp32" and ", true" or "" -- scores have the bits that the forward pass had
+@ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "" or "p.scale, ") .. (problem.dropout and "p.dropout_scale" or "1.0f") end
+@ local transposed = problem.dtype == "fp32" and ", true" or "" -- scores have the bits that the forward pass had; and start from 0
+@ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over query tiles; masked is "yes", "no", or an expression decided at run time.
 @ local function q_step(masked)
@@ -71,7 +72,10 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   end
             float s[m_atoms][q_atoms][4], dp[m_atoms][q_atoms][4];
             fill(s, 0.0f);
-            gemm_nt<block_n, block_m, d_pad$(transposed)>(s, smem + smem_k, warp_row(), tile_q, warp_col()); // S^T = K Q^T
+@   if low ~= "" then
+            float low[m_atoms][q_atoms][4];
+@   end
+            gemm_nt<block_n, block_m, d_pad$(transposed)$(transposed)>(s$(low), smem + smem_k, warp_row(), tile_q, warp_col()); // S^T = K Q^T
 @   if #score.terms > 0 and not fused then
             score_tile(s, n, p, at);
 @   end
@@ -81,7 +85,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
             if ($(masked)) mask_tile(s, n, p, at);
 @   end
 @   if not fused then
-            probabilities(s, lse, $(of_exponent));
+            probabilities(s$(low), lse, $(of_exponent));
 @   end
 @   if problem.dropout and not fused then
             fill(dp, 0.0f);

@@ -29,7 +29,7 @@
 @   include("piece/tile_heads.cu")
 
 @ end
-@ include(problem.dtype == "fp32" and "piece/gemm_tf32.cu" or "piece/gemm.cu")
+@ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 
 // A warp owns rows_per_warp query rows and sees every key of a tile.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
@@ -62,7 +62,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
 @ end
 @ -- S = Q K^T for the warp's rows and the tile of keys.
-@ local qk_gemm = "gemm_nt<block_m, block_n, d_pad>(s, smem + smem_q, warp_row(), tile_k)"
+@ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
+@ local fresh = problem.dtype == "fp32" and ", false, true" or "" -- S starts from 0
+@ local qk_gemm = "gemm_nt<block_m, block_n, d_pad" .. fresh .. ">(s" .. low .. ", smem + smem_q, warp_row(), tile_k)"
 @ if plan.q_in_regs then qk_gemm = "gemm_nt<d_pad>(s, q, tile_k)" end
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
 @ -- One step of the loop over key tiles; masked is "yes", "no", or "maybe": decided at run time by whole and settled.
@@ -76,6 +78,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         copy_v.template issue<false>(tile_v, at.seqlen_k - n * block_n);
 @     end
         fill(s, 0.0f);
+@   if low ~= "" then
+        float low[m_atoms][s_atoms][4];
+@   end
         $(qk_gemm);
         copy_v.land(tile_v);
         __syncthreads(); // V(n) is there, and every warp is done with K(n)
@@ -88,6 +93,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         copy_k.land(tile_k); // and V(n)
         __syncthreads();     // tile n is there, and every warp is done with the other stage
         fill(s, 0.0f);
+@   if low ~= "" then
+        float low[m_atoms][s_atoms][4];
+@   end
         $(qk_gemm);
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
@@ -118,7 +126,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         }
 @   end
         scale_maximum(m_scaled, m_i, $(scale));
-        exponentiate(s, m_scaled, l_i, $(scale));
+        exponentiate(s$(low), m_scaled, l_i, $(scale));
 @   if problem.dropout then
         gemm_pn(o, s, tile_v, dropout);
         dropout.move(0, (next - n) * block_n);

@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256) fk_backward_sinks(const __grid
 @       end
         float sum = 0.0f;
 @       local weight = "ex2(sink_log2 - p.lse_log2[rows + q])"
-@       if problem.dtype == "fp32" then weight = "probability(sink_score, 1.0f, p.lse_log2[rows + q], " .. (problem.dropout and "p.dropout_scale_log2)" or "0.0f)") end
+@       if problem.dtype == "fp32" then weight = "exp_of_sum(sink_score - p.lse_log2[rows + q], 0.0f, " .. (problem.dropout and "p.dropout_scale)" or "1.0f)") end
         for (int q = threadIdx.x; q < at.seqlen_q; q += 256) sum -= $(weight) * p.delta[rows + q];
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);

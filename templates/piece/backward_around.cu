@@ -28,6 +28,15 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 }
 
 @ local fp32 = problem.dtype == "fp32" -- whose lse keeps its unit
+@ if fp32 then
+// hi + lo += x. What is left of dP - delta may be no larger than the rounding errors of an ordinary sum.
+__device__ __forceinline__ void add_exactly(float &hi, float &lo, float x) {
+    const float sum = hi + x, added = sum - hi;
+    lo += (hi - (sum - added)) + (x - added);
+    hi = sum;
+}
+
+@ end
 // delta = rowsum(dO * O) - dlse and lse$(fp32 and "" or " in base 2") of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
 // lines$(clears and ". Clears the rows' sums of dQ" or "").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
@@ -58,23 +67,40 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 #pragma unroll
     for (int r = 0; r < 16; r += step) {
         const int own = r + threadIdx.x / lanes, q = first + own;
-        float delta = 0.0f, lse_log2 = -NEG_INF;
+        float delta = 0.0f, $(fp32 and "low = 0.0f, " or "")lse_log2 = -NEG_INF;
         if (q < at.seqlen_q && chunk < chunks) {
             float o[8], dout[8];
             load_elements(o, o_row + q * p.o_row_stride);
             load_elements(dout, dout_row + q * p.dout_row_stride);
 #pragma unroll
+@ if fp32 then
+            for (int i = 0; i < 8; ++i) {
+                const float product = __fmul_rn(o[i], dout[i]);
+                low += fmaf(o[i], dout[i], -product);
+                add_exactly(delta, low, product);
+            }
+@ else
             for (int i = 0; i < 8; ++i) delta = fmaf(o[i], dout[i], delta);
+@ end
         }
 #pragma unroll
+@ if fp32 then
+        for (int other = lanes / 2; other > 0; other /= 2) {
+            low += __shfl_xor_sync(full_warp, low, other);
+            add_exactly(delta, low, __shfl_xor_sync(full_warp, delta, other));
+        }
+@ else
         for (int other = lanes / 2; other > 0; other /= 2) delta += __shfl_xor_sync(full_warp, delta, other);
+@ end
         if (chunk != 0) continue;
         if (q < at.seqlen_q) {
             const i64 i = lse_start(p, at, h) + q;
-            if (p.dlse) delta -= p.dlse[i];
 @ if fp32 then
+            if (p.dlse) add_exactly(delta, low, -p.dlse[i]);
+            delta += low;
             if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i];
 @ else
+            if (p.dlse) delta -= p.dlse[i];
             if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
 @ end
 @ if problem.dropout then

@@ -15,7 +15,7 @@ __device__ __forceinline__ void load_rows(float (&x)[m_atoms][2], const float *r
 @ local fp32 = problem.dtype == "fp32"
 @ if fp32 then
 // S -> P.
-__device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], const float (&lse)[m_atoms][2], float scale, float shift) {
+__device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], $(#score.terms == 0 and "const float (&low)[m_atoms][s_atoms][4], " or "")const float (&lse)[m_atoms][2], $(#score.terms == 0 and "float scale, " or "")float factor) {
 @ else
 // S -> P = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], const float (&lse)[m_atoms][2], float scale_log2) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], c
 #pragma unroll
         for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], scale, lse[m][e / 2], shift)" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "lse[m][e / 2], factor)" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
 }
 
 // dP starts from -delta, so that dS = P * (dP - delta) is one product.

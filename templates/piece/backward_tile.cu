@@ -20,14 +20,28 @@ struct RowCopy {
 @ end
 @ local fp32 = problem.dtype == "fp32"
 @ if fp32 then
-// e^(scale s - lse) 2^shift. scale s is rounded as it is in lse, so that the two cancel: of a single key P is 1.
-// A query without keys has lse = +inf, hence p = 0.
-__device__ __forceinline__ float probability(float s, float scale, float lse, float shift) {
-    return ex2(fmaf(__fadd_rn(__fmul_rn(s, scale), -lse), 1.4426950408889634f, shift));
+// factor e^(x + rest): what x log2(e) loses by rounding goes to the rest. 0 at -inf.
+__device__ __forceinline__ float exp_of_sum(float x, float rest, float factor) {
+    const float x_log2 = x * 1.4426950408889634f, p = ex2(x_log2) * factor;
+    rest += fmaf(x_log2, -0.6931471805599453f, x);
+    return fmaf(p, fabsf(rest) < 1.0f ? rest : 0.0f, p);
 }
 
+@   if #score.terms > 0 then
+// factor e^(s - lse). s has the bits that it has in lse, so that the two cancel: of a single key P is 1.
+// A query without keys has lse = +inf, hence p = 0.
+__device__ __forceinline__ float probability(float s, float lse, float factor) { return exp_of_sum(s - lse, 0.0f, factor); }
+@   else
+// factor e^(scale (s + low) - lse). A difference that is not above the rounding of lse is none: of a single key P is 1.
+// A query without keys has lse = +inf, hence p = 0.
+__device__ __forceinline__ float probability(float s, float low, float scale, float lse, float factor) {
+    const float most = fmaf(s, scale, -lse), x = fmaf(low, scale, most);
+    return fabsf(x) < fmaf(fabsf(lse), 0x1p-24f, 0x1p-23f) ? factor : exp_of_sum(x, fmaf(low, scale, most - x), factor);
+}
+@   end
+
 // S^T -> P^T.
-__device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale, float shift) {
+__device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], $(#score.terms == 0 and "const float (&low)[m_atoms][q_atoms][4], " or "")u32 lse, $(#score.terms == 0 and "float scale, " or "")float factor) {
 @ else
 // S^T -> P^T = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale_log2) {
@@ -38,7 +52,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], scale, e % 2 ? l.y : l.x, shift)" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "e % 2 ? l.y : l.x, factor)" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
     }
 }
 

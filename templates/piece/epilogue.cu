@@ -27,7 +27,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ if #score.sinks == 0 then
             const float l = quad_sum(l_i[m][r])$(unit);
             inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(l)" or "/ l");
-            lse[m][r] = l == 0.0f ? NEG_INF : $(natural) + $(log("l"));
+            lse[m][r] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + " .. log("l"));
 @ else
             float top = $(natural);
 @   for i = 1, #score.sinks do

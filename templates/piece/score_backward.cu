@@ -132,7 +132,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
                 }
 @   end
 @   if problem.dtype == "fp32" then
-                const float weight = seen ? probability(s_$(#score.terms), 1.0f, $(walk == "q" and "i % 2 ? lse_pair.y : lse_pair.x" or "lse[m][r]"), $(problem.dropout and "p.dropout_scale_log2" or "0.0f")) : 0.0f;
+                const float weight = seen ? probability(s_$(#score.terms), $(walk == "q" and "i % 2 ? lse_pair.y : lse_pair.x" or "lse[m][r]"), $(problem.dropout and "p.dropout_scale" or "1.0f")) : 0.0f;
 @   else
                 const float weight = seen ? ex2(fmaf(s_$(#score.terms), log2_e, $(walk == "q" and "-(i % 2 ? lse_pair.y : lse_pair.x)" or "-lse[m][r]"))) : 0.0f;
 @   end

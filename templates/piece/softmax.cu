@@ -86,8 +86,9 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
     return most;
 }
 @ else
-// p = 2^(scale_log2 (s - m)); l_i is the lane's own share of the row sum.
-__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
+@ local low = fp32 and #score.terms == 0 -- what scores lose in a float
+// p = 2^(scale_log2 (s$(low and " + low" or "") - m)); l_i is the lane's own share of the row sum.
+__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(low and "const float (&low)[m_atoms][s_atoms][4], " or "")const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
                                              float (&l_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -102,8 +103,8 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], co
 #pragma unroll
             for (int n = 0; n < s_atoms; ++n) {
                 float *pair = &s[m][n][2 * r];
-                pair[0] = ex2((pair[0] - m_scaled[m][r]) * scale_log2);
-                pair[1] = ex2((pair[1] - m_scaled[m][r]) * scale_log2);
+                pair[0] = ex2((pair[0] - m_scaled[m][r]$(low and " + low[m][n][2 * r]" or "")) * scale_log2);
+                pair[1] = ex2((pair[1] - m_scaled[m][r]$(low and " + low[m][n][2 * r + 1]" or "")) * scale_log2);
                 sum += pair[0] + pair[1];
             }
             l_i[m][r] += sum;

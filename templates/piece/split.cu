@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
             const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
-            if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(natural) + logf(l);
+            if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + logf(l)");
             if (l == 0.0f) continue;
             float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
 #pragma unroll

@@ -10,7 +10,7 @@ __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
     return r;
 }
 
-@ elseif problem.output_dtype == "bf16" then
+@ elseif problem.output_dtype == "bf16" or problem.dtype == "fp32" then
 // Two floats rounded to nearest even, lo in the low half.
 __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     u32 r;

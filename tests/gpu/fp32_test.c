@@ -1,5 +1,5 @@
-/* dtype fp32 on a real GPU, whose sums of tf32 are what they are: the errors are printed. Skips itself, by name,
- * without a GPU that has tf32. */
+/* dtype fp32 on a real GPU, whose tensor cores add as they do: the errors are printed. Skips itself, by name,
+ * without a GPU that has bf16. */
 #include "runtime/fp32_sample.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ int main(void) {
         return 77;
     }
     if (device.sm < 80) {
-        printf("skipped: gpu/fp32_test needs tf32, from sm_80 on; this is sm_%d\n", device.sm);
+        printf("skipped: gpu/fp32_test needs bf16, from sm_80 on; this is sm_%d\n", device.sm);
         return 77;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,7 @@ static inline void fp32_point(fk_args *a, void *const data[FP32_TENSORS]) {
 static inline void fp32_fill(fp32_tensor *x, uint32_t seed) {
     for (int64_t i = 0; i < x->count; i++) {
         float sum = 0;
-        for (int j = 0; j < 4; j++) { /* four uniforms of 24 bits: nearly normal, and no tf32 */
+        for (int j = 0; j < 4; j++) { /* four uniforms of 24 bits: nearly normal, and no sum of two bf16 */
             seed = seed * 1664525u + 1013904223u;
             sum += (float)(seed >> 8) / 16777216.0f - 0.5f;
         }

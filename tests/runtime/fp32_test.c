@@ -1,4 +1,4 @@
-/* dtype fp32 on the emulator, whose tf32 truncates operands and sums: one case of each kind of path. Broad random
+/* dtype fp32 on the emulator, whose products of parts truncate sums: one case of each kind of path. Broad random
  * coverage is tests/random_problems.c. */
 #include "fp32_sample.h"
 
@@ -65,19 +65,19 @@ static void strides(void **state) {
     fk_context_destroy(context);
 }
 
-static void no_tf32(void **state) {
+static void no_bf16(void **state) {
     (void)state;
     fk_context *context = open_context("t4");
     fk_problem p;
     fk_kernel *kernel;
     assert_int_equal(fk_problem_parse("bwd fp32 d64", &p), FK_OK);
     assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_UNSUPPORTED);
-    assert_non_null(strstr(fk_last_error(), "dtype fp32: the tensor cores of sm_75 have no tf32"));
+    assert_non_null(strstr(fk_last_error(), "dtype fp32: the tensor cores of sm_75 have no bf16"));
     fk_context_destroy(context);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(rows_of_few_keys),
-                                       cmocka_unit_test(strides), cmocka_unit_test(no_tf32)};
+                                       cmocka_unit_test(strides), cmocka_unit_test(no_bf16)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 #include "harness.h"
 #include "runtime/emulator/half.h"
 
-#include <fenv.h>
 #include <math.h>
 
 static uint32_t next_random(uint32_t *state) {
@@ -147,50 +146,32 @@ static void test_mma(void **state) {
     check_mma("mma_m16n8k8_fp16(c, a[0], a[1], b0)", 8, fk_fp16_from_float);
 }
 
-/* tf32: the low 13 bits of operands are ignored, and the sum is truncated to float. */
-static void test_mma_tf32(void **state) {
+/* Of parts of floats the sum is exact, and then truncated to float. */
+static void test_mma_parts(void **state) {
     (void)state;
-    uint32_t *in = device_words(32 * 10), *out = device_words(32 * 4), random = 7;
-    float a[16][8], b[8][8], c[16][8];
-    float *const all[] = {a[0], b[0], c[0]};
-    const int count[] = {128, 64, 128};
-    for (int i = 0; i < 3; ++i)
-        for (int j = 0; j < count[i]; ++j) {
-            random = random * 1664525u + 1013904223u;
-            all[i][j] = (float)(int32_t)(random & 0xffffff00u) * 0x1p-28f; /* all 24 bits */
-        }
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-        const uint32_t g = lane / 4, t = lane % 4;
-        const float words[10] = {a[g][t],     a[g + 8][t], a[g][t + 4],     a[g + 8][t + 4], b[t][g],
-                                 b[t + 4][g], c[g][2 * t], c[g][2 * t + 1], c[g + 8][2 * t], c[g + 8][2 * t + 1]};
-        memcpy(in + 10 * lane, words, sizeof words);
-    }
-    const params p = {out, in, 0};
-    run("const u32 *in = p.in + 10 * threadIdx.x; float c[4]; u32 a[4];"
-        "for (int i = 0; i < 4; ++i) { a[i] = in[i]; c[i] = __uint_as_float(in[6 + i]); }"
-        "mma_m16n8k8_tf32(c, a, in[4], in[5]);"
-        "for (int i = 0; i < 4; ++i) p.out[4 * threadIdx.x + i] = __float_as_uint(c[i]);",
-        &p, 32, 0);
-    const int nearest = fegetround();
-    for (uint32_t lane = 0; lane < 32; ++lane)
-        for (uint32_t i = 0; i < 4; ++i) {
-            const uint32_t m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
-            double sum = (double)c[m][n];
-            for (uint32_t k = 0; k < 8; ++k) {
-                uint32_t x, y;
-                float fx, fy;
-                memcpy(&x, &a[m][k], 4), memcpy(&y, &b[k][n], 4);
-                x = x >> 13 << 13, y = y >> 13 << 13;
-                memcpy(&fx, &x, 4), memcpy(&fy, &y, 4);
-                sum += (double)fx * (double)fy;
-            }
+    check_mma("mma_m16n8k16_parts(c, a, b0, b1)", 16, fk_bf16_from_float);
+    static const struct {
+        float c, product, sum;
+    } cases[] = {{1, -0x1p-30f, 0x1.fffffep-1f},
+                 {1, 0x1.8p-24f, 1},
+                 {-1, -0x1.8p-24f, -1},
+                 {0x1p20f, 0x1p-3f, 0x1p20f + 0x1p-3f}};
+    uint32_t *in = device_words(2), *out = device_words(32);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        in[0] = fk_bf16_from_float(cases[i].product);
+        memcpy(in + 1, &cases[i].c, 4);
+        const params p = {out, in, 0};
+        run("const bool first = threadIdx.x % 4 == 0; const u32 one = first ? 0x3f80 : 0, a[4] = {one, one, 0, 0};"
+            "float c[4]; for (float &x : c) x = __uint_as_float(p.in[1]);"
+            "mma_m16n8k16_parts(c, a, first ? p.in[0] : 0, 0);"
+            "p.out[threadIdx.x] = __float_as_uint(c[threadIdx.x % 4]);",
+            &p, 32, 0);
+        for (uint32_t lane = 0; lane < 32; ++lane) {
             float got;
-            memcpy(&got, &out[4 * lane + i], 4);
-            fesetround(FE_TOWARDZERO);
-            volatile const float expected = (float)sum;
-            fesetround(nearest);
-            assert_true(got == expected);
+            memcpy(&got, &out[lane], 4);
+            assert_true(got == cases[i].sum);
         }
+    }
     fk_emu_free(in);
     fk_emu_free(out);
 }
@@ -302,7 +283,7 @@ static void test_builtins(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shuffles_and_votes), cmocka_unit_test(test_ldmatrix),   cmocka_unit_test(test_mma),
-        cmocka_unit_test(test_mma_tf32),           cmocka_unit_test(test_mma_values), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_mma_parts),          cmocka_unit_test(test_mma_values), cmocka_unit_test(test_memory),
         cmocka_unit_test(test_builtins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
