@@ -175,6 +175,7 @@ typedef struct fk_array_param {
     const void *data;
     int64_t stride[FK_MAX_RANK];
     int32_t size[FK_MAX_RANK];
+    int32_t boxed, unused; /* boxed: a tensor map can copy tiles of it (runtime/tensor_map.c) */
 } fk_array_param;
 
 /* Its gradient: struct ArrayGrad of the same file. */

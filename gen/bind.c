@@ -186,6 +186,10 @@ int fk_tile_consumers(const fk_tile *tile) {
     return computing_warpgroups(tile) / fk_tile_teams(tile);
 }
 
+bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
+    return tile->wgmma && !tile->walks_q && fk_tile_teams(tile) == 1 && p->dtype != FK_E4M3;
+}
+
 /* ---- what templates see ---- */
 
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling) {
@@ -254,6 +258,8 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "needed", scan.needed);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
+    out->staged = scan.staged && fk_tile_stages(p, tile);
+    fk_table_set_bool(L, "staged", out->staged);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
@@ -363,10 +369,11 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
     lua_seti(L, -2, ++*count);
 }
 
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms) {
+void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms, int staged) {
     const char *const maps[] = {"map_q", "map_k", "map_v", op == FK_BACKWARD ? "map_dout" : "map_o"};
     int count = 0;
     lua_newtable(L);
+    if (staged) add_param(L, &count, "TensorMap", "map_array");
     for (int i = 0; i < 4 && wgmma; ++i)
         add_param(L, &count, "TensorMap", maps[i]);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);

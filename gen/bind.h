@@ -22,6 +22,8 @@ typedef struct fk_tile {
 const char *fk_tile_family(const fk_tile *tile);
 /** wgmma: warpgroups that compute; else 0. */
 int fk_tile_teams(const fk_tile *tile);
+/** Does a kernel of the tile copy tiles of an array, where scores read one (fk_score_staged)? */
+bool fk_tile_stages(const fk_problem *p, const fk_tile *tile);
 /* Of a team. */
 int fk_tile_consumers(const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
@@ -52,11 +54,12 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
+    bool staged;         /* tiles of an array are copied beside those of K */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
- *  alone (fk_array_list_reads_row). */
+ *  alone (fk_array_list_reads_row). And whether scores read an array of which tiles can be copied (fk_score_staged). */
 typedef struct fk_mask_scan {
-    bool needed;
+    bool needed, staged;
     int query_rows, key_rows;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -88,7 +91,8 @@ void fk_score_texts_free(fk_score_texts *texts);
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling);
 /** `summary`: lines of text. */
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary);
-/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`: fk_source's. */
+/** `q_order`: +1 if later own tiles are the longer ones, else -1. `leading`: fk_tiles_leading's; `leading_rows`:
+ * fk_source's. */
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts, int q_order,
                        int leading, int leading_rows);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
@@ -96,8 +100,12 @@ void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 /** Do scores read array i at their own keys, whose neighbours lie beside each other? */
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
-void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
-/** `wgmma`: the maps for TMA stand before the block. */
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);
+/** One more than the array that they read at their own query and key, a tile of which can be copied as K's are; 0:
+ * none. */
+int fk_score_staged(const fk_problem_terms *terms);
+/** `staged`: fk_source's. */
+void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms, int staged);
+/** `wgmma`: the maps for TMA stand before the block; that of a staged array first. */
+void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms, int staged);
 
 #endif

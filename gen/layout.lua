@@ -20,10 +20,10 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | places | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
 --
 -- with each Q buffer passing its tile of the output on. Places are where two tiles of packed sequences lie. Rows are what a mask that is no bound reads along a tile's queries or keys
--- alone.
+-- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 32 keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
 -- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
@@ -103,17 +103,21 @@ local function wgmma(problem, plan, scan)
   local q_bytes = plan.block_m * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
-  local rows = v + plan.stages * v_bytes
+  local array = v + plan.stages * v_bytes
+  local array_bytes = scan.staged and (plan.block_n + 31) // 32 * (64 * 128) or 0 -- of a warpgroup
+  local rows = array + plan.consumers * array_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local bars = tile_places + (problem.packed and 2 * 32 or 0)
+  local array_bars = tile_places + (problem.packed and 2 * 32 or 0)
+  local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
+    array = array, array_bytes = array_bytes, array_bars = array_bars,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     team_bytes = team_bytes, bytes = plan.teams == 2 and team_bytes + bytes or bytes,
   }
@@ -157,7 +161,7 @@ local function wgmma_backward(problem, plan)
 end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone.
+-- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scan)

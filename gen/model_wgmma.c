@@ -47,6 +47,8 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
+/* Of a staged array's element: written once, and read by pairs at half the rate. */
+static const double STAGED_BYTES = 12.0;
 
 int fk_wgmma_consumer_registers(int computing) {
     static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
@@ -98,12 +100,14 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
     const fk_tile tile = fk_plan_tile(p, plan);
-    const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
+    const double reads =
+        layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
+    const double staged_bytes = layout->staged ? STAGED_BYTES * scores : 0;
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,
         .issue = scores * (softmax_lanes + extra) / device->issue_rate,
-        .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
+        .smem = (read_bytes + bytes * plan->block_n * stored + staged_bytes) / device->smem_rate + q_clocks,
         .l2 = scores * score->l2,
         .turns = 1,
         .start = TILE_CLOCKS,

@@ -331,6 +331,7 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->arrays = source->arrays;
     kernel->grad = source->grad;
     kernel->once = source->once;
+    kernel->staged = source->staged;
 }
 
 /* `plan`: of a kernel of a size, that a record names; null: what is best, wherever it is found. */

@@ -3,6 +3,7 @@ struct Array {
     const void *data;
     i64 stride[4]; // in elements; the last one of an array fits an int
     int size[4];
+    int boxed, unused; // boxed: by TMA
 };
 
 @ end

@@ -59,9 +59,10 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   end
 @ end
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
-@ local pairs = {}
+@ local pairs, staged = {}, nil -- staged: of which the tile lies in shared memory, for two neighbours at once as well
 @ for _, array in ipairs(arrays) do
 @   if array.key_pairs and plan.family == "wgmma" and walk == "k" then pairs[#pairs + 1] = array end
+@   if array.staged then staged = array end
 @ end
 @ local function indices(array)
 @   local list = {}
@@ -106,8 +107,12 @@ template <int AHEAD> struct KeyPairs {
 
 @ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
-$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
+$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")$(staged and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@ if staged then
+    // Row lane / 4 of a warp's, key 2 (lane % 4): of each panel rows of 128 bytes, whose chunks of 16 TMA has swizzled by the row.
+    const u32 first = tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
+@ end
 @ scalars()
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
 @ local function score_pairs(in_pairs, tanh, by_row)
@@ -124,6 +129,9 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ for _, array in ipairs(in_pairs) do
             uint2 $(array.name)_pair;
 @ end
+@ if staged then
+            uint2 $(staged.name)_pair;
+@ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
@@ -131,6 +139,11 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ end
 @ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
+@ end
+@ if staged then
+@   local pair = staged.name .. "_pair"
+                if (i % 2 == 0) $(pair) = ld_shared_v2((first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024);
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
