@@ -186,10 +186,6 @@ int fk_tile_consumers(const fk_tile *tile) {
     return computing_warpgroups(tile) / fk_tile_teams(tile);
 }
 
-bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
-    return tile->wgmma && !tile->walks_q && fk_tile_teams(tile) == 1 && p->dtype != FK_E4M3;
-}
-
 /* ---- what templates see ---- */
 
 void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spelling) {
@@ -369,10 +365,12 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
     lua_seti(L, -2, ++*count);
 }
 
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms, int staged) {
+void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk_problem_terms *terms, int staged) {
+    const int op = p->op;
     const char *const maps[] = {"map_q", "map_k", "map_v", op == FK_BACKWARD ? "map_dout" : "map_o"};
     int count = 0;
     lua_newtable(L);
+    if (fk_stages_grad(p, terms->score.grad, staged)) add_param(L, &count, "TensorMap", "map_array_grad");
     if (staged) add_param(L, &count, "TensorMap", "map_array");
     for (int i = 0; i < 4 && wgmma; ++i)
         add_param(L, &count, "TensorMap", maps[i]);

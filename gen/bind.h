@@ -102,10 +102,10 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
 /** One more than the array that they read at their own query and key, a tile of which can be copied as K's are; 0:
  * none. */
-int fk_score_staged(const fk_problem_terms *terms);
+int fk_score_staged(const fk_problem_terms *terms, bool backward);
 /** `staged`: fk_source's. */
-void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms, int staged);
+void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, int staged);
 /** `wgmma`: the maps for TMA stand before the block; that of a staged array first. */
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms, int staged);
+void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk_problem_terms *terms, int staged);
 
 #endif

@@ -40,7 +40,8 @@
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, dK and dV pass through dS,
--- so that the next keys have room.
+-- so that the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
+-- place the tile's gradient takes; and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
 -- half of the columns of the other's K. For these dO makes room, of which there is one buffer:
@@ -123,7 +124,7 @@ local function wgmma(problem, plan, scan)
   }
 end
 
-local function wgmma_backward(problem, plan)
+local function wgmma_backward(problem, plan, scan)
   local own_n = plan.block_n // plan.cluster
   local shared = plan.consumers * 64 // own_n
   local panels = 64 * shared
@@ -140,19 +141,22 @@ local function wgmma_backward(problem, plan)
   local pair = plan.cluster > 1
   local other_k = k_bytes + v_bytes
   local q = other_k + (pair and k_bytes // 2 or 0)
+  local array_bytes = scan.staged and plan.block_m * own_n * 4 or 0
   local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
   local dout = pair and q + plan.stages * stage_bytes or q + q_bytes
   local ds = q + plan.stages * stage_bytes + (pair and dout_bytes or 0)
   local other_ds = ds + plan.k_stages * share_bytes
   local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
   local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
-  local rows = dq + plan.q_stages * dq_bytes
-  local bars = rows + plan.stages * plan.block_m * 8
+  local array = dq + plan.q_stages * dq_bytes
+  local rows = array + array_bytes
+  local array_bars = rows + plan.stages * plan.block_m * 8
+  local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
     parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
-    own_n = own_n, other_k = other_k, other_ds = other_ds,
+    own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
@@ -164,7 +168,7 @@ end
 -- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
-    return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scan)
+    return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)

@@ -59,16 +59,16 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
     return FK_OK;
 }
 
-bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args) {
+bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
+                    const int64_t *strides) {
     enum { CHUNK = 4 }; /* elements of the 16 bytes that copies are aligned to */
     const fk_array_decl *decl = &arrays->decl[index];
-    const fk_array *array = &args->array[index];
-    bool good = (uintptr_t)array->data % 16 == 0 && array->stride[decl->rank - 1] == 1;
+    bool good = (uintptr_t)data % 16 == 0 && strides[decl->rank - 1] == 1;
     for (int d = 0; d < decl->rank - 1; d++) {
-        const int64_t stride = array->stride[d];
+        const int64_t stride = strides[d];
         const bool fits = stride % CHUNK == 0 && stride < FK_MAX_MAP_STRIDE / 4;
         const bool repeats = stride == 0 && decl->dim[d] == FK_DIM_SEQLEN_Q; /* a tile has more than one row */
-        good = good && (size_of(decl, array, args, d) == 1 || (fits && !repeats));
+        good = good && (fk_array_size(arrays, index, args, d) == 1 || (fits && !repeats));
     }
     return good;
 }
@@ -77,7 +77,7 @@ void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_p
     for (int i = 0; i < arrays->count; i++) {
         const fk_array *array = &args->array[i];
         out[i].data = array->data;
-        out[i].boxed = fk_array_boxes(arrays, i, args);
+        out[i].boxed = fk_array_boxes(arrays, i, args, array->data, array->stride);
         out[i].unused = 0;
         memcpy(out[i].stride, array->stride, sizeof array->stride);
         for (int d = 0; d < arrays->decl[i].rank; d++)

@@ -50,8 +50,8 @@ enum { FK_CU_JIT_ERROR_LOG = 5, FK_CU_JIT_ERROR_LOG_BYTES = 6 };
 /* Of a tensor map: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Interleave and ...FloatOOBfill */
 enum {
     FK_CU_TENSOR_UINT8 = 0,
-    FK_CU_TENSOR_UINT32 = 2,
     FK_CU_TENSOR_FLOAT16 = 6,
+    FK_CU_TENSOR_FLOAT32 = 7,
     FK_CU_TENSOR_BFLOAT16 = 9,
     FK_CU_SWIZZLE_128B = 3,
     FK_CU_L2_PROMOTION_256B = 3,

@@ -196,8 +196,9 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
-#define FK_TENSOR_MAPS 4                 /* of q, k, v and o, or dout */
-#define FK_ALL_MAPS (1 + FK_TENSOR_MAPS) /* before them that of a staged array, which other kernels do without */
+#define FK_TENSOR_MAPS 4 /* of q, k, v and o, or dout */
+#define FK_ALL_MAPS                                                                                                    \
+    (2 + FK_TENSOR_MAPS) /* before them, where they are needed, of a staged array's gradient, and of it */
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.
@@ -352,9 +353,10 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
                               uintptr_t *end, fk_error *err);
 /** The size of dimension d. */
 int64_t fk_array_size(const fk_array_list *arrays, int index, const fk_args *args, int d);
-/** Whether a tensor map can copy tiles of the array, which has been checked: keys lie beside each other, what else it
- *  depends on in strides of 16 bytes. What it does not depend on has one entry. */
-bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args);
+/** Whether a tensor map can copy tiles of array `index`, or of its gradient, which lies at `data`: keys lie beside each
+ *  other, what else it depends on in strides of 16 bytes. What it does not depend on has one entry. */
+bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
+                    const int64_t *strides);
 /** The arrays of a launch, whose args have been checked. */
 void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]);
 /** An element, an index outside a dimension that of the nearest. */

@@ -51,7 +51,7 @@ static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
 static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s, fk_tensor_map *out, fk_error *err) {
     static const uint32_t ones[RANK] = {1, 1, 1, 1};
     const int type = t->dtype == FK_E4M3   ? FK_CU_TENSOR_UINT8
-                     : t->dtype == FK_FP32 ? FK_CU_TENSOR_UINT32
+                     : t->dtype == FK_FP32 ? FK_CU_TENSOR_FLOAT32
                      : t->dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16
                                            : FK_CU_TENSOR_BFLOAT16;
     char what[400];
@@ -94,19 +94,21 @@ static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *
     return (tensor){"v", values, stride, columns, rows, layout.tiles, layout.heads, (int32_t)rows, FK_E4M3};
 }
 
-/* Of the array that is staged, as if it had every dimension. One that copies cannot read has no map. */
-static bool array_of(const fk_kernel *kernel, const fk_args *a, tensor *out, int64_t stride[3]) {
+/* Of the staged array or its gradient, as if it had every dimension. What copies cannot read has no map. */
+static bool array_of(const fk_kernel *kernel, const fk_args *a, const void *data, const int64_t *strides, tensor *out,
+                     int64_t stride[3]) {
     const int index = kernel->staged - 1;
-    if (index < 0 || !fk_array_boxes(&kernel->arrays, index, a)) return false;
+    if (!fk_array_boxes(&kernel->arrays, index, a, data, strides)) return false;
     const fk_array_decl *decl = &kernel->arrays.decl[index];
-    *out = (tensor){decl->name, a->array[index].data, stride, a->seqlen_k, 1, 1, 1, ARRAY_ROWS, FK_FP32};
+    *out = (tensor){decl->name, data, stride, a->seqlen_k, 1, 1, 1, ARRAY_ROWS, FK_FP32};
     for (int d = 0; d < decl->rank - 1; d++) {
-        const int64_t step = a->array[index].stride[d];
-        const int64_t size = step ? fk_array_size(&kernel->arrays, index, a, d) : 1;
-        *(decl->dim[d] == FK_DIM_SEQLEN_Q  ? &out->rows
-          : decl->dim[d] == FK_DIM_HEADS_Q ? &out->heads
-                                           : &out->batch) = size;
-        stride[decl->dim[d] == FK_DIM_SEQLEN_Q ? 1 : decl->dim[d] == FK_DIM_HEADS_Q ? 2 : 0] = step;
+        const int64_t size = strides[d] ? fk_array_size(&kernel->arrays, index, a, d) : 1;
+        if (decl->dim[d] == FK_DIM_SEQLEN_Q)
+            out->rows = size, stride[1] = strides[d];
+        else if (decl->dim[d] == FK_DIM_HEADS_Q)
+            out->heads = size, stride[2] = strides[d];
+        else
+            out->batch = size, stride[0] = strides[d];
     }
     return true;
 }
@@ -118,6 +120,23 @@ static fk_status make(const fk_driver *driver, const tensor *t, fk_tensor_map *o
     return driver ? encode_cuda(driver, t, &s, out, err) : encode_emulator(t, &s, out, err);
 }
 
+/* Those that come before the others. */
+static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[2], fk_error *err) {
+    const int index = kernel->staged - 1;
+    const fk_driver *driver = kernel->context->driver;
+    tensor array;
+    int64_t stride[3] = {0, 0, 0};
+    memset(map, 0, 2 * sizeof *map);
+    if (index < 0) return FK_OK;
+    fk_status status = FK_OK;
+    if (array_of(kernel, a, a->array[index].data, a->array[index].stride, &array, stride))
+        status = make(driver, &array, &map[1], err);
+    if (status || !fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged)) return status;
+    if (array_of(kernel, a, a->array_grad[index].data, a->array_grad[index].stride, &array, stride))
+        status = make(driver, &array, &map[0], err);
+    return status;
+}
+
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values,
                               fk_tensor_map map[FK_ALL_MAPS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
@@ -126,7 +145,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
     const int32_t own_keys = plan->block_n / fk_plan_cluster(p, plan); /* a CTA's */
     const int32_t type = p->dtype, o_type = fk_output_dtype(type);
-    int64_t stride[3], array_stride[3] = {0, 0, 0};
+    int64_t stride[3];
     const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, o_type};
     const tensor dout = {"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
                          a->num_heads_q, batch,   plan->block_m,  type};
@@ -137,10 +156,8 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
         p->op == FK_BACKWARD ? dout : o};
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
-    tensor array;
-    memset(&map[0], 0, sizeof map[0]);
-    fk_status status = array_of(kernel, a, &array, array_stride) ? make(driver, &array, &map[0], err) : FK_OK;
+    fk_status status = make_array_maps(kernel, a, map, err);
     for (int i = 0; i < FK_TENSOR_MAPS && !status; i++)
-        status = make(driver, &tensors[i], &map[1 + i], err);
+        status = make(driver, &tensors[i], &map[FK_ALL_MAPS - FK_TENSOR_MAPS + i], err);
     return status;
 }

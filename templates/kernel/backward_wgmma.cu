@@ -13,6 +13,8 @@ constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ include("piece/primitives.cu")
 
 // ---- pieces ----
+@ local staged = {}
+@ include("piece/staged.cu", { staged = staged })
 @ include("piece/params.cu")
 
 @ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
@@ -58,8 +60,12 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 @ include("piece/walk.cu")
 
-@ include("piece/pipeline_backward.cu")
+@ include("piece/pipeline_backward.cu", { staged = staged })
 
+@ if staged.grad then
+@   include("piece/gradient_sender.cu", { staged = staged })
+
+@ end
 @ local ordered = plan.ordered -- dQ's adds are of other warps, or wait for their leave
 @ if ordered then
 @   include("piece/adds.cu")
@@ -79,6 +85,9 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     Ring<stages> ring;     // the tile at hand
+@ if staged.array then
+    u32 array_parity = 0;
+@ end
 @ if ordered then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -123,6 +132,14 @@ struct Consumer {
 @ end
     }
 
+@ if staged.array then
+    // This warp has read the array's tile, or written the gradient there.
+    __device__ __forceinline__ void pass_array(u32 bar) const {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
+    }
+
+@ end
     // The scores of one part, which are the accumulator of a warp's 16 keys.
     template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
         return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
@@ -192,6 +209,9 @@ struct Consumer {
 @ if problem.dropout then
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
         int dropped = 0; // the tile that it stands at
+@ end
+@ if staged.grad then
+        const bool boxed = p.array_grad[$(staged.slot)].boxed;
 @ end
         int word = wait_tile(ring);
 @ if plan.turns then
@@ -279,7 +299,14 @@ struct Consumer {
                 dropped = $(name);
 @   end
 @   if #score.terms > 0 and not fused then
-                score_tile(s_part, $(name), p, at);
+@     if staged.array then
+                mbarrier_wait(smem + array_full, array_parity);
+                array_parity ^= 1;
+@     end
+                score_tile(s_part, $(name), p, at$(staged.array and ", smem + smem_array" or ""));
+@     if staged.array then
+                $(staged.grad and "if (!boxed) " or "")pass_array(array_empty);
+@     end
 @   end
                 if (!(word & 1)) mask_tile(s_part, $(name), p, at);
 @   if not fused then
@@ -319,7 +346,7 @@ struct Consumer {
                 score_gradients(dp_part, s_part);
 @     end
 @     if back then
-                score_backward(dp_part, $(name), p, at$(sums));
+                score_backward(dp_part, $(name), p, at$(sums)$(staged.grad and ", smem + smem_array" or ""));
 @     end
 @   end
 @   if not early then
@@ -348,6 +375,12 @@ struct Consumer {
             }
 @ end
             fence_proxy_async();
+@ if staged.grad then
+            if (boxed) {
+                if (threadIdx.x == 0) st_shared_v4(smem + gradient_place, make_uint4(at.k_first, n * block_m, $(staged.entry("array_grad", "h")), $(staged.entry("array_grad", "b"))));
+                pass_array(gradient_full);
+            }
+@ end
             used = empty + 8 * ring.index();
 @ if pair then
             used_parity = ring.parity();
@@ -447,17 +480,27 @@ struct Consumer {
 @ if plan.q_stages > 0 and not ordered then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
+@ if staged.grad then
+        if (p.array_grad[$(staged.slot)].boxed) {
+            mbarrier_wait(smem + array_empty, array_parity ^ 1); // the last gradient is on its way
+            if (threadIdx.x == 0) st_shared_u32(smem + gradient_place, u32(no_more));
+            pass_array(gradient_full);
+        }
+@ end
     }
 };
 
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
-    if (threadIdx.x == 0) init_barriers(smem);
+    if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
         if (warp == 4 * consumers) Producer(p, smem).run();
+@ if staged.grad then
+        else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
+@ end
 @ if ordered then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end

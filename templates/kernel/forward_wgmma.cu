@@ -3,6 +3,8 @@
 @ include("piece/primitives.cu")
 
 // ---- pieces ----
+@ local staged = {}
+@ include("piece/staged.cu", { staged = staged })
 @ include("piece/params.cu")
 
 @ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
@@ -74,14 +76,12 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/values.cu")
 
 @ end
-@ include("piece/pipeline.cu")
+@ include("piece/pipeline.cu", { staged = staged })
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
 @ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
-@ local staged = false
-@ for _, array in ipairs(arrays) do staged = staged or array.staged end
-@ steps.staged = staged
+@ steps.staged = staged.array
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -94,7 +94,7 @@ struct Consumer {
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
-@ if staged then
+@ if staged.array then
     u32 array_parity = 0;
 @ end
 @ if plan.q_stages == 2 then
@@ -113,7 +113,7 @@ struct Consumer {
         mbarrier_wait(smem + v_full + 8 * v.index(), v.parity());
         return smem + smem_v + v.index() * v_bytes;
     }
-@ if staged then
+@ if staged.array then
     __device__ __forceinline__ u32 wait_array() const {
         mbarrier_wait(smem + array_full + 8 * group, array_parity);
         return smem + smem_array + group * array_bytes;
@@ -157,7 +157,7 @@ struct Consumer {
             release_k();
             wait_v();
             release_v();
-@ if staged then
+@ if staged.array then
             wait_array();
             release_array();
 @ end
@@ -445,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
-@ if staged then
+@ if staged.array then
         if (warp == 4 * consumers + 2) {
             claim_first(p, smem);
             __syncwarp();

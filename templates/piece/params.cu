@@ -14,6 +14,7 @@ struct ArrayGrad {
     i64 stride[4];
     int size[4]; // 1 where the stride is 0
     int once, clear;
+    int boxed, unused; // boxed: by TMA
 };
 
 @ end

@@ -15,14 +15,6 @@ constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the
 @ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ local lone = plan.teams == 2 -- of a team one warp loads Q, K and V
-@ local staged, slot -- an array of which tiles are copied beside those of K
-@ for i, array in ipairs(arrays) do
-@   if array.staged then staged, slot = array, i - 1 end
-@ end
-@ if staged then
-// Tiles of $(staged.name): each warpgroup has a buffer of its own for its rows, in panels of 32 keys, so that none waits for the others.
-constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), array_full = $(layout.array_bars), array_empty = array_full + 8 * consumers;
-@ end
 @ if mask.residual then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
@@ -41,14 +33,18 @@ template <int N> struct Ring {
 };
 
 @ local follows = mask.residual and not lone
-@ local also = not follows and "" or staged and " + 2" or " + 1" -- of an array as well
+@ local also = not follows and "" or staged.array and " + 2" or " + 1" -- of an array as well
+@ if staged.array then
+@   include("piece/array_tiles.cu", { staged = staged })
+
+@ end
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
 @ if lone then
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged and 2 or 1)); // and the producer of V$(staged and ", and that of the array" or ""), who reads which tile it is
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
 @ end
     }
     for (int i = 0; i < k_stages; ++i) {
@@ -59,11 +55,8 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + v_full + 8 * i, 1);
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
-@ if staged then
-    for (int i = 0; i < consumers; ++i) {
-        mbarrier_init(smem + array_full + 8 * i, 1);
-        mbarrier_init(smem + array_empty + 8 * i, 4);
-    }
+@ if staged.array then
+    init_array_barriers(smem);
 @ end
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init(smem + claim_full, 1);
@@ -258,65 +251,7 @@ struct $(name) : $(base) {
 
 @   end
 @   follower("ValueProducer", "Values")
-@   if staged then
-@     local function at_dim(letter, text) return staged.declared:find("[" .. letter .. "]", 1, true) and text or "0" end
-@     local function row()
-@       local list = {}
-@       for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "min(q + row, at.seqlen_q - 1)" or d ~= "k" and "at." .. d or nil end
-@       return table.concat(list, ", ")
-@     end
-@     local function entry(letter) -- what the array does not depend on has one entry
-@       local d = 0
-@       for dim in staged.declared:gmatch("%[(%l)%]") do
-@         if dim == letter then return ("p.array[%d].stride[%d] ? at.%s : 0"):format(slot, d, letter) end
-@         d = d + 1
-@       end
-@       return "0"
-@     end
-struct ArrayTiles {
-    const Params &p;
-    const u32 smem;
-    u32 parity = 1; // of the buffers, which are filled in turn
-
-    __device__ __forceinline__ ArrayTiles(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
-
-    // Where no map can be made of the array, its elements are copied one by one; past the sequence they repeat.
-    __device__ __forceinline__ void copy(u32 tile, const Where &at, int q, int n) {
-        const int lane = threadIdx.x % 32;
-#pragma unroll 1
-        for (int row = 0; row < 64; ++row) {
-            const char *from = $(staged.name)_row_at(p, $(row()));
-            const u32 to = tile + row * 128 + ((lane / 4 ^ row % 8) << 4) + lane % 4 * 4;
-#pragma unroll 1
-            for (int i = 0; i < $(layout.array_bytes // 8192); ++i)
-                cp_async_4(to + i * 8192, from + i64(min(n * block_n + 32 * i + lane, at.seqlen_k - 1)) * int(p.array[$(slot)].stride[$(staged.rank - 1)] * 4));
-        }
-        cp_async_commit();
-        cp_async_wait<0>();
-        __syncwarp();
-    }
-
-    // Sends tile n, to each warpgroup when it has room.
-    __device__ __forceinline__ void send(const Where &at, int n) {
-#pragma unroll 1
-        for (int group = 0; group < consumers; ++group) {
-            const u32 tile = smem + smem_array + group * array_bytes, bar = smem + array_full + 8 * group;
-            const int q = at.q_first + 64 * group;
-            mbarrier_wait(smem + array_empty + 8 * group, parity);
-            if (!p.array[$(slot)].boxed) {
-                copy(tile, at, q, n);
-                if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);
-            } else if (elect_lane()) {
-                mbarrier_arrive_expect_tx(bar, array_bytes);
-#pragma unroll
-                for (int i = 0; i < $(layout.array_bytes // 8192); ++i)
-                    tma_load_4d(tile + i * 8192, &p.map_array, bar, n * block_n + 32 * i, q, $(entry("h")), $(entry("b")));
-            }
-        }
-        parity ^= 1;
-    }
-};
-
+@   if staged.array then
 @     follower("ArrayProducer", "ArrayTiles")
 @   end
 @ end

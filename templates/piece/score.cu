@@ -59,10 +59,10 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   end
 @ end
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
-@ local pairs, staged = {}, nil -- staged: of which the tile lies in shared memory, for two neighbours at once as well
-@ for _, array in ipairs(arrays) do
+@ local pairs, staged, slot = {}, nil, nil -- staged: whose tile lies in shared memory
+@ for i, array in ipairs(arrays) do
 @   if array.key_pairs and plan.family == "wgmma" and walk == "k" then pairs[#pairs + 1] = array end
-@   if array.staged then staged = array end
+@   if array.staged then staged, slot = array, i - 1 end
 @ end
 @ local function indices(array)
 @   local list = {}
@@ -106,14 +106,44 @@ template <int AHEAD> struct KeyPairs {
 };
 
 @ end
+@ if staged then
+// A staged tile has panels of 32 keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row. Where the
+@   if walk == "q" then
+// elements of queries 2 (lane % 4) and keys lane / 4 of the warp's lie; and of score i of row r. No two lanes share a bank.
+__device__ __forceinline__ u32 array_place(u32 tile) {
+    const int lane = opaque(int(threadIdx.x)) % 32, q = 2 * (lane % 4);
+    return tile + warp_row() / 32 * 8192 + q * 128 + ((warp_row() % 32 / 4 + lane / 16 ^ q) << 4) + lane / 4 % 4 * 4;
+}
+__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ r * 32 ^ i % 2 * 16) + i % 2 * 128 + i / 2 * 1024; }
+@   else
+// elements of queries lane / 4 and keys 2 (lane % 4) of the warp's lie; and of score i of row r.
+__device__ __forceinline__ u32 array_place(u32 tile) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+    return tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
+}
+__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024 + i % 2 * 4; }
+@   end
+
+@ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")$(staged and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ if staged then
-    // Row lane / 4 of a warp's, key 2 (lane % 4): of each panel rows of 128 bytes, whose chunks of 16 TMA has swizzled by the row.
-    const u32 first = tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
+    const u32 first = array_place(tile);
 @ end
 @ scalars()
+@ if staged then
+    if (!p.array[$(slot)].boxed) { // then there was no copy: each lane writes what it reads
+@   local list = {}
+@   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = (d == "q" or d == "k") and d or "at." .. d end
+#pragma unroll 4
+        for (int i = 0; i < s_atoms * 4; ++i) {
+            const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
+            const int $(walk) = min(n * $(score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
+            st_shared_u32(array_place(first, i / 2, r), $(staged.type == "float" and "__float_as_uint" or "")($(staged.name)_at(p, $(table.concat(list, ", ")))));
+        }
+    }
+@ end
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
 @ local function score_pairs(in_pairs, tanh, by_row)
 #pragma unroll
@@ -129,7 +159,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ for _, array in ipairs(in_pairs) do
             uint2 $(array.name)_pair;
 @ end
-@ if staged then
+@ if staged and walk == "k" then
             uint2 $(staged.name)_pair;
 @ end
 #pragma unroll
@@ -140,9 +170,11 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
-@ if staged then
+@ if staged and walk == "q" then
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(ld_shared_u32(array_place(first, i, r))); };
+@ elseif staged then
 @   local pair = staged.name .. "_pair"
-                if (i % 2 == 0) $(pair) = ld_shared_v2((first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024);
+                if (i % 2 == 0) $(pair) = ld_shared_v2(array_place(first, i, r));
                 const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ for _, array in ipairs(in_pairs) do
