@@ -54,7 +54,8 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
-    bool staged;         /* tiles of an array are copied beside those of K */
+    bool staged;         /* tiles of an array are copied beside those of K, or Q */
+    bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, and how many of its arrays are read along queries, along keys
  *  alone (fk_array_list_reads_row). And whether scores read an array of which tiles can be copied (fk_score_staged). */

@@ -21,6 +21,9 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
 static const double APART = 0.98;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
+/* Clocks that a pair takes more where threads read an array although tiles of it could be copied, and add its gradient
+ * although tiles could be added: 0.3 at head dim 64, 0.8 at 128. */
+static const double UNSTAGED_PAIR = 0.3;
 
 int fk_wgmma_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
     const int cluster = fk_tile_cluster(p, tile);
@@ -64,5 +67,6 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
     if (plan->k_stages == 3 || plan->q_stages == 2) cost.serial *= APART;
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
+    if (layout->unstaged) cost.serial += pairs * UNSTAGED_PAIR;
     return cost;
 }

@@ -79,6 +79,7 @@ typedef struct fk_emu_table {
     unsigned int (*ld_acquire_u32)(const unsigned int *p);
     void (*st_release_u32)(unsigned int *p, unsigned int value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
+    void (*cp_async_4)(unsigned int dst, const void *src);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);
     /* Hopper. `bytes` are those that the arrival announces. */

@@ -309,6 +309,9 @@ inline void ldmatrix_x4_trans(unsigned int (&r)[4], unsigned int addr) {
 inline void cp_async_16(unsigned int dst, const void *src, bool valid) {
     fk_emu_engine->cp_async_16(dst, src, valid);
 }
+inline void cp_async_4(unsigned int dst, const void *src) {
+    fk_emu_engine->cp_async_4(dst, src);
+}
 inline void cp_async_commit() {
     fk_emu_engine->cp_async_commit();
 }

@@ -108,6 +108,7 @@ const fk_emu_table fk_emu_engine_table = {
     .ld_acquire_u32 = fk_ld_acquire_u32,
     .st_release_u32 = fk_st_release_u32,
     .cp_async_16 = fk_cp_async_16,
+    .cp_async_4 = fk_cp_async_4,
     .cp_async_commit = fk_cp_async_commit,
     .cp_async_wait = fk_cp_async_wait,
     .mbarrier_init = fk_emu_mbarrier_init,

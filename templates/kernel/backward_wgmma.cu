@@ -62,8 +62,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ include("piece/pipeline_backward.cu", { staged = staged })
 
-@ if staged.grad then
-@   include("piece/gradient_sender.cu", { staged = staged })
+@ if staged.array then
+@   include("piece/array_tile.cu", { staged = staged })
 
 @ end
 @ local ordered = plan.ordered -- dQ's adds are of other warps, or wait for their leave
@@ -84,10 +84,7 @@ struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
-    Ring<stages> ring;     // the tile at hand
-@ if staged.array then
-    u32 array_parity = 0;
-@ end
+    $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
 @ if ordered then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -100,7 +97,7 @@ struct Consumer {
     u32 dout_parity = 0;
 @ end
 
-    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(staged.array and ", array(p_, smem_)" or "") {}
 
     // What the producer wrote of a stage once it is full.
     __device__ __forceinline__ int wait_tile(const Ring<stages> &r) const {
@@ -132,14 +129,6 @@ struct Consumer {
 @ end
     }
 
-@ if staged.array then
-    // This warp has read the array's tile, or written the gradient there.
-    __device__ __forceinline__ void pass_array(u32 bar) const {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
-    }
-
-@ end
     // The scores of one part, which are the accumulator of a warp's 16 keys.
     template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
         return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
@@ -209,9 +198,6 @@ struct Consumer {
 @ if problem.dropout then
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
         int dropped = 0; // the tile that it stands at
-@ end
-@ if staged.grad then
-        const bool boxed = p.array_grad[$(staged.slot)].boxed;
 @ end
         int word = wait_tile(ring);
 @ if plan.turns then
@@ -299,14 +285,7 @@ struct Consumer {
                 dropped = $(name);
 @   end
 @   if #score.terms > 0 and not fused then
-@     if staged.array then
-                mbarrier_wait(smem + array_full, array_parity);
-                array_parity ^= 1;
-@     end
-                score_tile(s_part, $(name), p, at$(staged.array and ", smem + smem_array" or ""));
-@     if staged.array then
-                $(staged.grad and "if (!boxed) " or "")pass_array(array_empty);
-@     end
+                score_tile(s_part, $(name), p, at$(staged.array and ", array.wait()" or ""));$(staged.array and " array.give_back();" or "")
 @   end
                 if (!(word & 1)) mask_tile(s_part, $(name), p, at);
 @   if not fused then
@@ -374,13 +353,7 @@ struct Consumer {
 @   end
             }
 @ end
-            fence_proxy_async();
-@ if staged.grad then
-            if (boxed) {
-                if (threadIdx.x == 0) st_shared_v4(smem + gradient_place, make_uint4(at.k_first, n * block_m, $(staged.entry("array_grad", "h")), $(staged.entry("array_grad", "b"))));
-                pass_array(gradient_full);
-            }
-@ end
+            fence_proxy_async();$(staged.grad and " array.send(at, n);" or "")
             used = empty + 8 * ring.index();
 @ if pair then
             used_parity = ring.parity();
@@ -481,11 +454,7 @@ struct Consumer {
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
 @ if staged.grad then
-        if (p.array_grad[$(staged.slot)].boxed) {
-            mbarrier_wait(smem + array_empty, array_parity ^ 1); // the last gradient is on its way
-            if (threadIdx.x == 0) st_shared_u32(smem + gradient_place, u32(no_more));
-            pass_array(gradient_full);
-        }
+        array.finish();
 @ end
     }
 };

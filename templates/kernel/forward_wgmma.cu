@@ -119,7 +119,8 @@ struct Consumer {
         return smem + smem_array + group * array_bytes;
     }
     __device__ __forceinline__ void release_array() {
-        __syncwarp(); // all lanes have read it
+        fence_proxy_async(); // reads are done before the next copy, which arrivals alone do not order
+        __syncwarp();
         if (leader) mbarrier_arrive(smem + array_empty + 8 * group);
         array_parity ^= 1;
     }

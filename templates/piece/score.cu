@@ -133,15 +133,18 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ end
 @ scalars()
 @ if staged then
-    if (!p.array[$(slot)].boxed) { // then there was no copy: each lane writes what it reads
+    if (!p.array[$(slot)].boxed) { // then there was no copy: each lane brings what it reads
 @   local list = {}
-@   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = (d == "q" or d == "k") and d or "at." .. d end
+@   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "q" or d ~= "k" and "at." .. d or nil end
+        const int stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * 4;
 #pragma unroll 4
         for (int i = 0; i < s_atoms * 4; ++i) {
             const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
             const int $(walk) = min(n * $(score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
-            st_shared_u32(array_place(first, i / 2, r), $(staged.type == "float" and "__float_as_uint" or "")($(staged.name)_at(p, $(table.concat(list, ", ")))));
+            cp_async_4(array_place(first, i / 2, r), $(staged.name)_row_at(p, $(table.concat(list, ", "))) + i64(k) * stride);
         }
+        cp_async_commit();
+        cp_async_wait<0>();
     }
 @ end
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
