@@ -13,6 +13,11 @@ static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
     return p->op == FK_BACKWARD && (p->deterministic || q_stages == 2);
 }
 
+/** Is the gradient of the staged array (fk_source's) added by tiles as well, in no order? */
+static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged) {
+    return staged > 0 && (grad >> (staged - 1) & 1) && !p->deterministic;
+}
+
 /* X(C type, CUDA type, name). Strides are in elements: batch, row (sequence), head. */
 
 /* Dropout's: docs/dropout.md. d of 256 values of a byte are dropped. */
@@ -175,6 +180,7 @@ typedef struct fk_array_param {
     const void *data;
     int64_t stride[FK_MAX_RANK];
     int32_t size[FK_MAX_RANK];
+    int32_t boxed, unused; /* boxed: a tensor map can copy tiles of it (runtime/tensor_map.c) */
 } fk_array_param;
 
 /* Its gradient: struct ArrayGrad of the same file. */
@@ -185,6 +191,7 @@ typedef struct fk_array_grad_param {
     int32_t size[FK_MAX_RANK]; /* 1 where the stride is 0 */
     int32_t once;              /* one pair writes each element, so that it is stored and not added to */
     int32_t clear;             /* it must be cleared: not every element is sure to be written */
+    int32_t boxed, unused;     /* boxed: a tensor map can add tiles to it */
 } fk_array_grad_param;
 
 #define FK_EXACT_WORDS 10

@@ -255,6 +255,9 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "counted", scan.counted);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
+    out->staged = scan.staged && fk_tile_stages(p, tile);
+    out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
+    fk_table_set_bool(L, "staged", out->staged);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
@@ -375,10 +378,13 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
     lua_seti(L, -2, ++*count);
 }
 
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms) {
+void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk_problem_terms *terms, int staged) {
+    const int op = p->op;
     const char *const maps[] = {"map_q", "map_k", "map_v", op == FK_BACKWARD ? "map_dout" : "map_o"};
     int count = 0;
     lua_newtable(L);
+    if (fk_stages_grad(p, terms->score.grad, staged)) add_param(L, &count, "TensorMap", "map_array_grad");
+    if (staged) add_param(L, &count, "TensorMap", "map_array");
     for (int i = 0; i < 4 && wgmma; ++i)
         add_param(L, &count, "TensorMap", maps[i]);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);

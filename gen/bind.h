@@ -22,6 +22,8 @@ typedef struct fk_tile {
 const char *fk_tile_family(const fk_tile *tile);
 /** wgmma: warpgroups that compute; else 0. */
 int fk_tile_teams(const fk_tile *tile);
+/** Does a kernel of the tile copy tiles of an array, where scores read one (fk_score_staged)? */
+bool fk_tile_stages(const fk_problem *p, const fk_tile *tile);
 /* Of a team. */
 int fk_tile_consumers(const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
@@ -52,11 +54,14 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
+    bool staged;         /* tiles of an array are copied beside those of K, or Q */
+    bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether those of a tile of queries may be counted beforehand,
- * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). */
+ * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). And whether scores read
+ * an array of which tiles can be copied (fk_score_staged). */
 typedef struct fk_mask_scan {
-    bool needed, counted;
+    bool needed, counted, staged;
     int query_rows, key_rows;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -101,8 +106,12 @@ void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
 /** Do scores read array i at their own keys, whose neighbours lie beside each other? */
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
-void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms);
-/** `wgmma`: the maps for TMA stand before the block. */
-void fk_bind_push_params(lua_State *L, int op, bool wgmma, const fk_problem_terms *terms);
+/** One more than the array that they read at their own query and key, a tile of which can be copied as K's are; 0:
+ * none. */
+int fk_score_staged(const fk_problem_terms *terms, bool backward);
+/** `staged`: fk_source's. */
+void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, int staged);
+/** `wgmma`: the maps for TMA stand before the block; that of a staged array first. */
+void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk_problem_terms *terms, int staged);
 
 #endif

@@ -216,7 +216,27 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
            array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
 }
 
-void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
+bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
+    if (!tile->wgmma) return false;
+    if (!tile->walks_q) return fk_tile_teams(tile) == 1 && p->dtype != FK_E4M3;
+    /* what lies behind a packed sequence's queries need not be finite */
+    return !p->packed && tile->block_m == 64 && tile->block_n == 128 && tile->k_stages == 2 &&
+           fk_tile_cluster(p, tile) == 1;
+}
+
+int fk_score_staged(const fk_problem_terms *terms, bool backward) {
+    if (backward && derivatives_use_s(&terms->score)) return 0; /* it is read twice */
+    for (int i = 0; i < terms->arrays.count; ++i) {
+        const fk_array_decl *array = &terms->arrays.decl[i];
+        int of_dim[FK_DIM_SEQLEN_K + 1] = {0}, most = 0;
+        for (int d = 0; d < array->rank; ++d)
+            if (++of_dim[array->dim[d]] > most) most = of_dim[array->dim[d]];
+        if (fk_score_reads_pairs(terms, i) && of_dim[FK_DIM_SEQLEN_Q] && most == 1) return i + 1;
+    }
+    return 0;
+}
+
+void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, int staged) {
     const fk_array_list *arrays = &terms->arrays;
     luaL_checkstack(L, 8, "arrays");
     lua_newtable(L);
@@ -233,7 +253,9 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem_terms *terms) {
         const fk_expr *residual = terms->mask.split_k.residual;
         const bool query_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
-        fk_table_set_bool(L, "key_pairs", fk_score_reads_pairs(terms, i));
+        fk_table_set_bool(L, "staged", i + 1 == staged);
+        fk_table_set_bool(L, "staged_grad", i + 1 == staged && fk_stages_grad(p, terms->score.grad, staged));
+        fk_table_set_bool(L, "key_pairs", i + 1 != staged && fk_score_reads_pairs(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

@@ -13,8 +13,8 @@ typedef struct fk_embedded_file {
 /** Sorted by path; ends with a null path. */
 extern const fk_embedded_file fk_embedded[];
 
-/** SHA-256, in hex, of these files and of the sources that write kernels and launch them: what was made by one build may
- * be launched by builds of the same digest only. */
+/** SHA-256, in hex, of these files and of the sources that write kernels and launch them: what was made by one build
+ * may be launched by builds of the same digest only. */
 extern const char fk_embedded_digest[];
 
 #endif

@@ -52,8 +52,8 @@ int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
 /** Whether scalar `name` counts for itself, and not as an index of an array alone. */
 bool fk_expr_computes_with(const fk_expr *e, const char *name);
-/** e is the same for all values of `name` between two multiples of this: name / 128 and name >> 7 make it 128. 0: e does
- *  not read `name`. */
+/** e is the same for all values of `name` between two multiples of this: name / 128 and name >> 7 make it 128. 0: e
+ * does not read `name`. */
 int64_t fk_expr_block(const fk_expr *e, const char *name);
 /** The same of q where diag is a multiple of it: max(q + diag, 0) / 128 makes it 128. */
 int64_t fk_expr_row_block(const fk_expr *e);

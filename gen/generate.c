@@ -95,11 +95,12 @@ static void render_body(lua_State *L, void *arg) {
     lua_setfield(L, -2, "walk");
     fk_bind_push_score(L, &planner->terms, &call->score_texts);
     lua_setfield(L, -2, "score");
-    fk_bind_push_arrays(L, &planner->terms);
+    const int staged = layout.staged ? fk_score_staged(&planner->terms, backward) : 0;
+    fk_bind_push_arrays(L, planner->p, &planner->terms, staged);
     lua_setfield(L, -2, "arrays");
     lua_pushinteger(L, FK_EXACT_WORDS);
     lua_setfield(L, -2, "exact_words");
-    fk_bind_push_params(L, planner->p->op, tile.wgmma, &planner->terms);
+    fk_bind_push_params(L, planner->p, tile.wgmma, &planner->terms, staged);
     lua_setfield(L, -2, "params");
     lua_pushboolean(L, packs_blocks(planner));
     lua_setfield(L, -2, "packs_blocks");
@@ -244,6 +245,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->arrays = planner->terms.arrays;
     out->grad = planner->terms.score.grad;
     out->once = planner->terms.score.once;
+    out->staged = layout.staged ? fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) : 0;
     return FK_OK;
 }
 

@@ -83,6 +83,7 @@ typedef struct fk_source {
     int32_t num_score_params;
     fk_array_list arrays; /* of the parameter block's array */
     uint32_t grad, once;  /* fk_problem_score's */
+    int32_t staged;       /* one more than the array of which tiles are copied beside those of K; 0: none */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
                              most; 0: none */
 } fk_source;

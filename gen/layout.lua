@@ -20,10 +20,10 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | rows of Q0, Q1, K0, ... | dropout's keys | places | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
 --
 -- with each Q buffer passing its tile of the output on. Places are where two tiles of packed sequences lie. Rows are what a mask that is no bound reads along a tile's queries or keys
--- alone.
+-- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 32 keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
 -- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
@@ -40,7 +40,8 @@
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, dK and dV pass through dS,
--- so that the next keys have room.
+-- so that the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
+-- place the tile's gradient takes; and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
 -- half of the columns of the other's K. For these dO makes room, of which there is one buffer:
@@ -103,11 +104,14 @@ local function wgmma(problem, plan, scan)
   local q_bytes = plan.block_m * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
-  local rows = v + plan.stages * v_bytes
+  local array = v + plan.stages * v_bytes
+  local array_bytes = scan.staged and (plan.block_n + 31) // 32 * (64 * 128) or 0 -- of a warpgroup
+  local rows = array + plan.consumers * array_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local bars = tile_places + (problem.packed and 2 * 32 or scan.counted and 2 * 16 or 0)
+  local array_bars = tile_places + (problem.packed and 2 * 32 or scan.counted and 2 * 16 or 0)
+  local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
@@ -116,12 +120,13 @@ local function wgmma(problem, plan, scan)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
+    array = array, array_bytes = array_bytes, array_bars = array_bars,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
   }
 end
 
-local function wgmma_backward(problem, plan)
+local function wgmma_backward(problem, plan, scan)
   local own_n = plan.block_n // plan.cluster
   local shared = plan.consumers * 64 // own_n
   local panels = 64 * shared
@@ -138,19 +143,22 @@ local function wgmma_backward(problem, plan)
   local pair = plan.cluster > 1
   local other_k = k_bytes + v_bytes
   local q = other_k + (pair and k_bytes // 2 or 0)
+  local array_bytes = scan.staged and plan.block_m * own_n * 4 or 0
   local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
   local dout = pair and q + plan.stages * stage_bytes or q + q_bytes
   local ds = q + plan.stages * stage_bytes + (pair and dout_bytes or 0)
   local other_ds = ds + plan.k_stages * share_bytes
   local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
   local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
-  local rows = dq + plan.q_stages * dq_bytes
-  local bars = rows + plan.stages * plan.block_m * 8
+  local array = dq + plan.q_stages * dq_bytes
+  local rows = array + array_bytes
+  local array_bars = rows + plan.stages * plan.block_m * 8
+  local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
     parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
-    own_n = own_n, other_k = other_k, other_ds = other_ds,
+    own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
@@ -159,10 +167,10 @@ local function wgmma_backward(problem, plan)
 end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone.
+-- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
-    return problem.op == "bwd" and wgmma_backward(problem, plan) or wgmma(problem, plan, scan)
+    return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)

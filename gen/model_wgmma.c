@@ -47,6 +47,12 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
+/* Of a staged array's element: written once, and read by pairs at half the rate. Bytes of it, K and V that an SM gets
+ * from L2 in a clock, and clocks of a visit that its one buffer stands empty: fitted to 192 x 128 at head dim 64 and to
+ * 128 x 128 and 128 x 96 at 128. */
+static const double STAGED_BYTES = 12.0, STAGED_RATE = 36.0, STAGED_WAIT = 600.0;
+/* What a visit takes where threads read the array although it could be copied. */
+static const double UNSTAGED = 1.5;
 
 int fk_wgmma_consumer_registers(int computing) {
     static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
@@ -74,7 +80,9 @@ int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile) {
 }
 
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
-    return base_registers(p, tile, layout->d_pad, layout->dv_pad);
+    /* with a mask 192 x 128 of head dim 64 spills the addresses of a staged array */
+    const int staged = layout->staged && p->num_masks > 0 ? 6 : 0;
+    return base_registers(p, tile, layout->d_pad, layout->dv_pad) + staged;
 }
 
 /* Share that turns cost two teams, or that it costs them to take none. */
@@ -98,13 +106,16 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
     const fk_tile tile = fk_plan_tile(p, plan);
-    const double reads = plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
+    const double reads =
+        layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
+    const double staged_bytes = layout->staged ? STAGED_BYTES * scores : 0;
+    const double copied = 4.0 * plan->block_m * ((plan->block_n + 31) / 32 * 32); /* in panels of 32 keys */
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,
         .issue = scores * (softmax_lanes + extra) / device->issue_rate,
-        .smem = (read_bytes + bytes * plan->block_n * stored) / device->smem_rate + q_clocks,
-        .l2 = scores * score->l2,
+        .smem = (read_bytes + bytes * plan->block_n * stored + staged_bytes) / device->smem_rate + q_clocks,
+        .l2 = layout->staged ? (copied + bytes * plan->block_n * stored) / STAGED_RATE : scores * score->l2,
         .turns = 1,
         .start = TILE_CLOCKS,
         .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (teams == 2 ? EDGE_TEAMS : 1),
@@ -114,6 +125,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial =
         fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
+    if (layout->staged) cost.serial += STAGED_WAIT;
+    if (layout->unstaged) cost.serial *= UNSTAGED;
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);
     const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
@@ -127,7 +140,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
     const bool crowded = masks || score->along;
-    if (plan->q_in_regs && p->dtype != FK_E4M3) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }
 

@@ -24,6 +24,9 @@ static const double APART = 0.98;
 static const double GROUP_TURNS = 1.045, GROUP_UNLIKE = 1.3;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
+/* Clocks that a pair takes more where threads read an array although tiles of it could be copied, and add its gradient
+ * although tiles could be added: 0.3 at head dim 64, 0.8 at 128. */
+static const double UNSTAGED_PAIR = 0.3;
 
 int fk_wgmma_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
     const int cluster = fk_tile_cluster(p, tile);
@@ -69,5 +72,6 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
     if (plan->q_stages == 2 && p->gqa && !p->deterministic)
         cost.serial *= partial_share > 0 && plan->block_m == 128 ? GROUP_UNLIKE : GROUP_TURNS;
+    if (layout->unstaged) cost.serial += pairs * UNSTAGED_PAIR;
     return cost;
 }

@@ -142,7 +142,9 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     const fk_array_list *arrays = &planner->terms.arrays;
     const fk_expr *residual = planner->terms.mask.split_k.residual;
     const bool counted = planner->p->op == FK_FORWARD && !planner->p->packed && planner->terms.mask.in_blocks;
-    fk_mask_scan scan = {.needed = residual != NULL, .counted = residual && counted};
+    fk_mask_scan scan = {.needed = residual != NULL,
+                         .counted = residual && counted,
+                         .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0};
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);

@@ -59,10 +59,26 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
     return FK_OK;
 }
 
+bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
+                    const int64_t *strides) {
+    enum { CHUNK = 4 }; /* elements of the 16 bytes that copies are aligned to */
+    const fk_array_decl *decl = &arrays->decl[index];
+    bool good = (uintptr_t)data % 16 == 0 && strides[decl->rank - 1] == 1;
+    for (int d = 0; d < decl->rank - 1; d++) {
+        const int64_t stride = strides[d];
+        const bool fits = stride % CHUNK == 0 && stride < FK_MAX_MAP_STRIDE / 4;
+        const bool repeats = stride == 0 && decl->dim[d] == FK_DIM_SEQLEN_Q; /* a tile has more than one row */
+        good = good && (fk_array_size(arrays, index, args, d) == 1 || (fits && !repeats));
+    }
+    return good;
+}
+
 void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]) {
     for (int i = 0; i < arrays->count; i++) {
         const fk_array *array = &args->array[i];
         out[i].data = array->data;
+        out[i].boxed = fk_array_boxes(arrays, i, args, array->data, array->stride);
+        out[i].unused = 0;
         memcpy(out[i].stride, array->stride, sizeof array->stride);
         for (int d = 0; d < arrays->decl[i].rank; d++)
             out[i].size[d] = (int32_t)size_of(&arrays->decl[i], array, args, d);

@@ -41,6 +41,7 @@ static const struct field {
     FIELD("main_kernel", main_kernel, 0, FK_MAX_KERNELS - 1),
     FIELD("grad", grad, 0, (1 << FK_MAX_ARRAYS) - 1),
     FIELD("once", once, 0, (1 << FK_MAX_ARRAYS) - 1),
+    FIELD("staged", staged, 0, FK_MAX_ARRAYS),
     FIELD("mask_values", num_params, 0, ROOM(param)),
     FIELD("score_values", num_score_params, 0, ROOM(score_param)),
     FIELD("kernels", num_kernels, 1, ROOM(kernel)),
@@ -66,7 +67,7 @@ static void put(text *t, const char *format, ...) {
     t->left -= used;
 }
 
-/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 23 fields, 32 values, 8 kernels and 8 arrays. */
+/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 25 fields, 32 values, 8 kernels and 8 arrays. */
 void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BYTES]) {
     text t = {out, FK_FACTS_BYTES};
     put(&t, MAGIC "key: %s\nfamily: %s\n", key, s->plan.family);

@@ -170,6 +170,7 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->arrays = source->arrays;
     kernel->grad = source->grad;
     kernel->once = source->once;
+    kernel->staged = source->staged;
 }
 
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,

@@ -15,22 +15,26 @@ static size_t ends_at(const fk_kernel *kernel, size_t score_offset, size_t array
 }
 
 /* Maps come first, and align what the text declares to their 64 bytes. */
-_Static_assert(offsetof(fk_launch_block, params) == FK_TENSOR_MAPS * sizeof(fk_tensor_map), "nothing between them");
+_Static_assert(offsetof(fk_launch_block, params) == FK_ALL_MAPS * sizeof(fk_tensor_map), "nothing between them");
 _Static_assert(sizeof(fk_forward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params) &&
                    sizeof(fk_backward_params) + 64 <= sizeof(fk_launch_block) - offsetof(fk_launch_block, params),
                "the driver may read a block rounded up to 64 bytes");
+
+static size_t num_maps(const fk_kernel *kernel) {
+    const bool grad = fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged);
+    return FK_TENSOR_MAPS + (kernel->staged > 0 ? 1u : 0u) + (grad ? 1u : 0u);
+}
 
 size_t fk_param_bytes(const fk_kernel *kernel) {
     const size_t bytes =
         kernel->problem.op == FK_BACKWARD
             ? ends_at(kernel, offsetof(fk_backward_params, score_value), offsetof(fk_backward_params, array))
             : ends_at(kernel, offsetof(fk_forward_params, score_value), offsetof(fk_forward_params, array));
-    return fk_takes_maps(kernel) ? (offsetof(fk_launch_block, params) + bytes + 63) / 64 * 64 : bytes;
+    return fk_takes_maps(kernel) ? (num_maps(kernel) * sizeof(fk_tensor_map) + bytes + 63) / 64 * 64 : bytes;
 }
 
-/* Where the kernel's block begins. */
-static void *block_of(const fk_kernel *kernel, fk_launch_block *l) {
-    return fk_takes_maps(kernel) ? (void *)l->map : (void *)&l->params;
+void *fk_param_block(const fk_kernel *kernel, fk_launch_block *l) {
+    return fk_takes_maps(kernel) ? (void *)&l->map[FK_ALL_MAPS - num_maps(kernel)] : (void *)&l->params;
 }
 
 /* `args`: null where no kernel reads tiles. */
@@ -51,7 +55,7 @@ static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_
 static fk_status launch_cuda(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, void *stream,
                              fk_error *err) {
     const fk_driver *d = kernel->context->driver;
-    void *arguments[] = {block_of(kernel, l)};
+    void *arguments[] = {fk_param_block(kernel, l)};
     int pushed;
     int result = fk_driver_enter(d, kernel->context->primary, &pushed);
     if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
@@ -75,7 +79,7 @@ static fk_status launch_emulator(const fk_kernel *kernel, const fk_args *args, f
         const fk_emu_grid grid = {l->grid[i].x, l->grid[i].y, l->grid[i].z,
                                   clusters ? (uint32_t)fk_plan_cluster(&kernel->problem, &kernel->info.plan) : 1};
         if (!grid.x) continue;
-        status = fk_emu_launch_grid(kernel->image, k->entry, block_of(kernel, l), fk_param_bytes(kernel), grid,
+        status = fk_emu_launch_grid(kernel->image, k->entry, fk_param_block(kernel, l), fk_param_bytes(kernel), grid,
                                     (uint32_t)k->threads, (size_t)k->smem_bytes, &kernel->context->emulator, NULL, err);
     }
     return status;

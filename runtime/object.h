@@ -165,6 +165,7 @@ struct fk_kernel {
     bool has_score_values;
     fk_array_list arrays;
     uint32_t grad, once; /* fk_problem_score's: bits of arrays */
+    int32_t staged;      /* fk_source's */
 };
 
 /** `plan`: the one to take; null: the best. */
@@ -218,18 +219,25 @@ typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
 #define FK_TENSOR_MAPS 4 /* of q, k, v and o, or dout */
+#define FK_ALL_MAPS                                                                                                    \
+    (2 + FK_TENSOR_MAPS) /* before them, where they are needed, of a staged array's gradient, and of it */
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.
  */
 typedef struct fk_launch_block {
-    fk_tensor_map map[FK_TENSOR_MAPS];
+    fk_tensor_map map[FK_ALL_MAPS];
     union {
         fk_forward_params forward;
         fk_backward_params backward;
     } params;
     fk_grid grid[FK_MAX_KERNELS];
 } fk_launch_block;
+
+#define FK_MAX_MAP_STRIDE ((int64_t)1 << 40) /* bytes, of any dimension: cuTensorMapEncodeTiled's */
+
+/** Where the kernel's parameter block begins. */
+void *fk_param_block(const fk_kernel *kernel, fk_launch_block *launch);
 
 /* ---- tensor maps (tensor_map.c) ----------------------------------------------------------------------- */
 
@@ -240,7 +248,7 @@ static inline bool fk_takes_maps(const fk_kernel *kernel) {
 /** Makes the maps of a launch whose args have been checked; the primary context is current. `values`: e4m3's, in the
  * workspace. */
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, const void *values,
-                              fk_tensor_map map[FK_TENSOR_MAPS], fk_error *err);
+                              fk_tensor_map map[FK_ALL_MAPS], fk_error *err);
 
 /* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
 
@@ -367,6 +375,10 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
                               uintptr_t *end, fk_error *err);
 /** The size of dimension d. */
 int64_t fk_array_size(const fk_array_list *arrays, int index, const fk_args *args, int d);
+/** Whether a tensor map can copy tiles of array `index`, or of its gradient, which lies at `data`: keys lie beside each
+ *  other, what else it depends on in strides of 16 bytes. What it does not depend on has one entry. */
+bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
+                    const int64_t *strides);
 /** The arrays of a launch, whose args have been checked. */
 void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]);
 /** An element, an index outside a dimension that of the nearest. */

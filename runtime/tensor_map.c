@@ -1,14 +1,14 @@
 /* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with
- * the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v. The
- * GPU's are the driver's to encode, the emulator's are its own. */
+ * the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v; of a
+ * staged array, queries by keys. The GPU's are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
-
-#define MAX_STRIDE ((int64_t)1 << 40) /* bytes, of any dimension: cuTensorMapEncodeTiled's */
+#include <string.h>
 
 enum { RANK = 4, BOX_BYTES = 128 };
-enum { WARP_ROWS = 16 }; /* each warp stores its own rows of o */
+enum { WARP_ROWS = 16 };  /* each warp stores its own rows of o */
+enum { ARRAY_ROWS = 64 }; /* each warpgroup has its own rows of an array */
 
 _Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
 
@@ -17,7 +17,7 @@ typedef struct tensor {
     const void *data;
     const int64_t *stride; /* elements: batch, row, head */
     int64_t columns, rows, heads, batch;
-    int32_t box_rows, dtype;
+    int32_t box_rows, dtype; /* fp32 stands for any 4 bytes */
 } tensor;
 
 /* As a map has it, dimensions from the innermost out. */
@@ -30,12 +30,14 @@ typedef struct shape {
 static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
     static const int axis[RANK - 1] = {1, 2, 0};
     const int element_bytes = fk_dtype_bytes(t->dtype);
+    const int chunk = 16 / element_bytes;
+    const int64_t whole_row = (t->columns + chunk - 1) / chunk * chunk;
     static const char *const axis_name[3] = {"batch", "seqlen", "head"};
     *out = (shape){.size = {(uint64_t)t->columns, (uint64_t)t->rows, (uint64_t)t->heads, (uint64_t)t->batch},
                    .box = {(uint32_t)(BOX_BYTES / element_bytes), (uint32_t)t->box_rows, 1, 1}};
     for (int i = 0; i < RANK - 1; i++) {
-        const int64_t stride = out->size[i + 1] == 1 ? t->columns : t->stride[axis[i]];
-        if (stride >= MAX_STRIDE / element_bytes)
+        const int64_t stride = out->size[i + 1] == 1 ? whole_row : t->stride[axis[i]];
+        if (stride >= FK_MAX_MAP_STRIDE / element_bytes)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%s_stride[%d] (%s) is %lld for %lld entries; this kernel's copies take strides of less "
                            "than 2^%d elements",
@@ -49,6 +51,7 @@ static fk_status shape_of(const tensor *t, shape *out, fk_error *err) {
 static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s, fk_tensor_map *out, fk_error *err) {
     static const uint32_t ones[RANK] = {1, 1, 1, 1};
     const int type = t->dtype == FK_E4M3   ? FK_CU_TENSOR_UINT8
+                     : t->dtype == FK_FP32 ? FK_CU_TENSOR_FLOAT32
                      : t->dtype == FK_FP16 ? FK_CU_TENSOR_FLOAT16
                                            : FK_CU_TENSOR_BFLOAT16;
     char what[400];
@@ -91,8 +94,51 @@ static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *
     return (tensor){"v", values, stride, columns, rows, layout.tiles, layout.heads, (int32_t)rows, FK_E4M3};
 }
 
+/* Of the staged array or its gradient, as if it had every dimension. What copies cannot read has no map. */
+static bool array_of(const fk_kernel *kernel, const fk_args *a, const void *data, const int64_t *strides, tensor *out,
+                     int64_t stride[3]) {
+    const int index = kernel->staged - 1;
+    if (!fk_array_boxes(&kernel->arrays, index, a, data, strides)) return false;
+    const fk_array_decl *decl = &kernel->arrays.decl[index];
+    *out = (tensor){decl->name, data, stride, a->seqlen_k, 1, 1, 1, ARRAY_ROWS, FK_FP32};
+    for (int d = 0; d < decl->rank - 1; d++) {
+        const int64_t size = strides[d] ? fk_array_size(&kernel->arrays, index, a, d) : 1;
+        if (decl->dim[d] == FK_DIM_SEQLEN_Q)
+            out->rows = size, stride[1] = strides[d];
+        else if (decl->dim[d] == FK_DIM_HEADS_Q)
+            out->heads = size, stride[2] = strides[d];
+        else
+            out->batch = size, stride[0] = strides[d];
+    }
+    return true;
+}
+
+static fk_status make(const fk_driver *driver, const tensor *t, fk_tensor_map *out, fk_error *err) {
+    shape s;
+    const fk_status status = shape_of(t, &s, err);
+    if (status) return status;
+    return driver ? encode_cuda(driver, t, &s, out, err) : encode_emulator(t, &s, out, err);
+}
+
+/* Those that come before the others. */
+static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[2], fk_error *err) {
+    const int index = kernel->staged - 1;
+    const fk_driver *driver = kernel->context->driver;
+    tensor array;
+    int64_t stride[3] = {0, 0, 0};
+    memset(map, 0, 2 * sizeof *map);
+    if (index < 0) return FK_OK;
+    fk_status status = FK_OK;
+    if (array_of(kernel, a, a->array[index].data, a->array[index].stride, &array, stride))
+        status = make(driver, &array, &map[1], err);
+    if (status || !fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged)) return status;
+    if (array_of(kernel, a, a->array_grad[index].data, a->array_grad[index].stride, &array, stride))
+        status = make(driver, &array, &map[0], err);
+    return status;
+}
+
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values,
-                              fk_tensor_map map[FK_TENSOR_MAPS], fk_error *err) {
+                              fk_tensor_map map[FK_ALL_MAPS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
@@ -110,13 +156,8 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
         p->op == FK_BACKWARD ? dout : o};
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
-    fk_status status = FK_OK;
-    for (int i = 0; i < FK_TENSOR_MAPS && !status; i++) {
-        shape s;
-        status = shape_of(&tensors[i], &s, err);
-        if (status) break;
-        status = driver ? encode_cuda(driver, &tensors[i], &s, &map[i], err)
-                        : encode_emulator(&tensors[i], &s, &map[i], err);
-    }
+    fk_status status = make_array_maps(kernel, a, map, err);
+    for (int i = 0; i < FK_TENSOR_MAPS && !status; i++)
+        status = make(driver, &tensors[i], &map[FK_ALL_MAPS - FK_TENSOR_MAPS + i], err);
     return status;
 }

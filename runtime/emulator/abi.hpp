@@ -79,6 +79,7 @@ typedef struct fk_emu_table {
     unsigned int (*ld_acquire_u32)(const unsigned int *p);
     void (*st_release_u32)(unsigned int *p, unsigned int value);
     void (*cp_async_16)(unsigned int dst, const void *src, int valid);
+    void (*cp_async_4)(unsigned int dst, const void *src);
     void (*cp_async_commit)(void);
     void (*cp_async_wait)(int groups_left);
     /* Hopper. `bytes` are those that the arrival announces. */
@@ -88,6 +89,7 @@ typedef struct fk_emu_table {
     void (*named_barrier)(unsigned int id, unsigned int threads, int wait);
     void (*tma_load)(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
     void (*tma_store)(const void *map, unsigned int src, const int *at, unsigned int rank);
+    void (*tma_add)(const void *map, unsigned int src, const int *at, unsigned int rank);
     void (*bulk_load)(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
     void (*cluster_copy)(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
     void (*bulk_store)(void *dst, unsigned int src, unsigned int bytes);

@@ -240,6 +240,11 @@ inline uint4 ld_shared_v4(unsigned int addr) {
     fk_emu_engine->ld_shared_v4(&v, addr);
     return v;
 }
+inline uint2 ld_shared_v2(unsigned int addr) {
+    uint2 v;
+    fk_emu_engine->ld_shared_f32x2(&v, addr);
+    return v;
+}
 inline float2 ld_shared_f32x2(unsigned int addr) {
     float2 v;
     fk_emu_engine->ld_shared_f32x2(&v, addr);
@@ -303,6 +308,9 @@ inline void ldmatrix_x4_trans(unsigned int (&r)[4], unsigned int addr) {
 
 inline void cp_async_16(unsigned int dst, const void *src, bool valid) {
     fk_emu_engine->cp_async_16(dst, src, valid);
+}
+inline void cp_async_4(unsigned int dst, const void *src) {
+    fk_emu_engine->cp_async_4(dst, src);
 }
 inline void cp_async_commit() {
     fk_emu_engine->cp_async_commit();

@@ -38,7 +38,7 @@ typedef enum fk_flight { FK_LANDED, FK_CP_ASYNC, FK_TMA } fk_flight;
 /* A cp.async that has been issued and not been waited for. */
 typedef struct fk_copy {
     uint32_t dst;
-    uint32_t group;
+    uint32_t group, bytes;
     unsigned char data[16];
 } fk_copy;
 
@@ -213,6 +213,7 @@ void fk_st_release_u32(unsigned int *p, unsigned int value);
 
 /* async_copy.c, tensor_core.c, warp.c, engine.c: what kernels call */
 void fk_cp_async_16(unsigned int dst, const void *src, int valid);
+void fk_cp_async_4(unsigned int dst, const void *src);
 void fk_cp_async_commit(void);
 void fk_cp_async_wait(int groups_left);
 void fk_emu_ldmatrix(fk_emu_op op, unsigned int *r, unsigned int addr);

@@ -74,6 +74,7 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait);
 /* hopper_tma.c */
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);
 void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned int rank);
+void fk_emu_tma_add(const void *map, unsigned int src, const int *at, unsigned int rank);
 void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
 void fk_emu_cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
 void fk_emu_bulk_store(void *dst, unsigned int src, unsigned int bytes);

@@ -34,6 +34,10 @@ inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int 
     const int at[] = {c0, c1, c2, c3};
     fk_emu_engine->tma_store(map, src, at, 4);
 }
+inline void tma_add_4d(const void *map, unsigned int src, int c0, int c1, int c2, int c3) {
+    const int at[] = {c0, c1, c2, c3};
+    fk_emu_engine->tma_add(map, src, at, 4);
+}
 inline void bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar) {
     fk_emu_engine->bulk_load(dst, src, bytes, bar);
 }

@@ -243,7 +243,14 @@ static void store(fk_block *block, const fk_box_copy *copy) {
         const unsigned char *from = fk_smem_read(copy->lane, c.addr, 16, "tma_store");
         for (uint32_t e = 0; e < 16u / size; ++e)
             if (element_inside(t, &c, e)) {
-                memcpy(c.global + (c.first + e) * size, from + e * size, size);
+                char *to = c.global + (c.first + e) * size;
+                if (copy->adds) {
+                    float x;
+                    memcpy(&x, from + e * size, sizeof x);
+                    fk_red_add_f32((float *)(void *)to, x);
+                    continue;
+                }
+                memcpy(to, from + e * size, size);
                 block->stats.global_store_bytes += size;
             }
     }
@@ -259,6 +266,16 @@ void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned
     static const char name[] = "tma_store";
     fk_block *block = fk_block_current();
     fk_box_copy copy = prepare(block, map, src, at, rank, name);
+    start_store(block, &copy, name);
+}
+
+void fk_emu_tma_add(const void *map, unsigned int src, const int *at, unsigned int rank) {
+    static const char name[] = "tma_add";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare(block, map, src, at, rank, name);
+    if (copy.map.tensor.element_bytes != sizeof(float))
+        fk_block_fault(block, "%s: elements of %u bytes, must be floats", name, copy.map.tensor.element_bytes);
+    copy.adds = true;
     start_store(block, &copy, name);
 }
 

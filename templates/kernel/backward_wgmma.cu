@@ -13,6 +13,8 @@ constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ include("piece/primitives.cu")
 
 // ---- pieces ----
+@ local staged = {}
+@ include("piece/staged.cu", { staged = staged })
 @ include("piece/params.cu")
 
 @ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
@@ -58,8 +60,12 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 @ include("piece/walk.cu")
 
-@ include("piece/pipeline_backward.cu")
+@ include("piece/pipeline_backward.cu", { staged = staged })
 
+@ if staged.array then
+@   include("piece/array_tile.cu", { staged = staged })
+
+@ end
 @ local ordered = plan.ordered -- dQ's adds are of other warps, or wait for their leave
 @ if ordered then
 @   include("piece/adds.cu")
@@ -78,7 +84,7 @@ struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
-    Ring<stages> ring;     // the tile at hand
+    $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
 @ if ordered then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -91,7 +97,7 @@ struct Consumer {
     u32 dout_parity = 0;
 @ end
 
-    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4) {}
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(staged.array and ", array(p_, smem_)" or "") {}
 
     // What the producer wrote of a stage once it is full.
     __device__ __forceinline__ int wait_tile(const Ring<stages> &r) const {
@@ -279,7 +285,7 @@ struct Consumer {
                 dropped = $(name);
 @   end
 @   if #score.terms > 0 and not fused then
-                score_tile(s_part, $(name), p, at);
+                score_tile(s_part, $(name), p, at$(staged.array and ", array.wait()" or ""));$(staged.array and " array.give_back();" or "")
 @   end
                 if (!(word & 1)) mask_tile(s_part, $(name), p, at);
 @   if not fused then
@@ -319,7 +325,7 @@ struct Consumer {
                 score_gradients(dp_part, s_part);
 @     end
 @     if back then
-                score_backward(dp_part, $(name), p, at$(sums));
+                score_backward(dp_part, $(name), p, at$(sums)$(staged.grad and ", smem + smem_array" or ""));
 @     end
 @   end
 @   if not early then
@@ -347,7 +353,7 @@ struct Consumer {
 @   end
             }
 @ end
-            fence_proxy_async();
+            fence_proxy_async();$(staged.grad and " array.send(at, n);" or "")
             used = empty + 8 * ring.index();
 @ if pair then
             used_parity = ring.parity();
@@ -447,17 +453,23 @@ struct Consumer {
 @ if plan.q_stages > 0 and not ordered then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
+@ if staged.grad then
+        array.finish();
+@ end
     }
 };
 
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
-    if (threadIdx.x == 0) init_barriers(smem);
+    if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
         if (warp == 4 * consumers) Producer(p, smem).run();
+@ if staged.grad then
+        else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
+@ end
 @ if ordered then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end

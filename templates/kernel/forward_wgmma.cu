@@ -3,6 +3,8 @@
 @ include("piece/primitives.cu")
 
 // ---- pieces ----
+@ local staged = {}
+@ include("piece/staged.cu", { staged = staged })
 @ include("piece/params.cu")
 
 @ if #mask.upper + #mask.lower + #score.terms + #score.sinks > 0 or mask.residual then
@@ -74,11 +76,12 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @   include("piece/values.cu")
 
 @ end
-@ include("piece/pipeline.cu")
+@ include("piece/pipeline.cu", { staged = staged })
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
 @ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
+@ steps.staged = staged.array
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 struct Consumer {
@@ -91,6 +94,9 @@ struct Consumer {
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
     Ring<k_stages> k;
     Ring<v_stages> v;
+@ if staged.array then
+    u32 array_parity = 0;
+@ end
 @ if plan.q_stages == 2 then
     int held = -1; // the buffer of Q that is still to be given back
 @ end
@@ -107,6 +113,18 @@ struct Consumer {
         mbarrier_wait(smem + v_full + 8 * v.index(), v.parity());
         return smem + smem_v + v.index() * v_bytes;
     }
+@ if staged.array then
+    __device__ __forceinline__ u32 wait_array() const {
+        mbarrier_wait(smem + array_full + 8 * group, array_parity);
+        return smem + smem_array + group * array_bytes;
+    }
+    __device__ __forceinline__ void release_array() {
+        fence_proxy_async(); // reads are done before the next copy, which arrivals alone do not order
+        __syncwarp();
+        if (leader) mbarrier_arrive(smem + array_empty + 8 * group);
+        array_parity ^= 1;
+    }
+@ end
     __device__ __forceinline__ void release_k() {
         if (leader) mbarrier_arrive(smem + k_empty + 8 * k.index());
         k.next();
@@ -140,6 +158,10 @@ struct Consumer {
             release_k();
             wait_v();
             release_v();
+@ if staged.array then
+            wait_array();
+            release_array();
+@ end
         }
     }
 @ local skips = layout.k_row_bytes > 0 -- documents and the like: the first tiles of a row may be others' alone
@@ -437,7 +459,15 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
+@ if staged.array then
+        if (warp == 4 * consumers + 2) {
+            claim_first(p, smem);
+            __syncwarp();
+            ArrayProducer(p, smem).run();
+        }
+@ else
         if (warp == 4 * consumers + 2) claim_first(p, smem);
+@ end
 @ if mask.residual then
         if (warp == 4 * consumers + 3) Scanner(p, smem).run();
 @ end

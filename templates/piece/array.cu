@@ -23,6 +23,11 @@ __device__ __forceinline__ $(array.type) $(array.name)_at(const Params &p, $(ind
 @   for d = 1, array.rank - 1 do row = row .. " + " .. names[d] .. " * " .. a .. ".stride[" .. (d - 1) .. "]" end
     return $(array.type == "float" and "__uint_as_float" or "int")(ld_global_at($(row), $(names[array.rank]), int($(a).stride[$(array.rank - 1)]) * 4));
 }
+@   if array.staged then
+@     local at_row = table.move(names, 1, array.rank - 1, 1, {})
+// Where the last index is 0.
+__device__ __forceinline__ const char *$(array.name)_row_at(const Params &p$(#at_row > 0 and ", " .. indices("int", at_row) or "")) { return (const char *)($(row)); }
+@   end
 @   if array.key_pairs and plan.family == "wgmma" and walk == "k" then
 // The elements at the last index and behind it, as bits: where name_pairs.
 __device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indices("int", names))) {

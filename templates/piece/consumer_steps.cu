@@ -62,7 +62,10 @@
 @     if first and steps.ahead then
         const KeyPairs<0> key_pairs(walk.n, p, at);
 @     end
-        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""));
+        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", wait_array()" or ""));
+@     if steps.staged then
+        release_array();
+@     end
 @   end
 @   if first then
 @     steps.mask_step()

@@ -3,6 +3,7 @@ struct Array {
     const void *data;
     i64 stride[4]; // in elements; the last one of an array fits an int
     int size[4];
+    int boxed, unused; // boxed: by TMA
 };
 
 @ end
@@ -13,6 +14,7 @@ struct ArrayGrad {
     i64 stride[4];
     int size[4]; // 1 where the stride is 0
     int once, clear;
+    int boxed, unused; // boxed: by TMA
 };
 
 @ end

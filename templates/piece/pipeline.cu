@@ -34,23 +34,31 @@ template <int N> struct Ring {
 };
 
 @ local follows = mask.residual and not lone
+@ local also = not follows and "" or staged.array and " + 2" or " + 1" -- of an array as well
+@ if staged.array then
+@   include("piece/array_tiles.cu", { staged = staged })
+
+@ end
 __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
 @ if lone then
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + 1); // and the producer of V, who reads which tile it is
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
 @ end
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(follows and " + 1" or ""));$(follows and " // and the producer of V, who reads its Visit" or "")
+        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
         mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
     }
+@ if staged.array then
+    init_array_barriers(smem);
+@ end
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init(smem + claim_full, 1);
 @ if mask.residual then
@@ -225,14 +233,16 @@ struct Values {
 };
 
 @ if not lone then
-struct ValueProducer : Values {
-@   if mask.residual then
+@   -- A producer that follows the tiles which another one claims.
+@   local function follower(name, base)
+struct $(name) : $(base) {
+@     if mask.residual then
     Ring<k_stages> k;
-@   end
+@     end
 
-    __device__ __forceinline__ ValueProducer(const Params &p_, u32 smem_) : Values(p_, smem_) {}
+    __device__ __forceinline__ $(name)(const Params &p_, u32 smem_) : $(base)(p_, smem_) {}
 
-@   if mask.residual then
+@     if mask.residual then
     // The tile whose keys come next.
     __device__ __forceinline__ Visit follow() {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -242,13 +252,13 @@ struct ValueProducer : Values {
         return next;
     }
 
-@   end
+@     end
     __device__ __forceinline__ void send_all(const Where &at) {
-@   if mask.residual then
+@     if mask.residual then
         for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
-@   else
+@     else
         for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
-@   end
+@     end
             send(at, walk.n);
         }
     }
@@ -268,6 +278,11 @@ struct ValueProducer : Values {
     }
 };
 
+@   end
+@   follower("ValueProducer", "Values")
+@   if staged.array then
+@     follower("ArrayProducer", "ArrayTiles")
+@   end
 @ end
 @ if lone then
 // The tile that a team begins with.

@@ -26,6 +26,11 @@ constexpr u32 other_full = $(ordered and "dq_turn + 8 * dq_buffers" or "key_tile
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
+@ if staged.array then
+// A tile of $(staged.array.name), 64 queries in panels of 32 keys. What the producer cannot copy, consumers read themselves.
+constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), gradient_place = $(layout.array_bars);
+constexpr u32 array_full = gradient_place + 16, array_empty = array_full + 8, gradient_full = array_empty + 8;
+@ end
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
@@ -36,7 +41,7 @@ template <int N> struct Ring {
     __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
 };
 
-__device__ __forceinline__ void init_barriers(u32 smem) {
+__device__ __forceinline__ void init_barriers($(staged.array and "const Params &p, " or "")u32 smem) {
     for (int i = 0; i < stages; ++i) {
         mbarrier_init(smem + full + 8 * i, 1);
         mbarrier_init(smem + empty + 8 * i, $(pair and plan.cluster .. " * " or "")4 * consumers + adders);
@@ -69,6 +74,11 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
         mbarrier_init(smem + dq_turn + 8 * i, 1);
 @   end
     }
+@ end
+@ if staged.array then
+    mbarrier_init(smem + array_full, 1);
+    mbarrier_init(smem + array_empty, $(staged.grad and "p.array_grad[" .. staged.slot .. "].boxed ? 1 : " or "")4 * consumers);
+    mbarrier_init(smem + gradient_full, 4 * consumers);
 @ end
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init_fence();
@@ -117,6 +127,9 @@ struct Producer {
     const u32 smem;
     Ring<stages> ring;
     u32 parity = 1; // of the phase in which K and V are free
+@ if staged.array then
+    u32 array_parity = 1;
+@ end
 @ if tails then
     u32 tail_parity = 0$(pair and "; // a bit for each barrier: of keys, of dO, of the stages" or ";")
 @ end
@@ -266,6 +279,21 @@ struct Producer {
         }
 @ end
         ring.next();
+@ if staged.array then
+        mbarrier_wait(smem + array_empty, array_parity);
+        array_parity ^= 1;
+        if (elect_lane()) {
+            const u32 is_full = smem + array_full;
+            if (p.array[$(staged.slot)].boxed) {
+                mbarrier_arrive_expect_tx(is_full, array_bytes);
+#pragma unroll
+                for (int panel = 0; panel < own_n / 32; ++panel)
+                    tma_load_4d(smem + smem_array + panel * 8192, &p.map_array, is_full, at.k_first + 32 * panel, n * block_m, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
+            } else {
+                mbarrier_arrive(is_full);
+            }
+        }
+@ end
     }
 @ end
 

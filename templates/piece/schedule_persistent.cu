@@ -1,5 +1,5 @@
 @ local by_pair = false
-@ for _, array in ipairs(arrays) do by_pair = by_pair or array.key_pairs and array.declared:find("[q]", 1, true) and array.declared:find("[h]", 1, true) end
+@ for _, array in ipairs(arrays) do by_pair = by_pair or (array.key_pairs or array.staged) and array.declared:find("[q]", 1, true) and array.declared:find("[h]", 1, true) end
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous tiles.
 struct Where : Sequence {
     int h;               // query head

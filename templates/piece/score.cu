@@ -59,9 +59,10 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   end
 @ end
 @ -- Arrays that terms read along the keys are read for two neighbours at once: what counts is how many lines of memory a warp asks for.
-@ local pairs = {}
-@ for _, array in ipairs(arrays) do
+@ local pairs, staged, slot = {}, nil, nil -- staged: whose tile lies in shared memory
+@ for i, array in ipairs(arrays) do
 @   if array.key_pairs and plan.family == "wgmma" and walk == "k" then pairs[#pairs + 1] = array end
+@   if array.staged then staged, slot = array, i - 1 end
 @ end
 @ local function indices(array)
 @   local list = {}
@@ -105,10 +106,47 @@ template <int AHEAD> struct KeyPairs {
 };
 
 @ end
+@ if staged then
+// A staged tile has panels of 32 keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row. Where the
+@   if walk == "q" then
+// elements of queries 2 (lane % 4) and keys lane / 4 of the warp's lie; and of score i of row r. No two lanes share a bank.
+__device__ __forceinline__ u32 array_place(u32 tile) {
+    const int lane = opaque(int(threadIdx.x)) % 32, q = 2 * (lane % 4);
+    return tile + warp_row() / 32 * 8192 + q * 128 + ((warp_row() % 32 / 4 + lane / 16 ^ q) << 4) + lane / 4 % 4 * 4;
+}
+__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ r * 32 ^ i % 2 * 16) + i % 2 * 128 + i / 2 * 1024; }
+@   else
+// elements of queries lane / 4 and keys 2 (lane % 4) of the warp's lie; and of score i of row r.
+__device__ __forceinline__ u32 array_place(u32 tile) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+    return tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
+}
+__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024 + i % 2 * 4; }
+@   end
+
+@ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
-$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")) {
+$(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")$(staged and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@ if staged then
+    const u32 first = array_place(tile);
+@ end
 @ scalars()
+@ if staged then
+    if (!p.array[$(slot)].boxed) { // then there was no copy: each lane brings what it reads
+@   local list = {}
+@   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "q" or d ~= "k" and "at." .. d or nil end
+        const int stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * 4;
+#pragma unroll 4
+        for (int i = 0; i < s_atoms * 4; ++i) {
+            const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
+            const int $(walk) = min(n * $(score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
+            cp_async_4(array_place(first, i / 2, r), $(staged.name)_row_at(p, $(table.concat(list, ", "))) + i64(k) * stride);
+        }
+        cp_async_commit();
+        cp_async_wait<0>();
+    }
+@ end
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
 @ local function score_pairs(in_pairs, tanh, by_row)
 #pragma unroll
@@ -124,6 +162,9 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ for _, array in ipairs(in_pairs) do
             uint2 $(array.name)_pair;
 @ end
+@ if staged and walk == "k" then
+            uint2 $(staged.name)_pair;
+@ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
@@ -131,6 +172,13 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ end
 @ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
+@ end
+@ if staged and walk == "q" then
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(ld_shared_u32(array_place(first, i, r))); };
+@ elseif staged then
+@   local pair = staged.name .. "_pair"
+                if (i % 2 == 0) $(pair) = ld_shared_v2(array_place(first, i, r));
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"

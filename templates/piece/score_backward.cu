@@ -35,7 +35,7 @@
 @       end
 @       live[variable] = table.concat(strides, " || ")
 @     end
-@     reads[id] = { id = id, term = i, kind = kind(read), grad = grad, derivative = read.derivative, once = read.once, rank = #read.index,
+@     reads[id] = { id = id, slot = read.slot, term = i, kind = kind(read), grad = grad, derivative = read.derivative, once = read.once, rank = #read.index,
 @       place = read.array .. "_grad_at(p, " .. table.concat(read.index, ", ") .. ")", live = live }
 @     reads[id].in_rows = reads[id].kind == "pairs" and by_rows(read)
 @   end
@@ -48,6 +48,10 @@
 @   return list
 @ end
 @ local sums = #reads > 0
+@ local staged_grad -- the read of the array whose gradient is sent by tiles
+@ for _, read in ipairs(reads) do
+@   if arrays[read.slot + 1].staged_grad then staged_grad = read end
+@ end
 @ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
@@ -90,8 +94,12 @@ struct ArraySums {
 @ end
 @ local lse_type = walk == "q" and "u32 lse" or "const float (&lse)[m_atoms][2]"
 __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms][s_atoms][4], " or "")float (&dp)[m_atoms][s_atoms][4], $(fused and lse_type .. ", " or "")int n,
-                                               const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")) {
+                                               const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")$(staged_grad and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+@ if staged_grad then
+    const u32 first = array_place(tile);
+    const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent
+@ end
 @ scalars()
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};
@@ -173,6 +181,9 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @         end
 @         if read.in_rows then
                     block_$(read.id)[m][i % 2][r] = x_$(read.id);
+@           if read == staged_grad then
+                    if (boxed) st_shared_u32(array_place(first, i, r), __float_as_uint(x_$(read.id)));
+@           end
 @         elseif read.once then
                     if ($(read.grad).once) {
                         if (n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < at.seqlen_$(walk) &&
@@ -197,7 +208,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
             }
 @ for _, read in ipairs(of_kind("pairs")) do
 @   if read.in_rows then
-        if (i % 2 == 1 && by_$(own)_$(read.id) && by_$(walk)_$(read.id)) {
+        if (i % 2 == 1 && $(read == staged_grad and "!boxed && " or "")by_$(own)_$(read.id) && by_$(walk)_$(read.id)) {
 #pragma unroll
             for (int m = 0; m < m_atoms; ++m) {
                 const int q = n * $(score_block) + warp_col() + 8 * (i / 2) + block_row(lane), k = opaque(at.k_first) + warp_row() + 16 * m + block_col(lane);

@@ -44,6 +44,16 @@ __device__ __forceinline__ float2 ld_shared_f32x2(u32 addr) {
     return v;
 }
 @ end
+@ local staged = false
+@ for _, array in ipairs(arrays) do staged = staged or array.staged end
+@ if staged then
+
+__device__ __forceinline__ uint2 ld_shared_v2(u32 addr) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(addr) : "memory");
+    return v;
+}
+@ end
 @ if plan.family == "wgmma" then
 
 // Four 8x8 matrices of 16-bit elements, from the layout of ldmatrix; lanes 8i .. 8i+7 hold the row addresses of matrix i.

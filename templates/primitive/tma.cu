@@ -55,6 +55,16 @@ __device__ __forceinline__ void tma_store_4d(const void *map, u32 src, int c0, i
                  ::"l"(map), "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
 }
 
+@ local staged_grad = false
+@ for _, array in ipairs(arrays) do staged_grad = staged_grad or array.staged_grad end
+@ if staged_grad then
+// Adds floats to those of the tensor, in no order; elements outside it are left out.
+__device__ __forceinline__ void tma_add_4d(const void *map, u32 src, int c0, int c1, int c2, int c3) {
+    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 ::"l"(map), "r"(src), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+
+@ end
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until all but the thread's last N committed stores have read their shared memory, which may then be overwritten.

@@ -24,6 +24,9 @@ static void samples(void **state) {
          90, 150, false},
         {"bwd bf16 d64 relative(30) grad=table", "a100", 1, 2, 2, 100, 100, false}, /* runs */
         {"bwd bf16 d64 gqa sink softcap(4) grad=sink causal", "a100", 2, 4, 2, 100, 60, false},
+        {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 100, 132, false},           /* tiles are stored */
+        {"bwd bf16 d128 gqa bias grad=bias causal", "h200", 2, 4, 2, 140, 132, true}, /* and added */
+        {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 70, 131, true}, /* no tensor map has rows of 131 floats */
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         run(&all[i]);

@@ -152,6 +152,42 @@ static const char *e4m3_reads_values_from_the_workspace(void) {
     return NULL;
 }
 
+/* Of a bias tiles are copied where keys lie beside each other and other strides are of 16 bytes. */
+static const char *staged_array_comes_first(void) {
+    static _Alignas(16) float bias[4 * 100 * 300];
+    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 bias");
+    EXPECT(kernel && kernel->staged == 1);
+    fk_args a = some_args(kernel);
+    a.num_heads_kv = 4;
+    EXPECT(fk_args_layout(&kernel->problem, FK_BSHD, &a) == FK_OK);
+    a.array[0] = (fk_array){.data = bias, .stride = {0, 100 * 300, 300, 1}};
+    const struct {
+        int64_t row_stride;
+        const float *data;
+        bool boxed;
+    } cases[] = {{300, bias, true}, {300, bias + 1, false}, {299, bias, false}, {0, bias, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        map_facts map, q;
+        fk_array_param array[FK_MAX_ARRAYS];
+        a.array[0].data = cases[i].data, a.array[0].stride[2] = cases[i].row_stride;
+        EXPECT(fk_execute(kernel, &a, workspace, sizeof workspace, NULL) == FK_OK);
+        const char *block = fake_variable("cuda.so", "fake_cuda_params");
+        memcpy(&map, block, sizeof map);
+        memcpy(&q, block + 128, sizeof q);
+        fk_arrays_fill(&kernel->arrays, &a, array);
+        EXPECT(q.base == a.q && array[0].data == cases[i].data && array[0].boxed == cases[i].boxed);
+        EXPECT(map.base == (cases[i].boxed ? bias : NULL));
+        if (!cases[i].boxed) continue;
+        EXPECT(map.type == 7 && map.box[0] == 32 && map.box[1] == 64); /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
+        EXPECT(memcmp(map.dims, (uint64_t[]){300, 100, 4, 1}, sizeof map.dims) == 0);
+        EXPECT(memcmp(map.strides, (uint64_t[]){1200, 120000, 1200}, sizeof map.strides) == 0);
+    }
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    return NULL;
+}
+
 /* What a launch costs on the host, but for what a real driver adds. */
 static const char *host_cost(void) {
     enum { ROUNDS = 20000 };
@@ -264,6 +300,7 @@ static void all(void **state) {
     fake_build("nvrtc", "", "nvrtc.so");
     fake_run(maps_stand_before_the_block);
     fake_run(packed_maps_have_one_batch);
+    fake_run(staged_array_comes_first);
     fake_run(e4m3_reads_values_from_the_workspace);
     fake_run(host_cost);
     fake_run(maps_that_cannot_be_made);

@@ -108,8 +108,7 @@ static inline fk_status launch(const fk_emu_image *image, int64_t seqlen, uint64
     if (fk_forward_prepare(&kernel, &some, &workspace, &l.params.forward, l.grid, err)) fail_msg("%s", err->text);
     const bool maps = fk_takes_maps(&kernel);
     if (maps && fk_tensor_maps_make(&kernel, &some, NULL, l.map, err)) fail_msg("%s", err->text);
-    const void *block = maps ? (const void *)l.map : (const void *)&l.params;
-    return fk_emu_launch_grid(image, main_kernel->entry, block, fk_param_bytes(&kernel),
+    return fk_emu_launch_grid(image, main_kernel->entry, fk_param_block(&kernel, &l), fk_param_bytes(&kernel),
                               (fk_emu_grid){l.grid[0].x, l.grid[0].y, l.grid[0].z, 1}, (uint32_t)main_kernel->threads,
                               (size_t)source.plan.smem_bytes, &o, NULL, err);
 }
