@@ -249,3 +249,7 @@ __device__ __forceinline__ float score_at(float raw, int row, int k, const Param
     return s_$(#values);
 }
 @ end
+@ if along then
+
+@   include("piece/score_along.cu", { along_tiles = along_tiles, scalars = scalars })
+@ end

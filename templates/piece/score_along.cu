@@ -4,16 +4,7 @@
 // Whether f is a straight line along the keys of tile n$(along_tiles > 1 and " and the next" or "") for each row of the warpgroup: an absolute value bends where its argument
 // changes sign, which then has both signs at the corners.
 __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, const Where &at) {
-@ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@   if score.uses[name] then
-    const int $(name) = at.$(name);
-@   end
-@ end
-@ for i, param in ipairs(score.params) do
-@   if param.in_terms then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@   end
-@ end
+@ scalars()
     const int q_0 = at.q_first + 64 * group, k_0 = n * block_n;
     bool straight = true;
 @ for _, bend in ipairs(score.bends) do

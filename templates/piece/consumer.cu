@@ -1,0 +1,325 @@
+@ local arrays_of_p = plan.overlap == 2 and 2 or 1
+struct Consumer {
+    const Params &p;
+    const u32 smem;
+    const int warp, group; // which of the consumers' warps and warpgroups
+@ if plan.turns then
+    const int first_turn; // of the team's named barriers
+@ end
+    const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
+    Ring<k_stages> k;
+    Ring<v_stages> v;
+@ if staged.array then
+    u32 array_parity = 0;
+@ end
+@ if plan.q_stages == 2 then
+    int held = -1; // the buffer of Q that is still to be given back
+@ end
+    int behind = 0; // tiles of the CTA's behind the walk's
+
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "") {}
+
+    __device__ __forceinline__ u32 wait_k() const {
+        mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
+        return smem + smem_k + k.index() * k_bytes;
+    }
+    __device__ __forceinline__ u32 wait_v() const {
+        mbarrier_wait(smem + v_full + 8 * v.index(), v.parity());
+        return smem + smem_v + v.index() * v_bytes;
+    }
+@ if staged.array then
+    __device__ __forceinline__ u32 wait_array() const {
+        mbarrier_wait(smem + array_full + 8 * group, array_parity);
+        return smem + smem_array + group * array_bytes;
+    }
+    __device__ __forceinline__ void release_array() {
+        fence_proxy_async(); // reads are done before the next copy, which arrivals alone do not order
+        __syncwarp();
+        if (leader) mbarrier_arrive(smem + array_empty + 8 * group);
+        array_parity ^= 1;
+    }
+@ end
+    __device__ __forceinline__ void release_k() {
+        if (leader) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        k.next();
+    }
+    __device__ __forceinline__ void release_v() {
+        if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
+        v.next();
+    }
+@ if plan.q_stages == 2 then
+    // Gives back the buffer of Q from which TMA stores the tile before, which takes a while.
+    __device__ __forceinline__ void release_held() {
+        if (held >= 0 && elect_lane()) { // the lane that stored
+            tma_store_wait_read<0>();
+            mbarrier_arrive(smem + q_empty + 8 * held);
+        }
+        held = -1;
+    }
+@ end
+    __device__ __forceinline__ void release_q(int index) const {
+        if (leader) mbarrier_arrive(smem + q_empty + 8 * index);
+    }
+    // Tiles that other warpgroups of the CTA need. The producer may send the later ones only when it has the held buffer back.
+    __device__ __forceinline__ void skip(int num_tiles) {
+@ if plan.q_stages == 2 then
+        if (num_tiles > 0) release_held();
+@ end
+        for (; num_tiles > 0; --num_tiles) {
+@ steps.take_turn()
+@ steps.pass_turn()
+            wait_k();
+            release_k();
+            wait_v();
+            release_v();
+@ if staged.array then
+            wait_array();
+            release_array();
+@ end
+        }
+    }
+@ local skips = layout.k_row_bytes > 0 -- documents and the like: the first tiles of a row may be others' alone
+@ if skips then
+    // Goes past the tiles that come first for other warpgroups alone.
+    __device__ __forceinline__ void skip_unseen(Visit &walk) {
+        while (walk.none(group) && !walk.last()) {
+            skip(1);
+            wait_k();
+            walk = visit(smem, k);
+        }
+    }
+@ end
+
+@ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
+@ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
+    // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
+    __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, int word) {
+@ if bounds then
+        Where own = at;
+        own.q_first += group * 64;
+        own.q_last = min(own.q_first + 63, at.q_last);
+        const TileRange all = tile_range(p, at);
+        walk = TileWalk(p, own, is_redo(word));
+        if (own.q_first > own.q_last) walk.n = -1;
+        if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+        behind = walk.tiles.begin - all.begin;
+        return all.end - walk.tiles.end;
+@ elseif mask.residual then
+        wait_k();
+        walk = visit(smem, k);
+        if (walk.n < 0) release_k();
+        return 0;
+@ else
+        walk = TileWalk(p, at, is_redo(word));
+        return 0;
+@ end
+    }
+
+@ -- The rows of the tile in buffer q, of which `word` was read.
+@ local function open_tile()
+        at = claimed(p, smem, q);
+        lead = begin_walk(walk, at, word);
+@   if plan.q_in_regs then
+@     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
+@     local row = "warp_row()"
+@     if mask.residual then -- the loop has no registers for addresses that are needed once more in the end
+@       row = "row"
+        const int row = opaque(warp_row());
+@     end
+#pragma unroll
+        for (int j = 0; j < d_pad / $(16 * pairs); ++j)
+            load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
+@   end
+@ end
+@ local function store_tile()
+@   if plan.q_stages == 1 then
+            store_rows(o, inverse, spoiled, p, there);
+@   else
+            stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
+            store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
+@   end
+            store_lse(lse, warp_row(), p, there);
+@ end
+@ -- The rows of the tile before, in o, leave.
+@ local function store_step()
+        {
+            const Where there = claimed(p, smem, done);
+            u32 spoiled[2] = {0, 0};
+@   if mask.leading_rows > 0 then
+            if (there.split >= 0) {
+                store_part(o, inverse, lse, spoiled, p, there);
+            } else {
+@     store_tile()
+            }
+@   else
+@     store_tile()
+@   end
+@   if plan.q_stages == 2 then
+            held = done.index();
+@   end
+            const bool left = left_range(spoiled, m_i, l_i, there.q_last + 1 - there.q_first); // all lanes together
+            if (optimistic && __any_sync(full_warp, left) && leader)
+                st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
+            __syncwarp(); // before any lane gives back the buffer
+        }
+@ end
+@ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
+@ local function last_step(from)
+@   if plan.q_stages == 1 then
+        release_q(q.index()); // all scores are there
+@   end
+        gemm_pv(o, weights[$(from)], wait_v(), started);
+        if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
+            finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
+        }
+        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+@   if bounds then
+        trail = behind;
+@   end
+        done = q;
+        q.next();
+@   if plan.q_stages == 2 then
+        const int word = next_word(q);
+        opened = is_tile(word);
+        if (opened) {
+@     open_tile()
+        }
+@   end
+        wgmma_wait<0>(registers(o));
+        release_v();
+@ end
+    __device__ __forceinline__ int next_word(const Ring<q_stages> &q) const {
+        mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
+        return claim(smem, q);
+    }
+    static __device__ __forceinline__ bool is_tile(int word) { return word >= 0 || is_redo(word); }
+
+    __device__ __forceinline__ void run() {
+@ if plan.turns then
+        if (group == consumers - 1) {
+@   steps.pass_turn()
+        }
+@ end
+        float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+        u64 m_scaled[m_atoms];
+        float inverse[m_atoms][2], lse[m_atoms][2];
+        u32 weights[$(arrays_of_p)][p_steps][4];
+@ if plan.q_in_regs then
+@   local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
+        u32 q_regs[d_pad / $(16 * pairs)][4];
+@ end
+        Ring<q_stages> q, done;
+        $(mask.residual and "Visit" or "TileWalk") walk;
+        Where at;
+        int lead, trail = 0;
+        bool optimistic;
+@ if plan.q_stages == 2 then
+        bool opened = false, ahead = false; // what there is of the tile in buffer q: its rows; and its first scores
+@ end
+        for (;;) {
+            $(plan.q_stages == 2 and "if (!opened) " or ""){
+                const int word = next_word(q);
+                if (!is_tile(word)) {
+@ if plan.q_stages == 2 then
+                    release_held();
+@ end
+                    if (word == no_more) return;
+                    release_q(q.index());
+                    q.next();
+                    continue;
+                }
+@ open_tile()
+            }
+            $(plan.q_stages == 2 and "if (!ahead) " or ""){
+@ if bounds then
+                skip(lead);
+@ elseif skips then
+                skip_unseen(walk);
+@ end
+                if (walk.n >= 0) {
+@ steps.first_scores()
+                }
+            }
+@ if plan.q_stages == 2 then
+            opened = ahead = false;
+@ end
+            reset(m_i, l_i);
+            if (walk.n >= 0) {
+                bool started = false; // whether o holds something
+@ if along and along_tiles == 2 then
+                bool straight = false;
+                Lines line;
+@ end
+@ if estimates then
+                const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
+@ end
+@ if steps.settles then
+                bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+@ end
+@ if problem.dropout then
+                Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), walk.n * block_n);
+@ end
+@ if not plan.q_in_regs then
+                const u32 tile_q = smem + smem_q + q.index() * q_bytes;
+@ end
+                {
+@ steps.score_step(true)
+@ steps.pack_step(0)
+@ if not mask.residual then
+@   steps.next_tile_step()
+@ end
+                }
+@ if plan.q_stages == 2 then
+                release_held(); // by now the store has read it
+@ end
+                for (;;) {
+                    if ($(at_end)) {
+@ last_step(0)
+                        break;
+                    }
+                    {
+@ steps.kv_step(0, arrays_of_p - 1)
+                    }
+@ if arrays_of_p == 2 then
+                    if ($(at_end)) {
+@   last_step(1)
+                        break;
+                    }
+                    {
+@   steps.kv_step(1, 0)
+                    }
+@ end
+                }
+            } else {
+@ if plan.q_stages == 1 then
+                release_q(q.index());
+@ else
+                release_held();
+@ end
+                fill(o, 0.0f);
+                finish_rows(inverse, lse, m_i, l_i, p, at);
+                optimistic = false;
+@ if bounds then
+                trail = behind;
+@ end
+                done = q;
+                q.next();
+            }
+@ if bounds then
+            skip(trail);
+@ end
+@ if plan.q_stages == 2 then
+            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
+            if (ahead) {
+@   if bounds then
+                skip(lead);
+@   end
+@   steps.first_scores(store_step)
+                continue;
+            }
+@ end
+@ store_step()
+        }
+    }
+};

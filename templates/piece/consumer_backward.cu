@@ -1,0 +1,386 @@
+@ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
+@ local early = plan.overlap == 2 and not fused and not problem.dropout
+@ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
+@ local late = plan.k_stages == 3
+@ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
+@ local halved = plan.q_stages == 0 and not ordered
+@ local behind = ordered and pair -- all of it behind them, where its turn is waited for under a product
+@ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
+struct Consumer {
+    const Params &p;
+    const u32 smem;
+    const int warp, group; // which of the consumers' warps and warpgroups
+    $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
+@ if ordered then
+    Ring<dq_buffers> dq_ring;
+@ end
+@ if late then
+    Ring<ds_buffers> write, read; // of dS
+@ end
+@ if pair then
+    const u32 rank = cluster_rank();
+    Ring<ds_buffers> exchange; // of dS: the tile at hand once that before has been multiplied
+    u32 dout_parity = 0;
+@ end
+
+    __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(staged.array and ", array(p_, smem_)" or "") {}
+
+    // What the producer wrote of a stage once it is full.
+    __device__ __forceinline__ int wait_tile(const Ring<stages> &r) const {
+        mbarrier_wait(smem + full + 8 * r.index(), r.parity());
+        return warp_word(smem + stage_tile + 8 * r.index());
+    }
+    __device__ __forceinline__ int tile_head(const Ring<stages> &r) const {
+        return warp_word(smem + stage_tile + 8 * r.index() + 4);
+    }
+
+@ if shared == 1 then
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile + group * (64 * 128); }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile; }
+@ else
+    __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile; }
+    __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile + group * $(layout.score_cols * 128); }
+@ end
+    // The columns of dV, dK or dQ, COLS wide, that this warpgroup computes, in a tile of ROWS.
+    template <int ROWS, int COLS> __device__ __forceinline__ u32 own_columns(u32 tile) const {
+        return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
+    }
+
+    // This warp is done with what the producer$(pair and "s of the cluster fill" or " fills") again.
+    __device__ __forceinline__ void give_back(u32 bar) const {
+        if (threadIdx.x % 32) return;
+        mbarrier_arrive(bar);
+@ if pair then
+        cluster_arrive(cluster_map(bar, rank ^ 1));
+@ end
+    }
+
+    // The scores of one part, which are the accumulator of a warp's 16 keys.
+    template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
+        return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
+    }
+
+    // dQ = dS K, the warpgroup's rows or columns.
+    __device__ __forceinline__ void multiply_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
+@ if by_rows then
+        gemm_dq(dq, tile_ds + group * (own_n * 128), smem + smem_k);
+@ else
+        gemm_dq(dq, tile_ds, own_columns<own_n, $(layout.dq_cols)>(smem + smem_k$(pair and " + rank * (k_bytes / 2)" or "")));
+@ end
+    }
+@ if pair then
+
+    // dS of the tile at hand to the other CTA.
+    __device__ __forceinline__ void send_ds() {
+        if (warp > 0 || !elect_lane()) return;
+        const u32 bar = smem + ds_full + 8 * exchange.index();
+        mbarrier_arrive_expect_tx(bar, ds_bytes);
+        cluster_copy(cluster_map(smem + smem_other_ds + exchange.index() * ds_bytes, rank ^ 1),
+                     smem + smem_ds + exchange.index() * share_bytes, ds_bytes, cluster_map(bar, rank ^ 1));
+    }
+@ end
+
+@ include("piece/add_dq.cu", { ordered = ordered, halved = halved, by_rows = by_rows, pair = pair })
+
+@ if late then
+    // This warp has read a buffer of dS, or its dQ has.
+    __device__ __forceinline__ void free_ds() {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + ds_empty + 8 * read.index());
+        read.next();
+    }
+
+    // dQ of a tile for which no further one follows in time.
+    __device__ __forceinline__ void last_dq(float (&dq)[1][dq_atoms][4]) {
+        mbarrier_wait(smem + ds_full + 8 * read.index(), read.parity());
+        multiply_dq(dq, smem + smem_ds + read.index() * share_bytes);
+        wgmma_wait<0>(registers(dq));
+        free_ds();
+    }
+
+@ end
+    // Computes dK and dV of a tile of keys, and what it gives to dQ.
+    __device__ __forceinline__ void compute(int index, u32 parity) {
+        int kv_head;
+        Where at = tile_at(p, index, kv_head);
+@ if pair then
+        at = keys_of(at, rank);
+@ end
+        float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
+        fill(dk, 0.0f);
+        fill(dv, 0.0f);
+@ if pair then
+        int n = -1;           // the tile whose dS is to be multiplied; at.h is its head
+        u32 used_parity = 0;
+@ elseif late then
+        int n = -1, n_before = -1, head_before = 0; // the last tile and the one before it, whose dS is multiplied next
+@ else
+        u32 buffer = 0;   // of dS
+        int n = -1;       // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
+@ end
+        u32 used = empty; // the last tile's stage's barrier
+@ if sums ~= "" then
+        ArraySums sums;
+@ end
+@ if problem.dropout then
+        Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
+        int dropped = 0; // the tile that it stands at
+@ end
+        int word = wait_tile(ring);
+@ if plan.turns then
+        if (group > 0 && word != no_more) named_barrier_sync(2, 128 * consumers);
+@ end
+        while (word != no_more) {
+            const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
+            float s[parts][q_atoms][4], dp[parts][q_atoms][4], dq[1][dq_atoms][4];
+            u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
+@ if late then
+            const u32 buffer = write.index() * share_bytes;
+            if (n_before >= 0) mbarrier_wait(smem + ds_full + 8 * read.index(), read.parity());
+            multiply_dq(dq, n_before >= 0 ? tile_ds + read.index() * share_bytes : tile); // of what is there the first times, and is not added
+@ elseif pair then
+            const u32 tile_dout = smem + smem_dout;
+            const u32 last = exchange.index() ^ (n < 0);
+            multiply_dq(dq, tile_ds + last * share_bytes); // of the tile before; of nothing the first time, which is not added
+            wgmma_wait<2>(registers(dv));
+            if (n >= 0) give_back(smem + dout_empty);
+            mbarrier_wait(smem + ds_full + 8 * exchange.index(), exchange.parity() ^ (n < 0));
+            gemm_dq_more(dq, n < 0 ? tile_ds + last * share_bytes : smem + smem_other_ds + last * ds_bytes,
+                         own_columns<own_n, $(layout.dq_cols)>(smem + (n < 0 ? smem_k : smem_other_k)));
+            if (n >= 0) exchange.next();
+            const u32 buffer = exchange.index() * share_bytes;
+@ else
+            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+@ end
+@ if not pair then
+            const u32 tile_dout = tile + q_bytes;
+            wgmma_wait<1>(registers(dk));                      // and dV
+            if (n >= 0) give_back(smem + used);
+@ end
+            gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
+            wgmma_wait<1>(registers(dq));
+@ if pair then
+            if (n >= 0) give_back(smem + used); // not before dQ: it tells the other CTA that its dS has been read
+@ end
+@ if late then
+            if (n_before >= 0) {
+                free_ds();
+                add_dq(dq, at, head_before, n_before);
+            }
+@ else
+@   if not behind then
+            if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
+@   end
+@ end
+            if (n < 0) mbarrier_wait(smem + v_full, parity);
+@ if pair then
+            if (n < 0) mbarrier_wait(smem + other_full, parity);
+            mbarrier_wait(smem + dout_full, dout_parity);
+            dout_parity ^= 1;
+@ end
+@ for part = 0, layout.parts - 1 do
+            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
+@ end
+
+            const int head = tile_head(ring);
+@ if sums ~= "" then
+            if (n >= 0 && head != at.h) flush(sums, p, at);
+@ end
+@ if problem.dropout then
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
+@ end
+@ if late then
+            n_before = n;
+            head_before = at.h;
+@ elseif halved or behind then
+            const int n_before = n, head_before = at.h;
+@ end
+            n = word >> 1;
+            at.h = head;
+            wgmma_wait<parts>(registers(s));
+@ if plan.turns then
+            if (group == 0 && n_before < 0) named_barrier_arrive(2, 128 * consumers);
+@ end
+@ for part = 0, layout.parts - 1 do
+@   local name = "part_" .. part
+            { // queries $(64 * part) to $(64 * part + 63) of the tile
+                const u32 lse = smem + smem_rows + ring.index() * (block_m * 8) + $(256 * part), delta = lse + block_m * 4;
+                const int $(name) = n * parts + $(part);
+                float (&s_part)[m_atoms][q_atoms][4] = scores_of(s, $(part)), (&dp_part)[m_atoms][q_atoms][4] = scores_of(dp, $(part));
+@   if problem.dropout then
+                dropout.move(0, ($(name) - dropped) * part_m);
+                dropped = $(name);
+@   end
+@   if #score.terms > 0 and not fused then
+                score_tile(s_part, $(name), p, at$(staged.array and ", array.wait()" or ""));$(staged.array and " array.give_back();" or "")
+@   end
+                if (!(word & 1)) mask_tile(s_part, $(name), p, at);
+@   if not fused then
+                probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
+@   end
+@   if (halved or behind) and part == layout.parts - 1 then
+            if (n_before >= 0) add_dq$(halved and "<1>" or "")(dq, at, head_before, n_before);
+@   end
+@ -- Packs x into operands.
+@   local function pack(into, x)
+#pragma unroll
+                for (int j = 0; j < q_atoms / 2; ++j) pack_block($(into)[$(part)][j], $(x)[$(part)], j);
+@   end
+@   local function multiply_dv()
+                gemm_dkv(dv, weights[$(part)], tile_dout$(part > 0 and " + " .. part * 8192 or "")); // dV += P^T dO
+@   end
+@   if early then
+@     pack("weights", "s")
+@     if shared == 1 then
+@       multiply_dv()
+@     else
+                share(weights[$(part)], smem + smem_p + buffer); // before the wait, below which the weights would be computed
+@     end
+@   end
+                wgmma_wait<$(layout.parts - 1 + part + (early and shared == 1 and 1 or 0))>(registers(dp_part));
+@   if fused then
+                subtract_delta(dp_part, delta);
+@     if problem.dropout then
+                drop_gradients(dp_part, delta, dropout);
+@     end
+                score_backward(s_part, dp_part, lse, $(name), p, at$(sums));
+@   else
+@     if problem.dropout then
+                score_gradients(dp_part, s_part, delta, dropout);
+@     else
+                subtract_delta(dp_part, delta);
+                score_gradients(dp_part, s_part);
+@     end
+@     if back then
+                score_backward(dp_part, $(name), p, at$(sums)$(staged.grad and ", smem + smem_array" or ""));
+@     end
+@   end
+@   if not early then
+#pragma unroll
+                for (int j = 0; j < q_atoms / 2; ++j) {
+                    pack_block(weights[$(part)][j], s[$(part)], j);
+@     if problem.dropout and fused then
+                    dropout(weights[$(part)][j], 0, j);
+@     end
+                }
+@   end
+@   pack("ds", "dp")
+@   if shared == 1 then
+@     if not early then
+@       multiply_dv()
+@     end
+                gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
+@   end
+@   if late and part == 0 then
+                mbarrier_wait(smem + ds_empty + 8 * write.index(), write.parity() ^ 1);
+@   end
+                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (own_n * 128)" or ""));
+@   if shared > 1 and not early then
+                share(weights[$(part)], smem + smem_p + buffer);
+@   end
+            }
+@ end
+            fence_proxy_async();$(staged.grad and " array.send(at, n);" or "")
+            used = empty + 8 * ring.index();
+@ if pair then
+            used_parity = ring.parity();
+@ end
+            ring.next();
+@ if late then
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + ds_full + 8 * write.index());
+            write.next();
+            word = wait_tile(ring);
+            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+        }
+@ else
+            word = wait_tile(ring);                 // while others come to the barrier
+            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+            named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
+@ if pair then
+            send_ds();
+@ end
+@ if shared > 1 then
+            gemm_dkv(dv, smem + smem_p + buffer, own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
+            gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
+@ end
+@ if not pair then
+            buffer ^= share_bytes;
+@ end
+        }
+@ end
+        if (n >= 0) {
+            float dq[1][dq_atoms][4];
+@ if late then
+            if (n_before >= 0) {
+                last_dq(dq);
+                add_dq(dq, at, head_before, n_before);
+            }
+            last_dq(dq);
+@ elseif pair then
+            multiply_dq(dq, smem + smem_ds + exchange.index() * share_bytes);
+            mbarrier_wait(smem + ds_full + 8 * exchange.index(), exchange.parity());
+            gemm_dq_more(dq, smem + smem_other_ds + exchange.index() * ds_bytes, own_columns<own_n, $(layout.dq_cols)>(smem + smem_other_k));
+            exchange.next();
+            wgmma_wait<0>(registers(dq));
+            give_back(smem + dout_empty);
+@ else
+            multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
+            wgmma_wait<0>(registers(dq));
+@ end
+            give_back(smem + used);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
+            add_dq(dq, at, at.h, n);
+        } else {
+            mbarrier_wait(smem + v_full, parity);
+@ if pair then
+            mbarrier_wait(smem + other_full, parity);
+@ end
+            if (threadIdx.x % 32 == 0) {
+                mbarrier_arrive(smem + v_empty);
+                mbarrier_arrive(smem + k_empty);
+            }
+        }
+        wgmma_wait<0>(registers(dk));
+        wgmma_wait<0>(registers(dv));
+        give_back(smem + empty + 8 * ring.index());
+        ring.next();
+@ if pair then
+        if (n >= 0) mbarrier_wait(smem + used, used_parity); // then the other CTA has the last dS
+@ end
+@ if sums ~= "" then
+        if (n >= 0) flush(sums, p, at);
+@ end
+
+        named_barrier_sync(1, 128 * consumers); // every warp is done with dS, where the gradients pass through
+        constexpr int widest = $(math.max(layout.d_cols, layout.dv_cols));
+        const int dk_col = $(shared == 1 and "0" or "group * dk_atoms"), dv_col = $(shared == 1 and "0" or "group * dv_atoms");
+        const u32 stage = smem + smem_ds + warp_row() / 16 * (16 * widest * 2);
+        const float scale[m_atoms][2] = {{p.scale, p.scale}}, one[m_atoms][2] = {{1.0f, 1.0f}};
+        const int first = at.k_first + warp_row(), num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - first; // keys that are not used have dk = dv = 0
+        store_rows<16, $(layout.d_cols), head_dim, false>(dk, scale, stage, 0, dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + first * p.dk_row_stride,
+                                             p.dk_row_stride, num_rows);
+@ if shared > 1 and layout.d_cols ~= layout.dv_cols then
+        named_barrier_sync(1, 128 * consumers); // dV's shares of the columns lie elsewhere
+@ else
+        __syncwarp();
+@ end
+        store_rows<16, $(layout.dv_cols), head_dim_v, false>(dv, one, stage, 0, dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + first * p.dv_row_stride,
+                                                p.dv_row_stride, num_rows);
+        named_barrier_sync(1, 128 * consumers); // before dS of the next keys comes
+    }
+
+    __device__ __forceinline__ void run() {
+        for (u32 parity = 0;; parity ^= 1) {
+            mbarrier_wait(smem + k_full, parity);
+            const int index = warp_word(smem + key_tile);
+            if (index == no_more) break;
+            compute(index, parity);
+        }
+@ if plan.q_stages > 0 and not ordered then
+        if (elect_lane()) tma_store_wait_read<0>();
+@ end
+@ if staged.grad then
+        array.finish();
+@ end
+    }
+};

@@ -1,0 +1,108 @@
+@ local tails = (problem.packed or problem.seqused_k) and not e4m3
+struct Values {
+    const Params &p;
+    const u32 smem;
+    Ring<v_stages> v;
+@ if tails then
+    u32 tail_parity = 0;
+@ end
+
+    __device__ __forceinline__ Values(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
+
+    // Starts the copy of tile n of the values, whose bytes `bar` counts.
+    __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n) {
+        if (elect_lane()) {
+            mbarrier_arrive_expect_tx(bar, v_bytes);
+@ if e4m3 then
+            tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
+@ else
+            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+@ end
+        }
+    }
+
+@ if tails then
+    // A tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
+    __device__ __forceinline__ void load_tail(u32 tile, u32 bar, const Where &at, int n) {
+        load(tile, smem + tail_full, at, n);
+        mbarrier_wait(smem + tail_full, tail_parity);
+        tail_parity ^= 1;
+        for (int i = (at.seqlen_k - n * block_n) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
+#pragma unroll
+            for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
+                st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
+        fence_proxy_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);
+    }
+
+@ end
+    // Sends tile n of the values when there is room.
+    __device__ __forceinline__ void send(const Where &at, int n) {
+        const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
+        mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
+@ if tails then
+        if (at.seqlen_k - n * block_n < block_n) {
+            load_tail(tile, bar, at, n);
+        } else {
+            load(tile, bar, at, n);
+        }
+@ else
+        load(tile, bar, at, n);
+@ end
+        v.next();
+    }
+};
+
+@ if not lone then
+@   -- A producer that follows the tiles which another one claims.
+@   local function follower(name, base)
+struct $(name) : $(base) {
+@     if mask.residual then
+    Ring<k_stages> k;
+@     end
+
+    __device__ __forceinline__ $(name)(const Params &p_, u32 smem_) : $(base)(p_, smem_) {}
+
+@     if mask.residual then
+    // The tile whose keys come next.
+    __device__ __forceinline__ Visit follow() {
+        mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
+        const Visit next = visit(smem, k);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        k.next();
+        return next;
+    }
+
+@     end
+    __device__ __forceinline__ void send_all(const Where &at) {
+@     if mask.residual then
+        for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
+@     else
+        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+@     end
+            send(at, walk.n);
+        }
+    }
+
+    // Follows the tiles that the other producer claims.
+    __device__ __forceinline__ void run() {
+        for (Ring<q_stages> q;; q.next()) {
+            mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
+            const int word = claim(smem, q);
+            Where at;
+            at.b = -1;
+            if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
+            if (word == no_more) return;
+            if (at.b >= 0) send_all(at);
+        }
+    }
+};
+
+@   end
+@   follower("ValueProducer", "Values")
+@   if staged.array then
+@     follower("ArrayProducer", "ArrayTiles")
+@   end
+@ end
