@@ -13,8 +13,7 @@ import sys
 
 import kernel_tables
 from kernel_tables import grid
-from parts.arena import late
-from plots import PAPER, ms, names, read, where
+from plots import PAPER, late, ms, names, read, where
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REGION = re.compile(r"(<!-- suite:([\w-]+) -->\n).*?(<!-- /suite -->)", re.DOTALL)

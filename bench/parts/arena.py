@@ -11,6 +11,7 @@ import time
 from typing import NamedTuple
 
 from parts import arena_data
+from plots import late
 
 
 class Task(NamedTuple):
@@ -71,13 +72,14 @@ def network(torch, attention, task, width=128, heads=2, layers=3):
             nn.init.constant_(self.solid.weight, 6)  # begins between seven pixels of nine, where dashes cross, and eight
             nn.init.constant_(self.solid.bias, -6 * 7.25)
             at = torch.linspace(-1, 1, task.size)
-            self.register_buffer("at", torch.stack([at, (at * math.pi / 2).sin(), (at * math.pi / 2).cos()], 1))
-            self.row, self.column = (nn.Parameter(0.5 * torch.randn(3, width)) for _ in range(2))
+            self.register_buffer("at", torch.stack([at, (at * math.pi / 2).sin(), (at * math.pi / 2).cos()])[..., None])
+            self.row, self.column = (nn.Parameter(0.5 * torch.randn(3, 1, width)) for _ in range(2))
 
         def forward(self, x):
             x = x.view(-1, 1, task.size, task.size).float() / 255
             x = nn.functional.gelu(self.around(x)) - 8 * (-self.solid(x)).sigmoid()
-            return x.flatten(2).transpose(1, 2) + ((self.at @ self.row)[:, None] + self.at @ self.column).flatten(0, 1)
+            row, column = ((self.at * of).sum(0) for of in (self.row, self.column))  # no matmul: autocast would round places
+            return x.flatten(2).transpose(1, 2) + (row[:, None] + column).flatten(0, 1)
 
     class Classifier(nn.Module):
         """Decides by the first token and the mean of a text, by each feature's largest value in a picture."""
@@ -164,12 +166,6 @@ def run(session):
                 continue
             for which in ("dense", "butterfly"):
                 train(session, name, which, tasks[name], pool, seconds)
-
-
-def late(rows, column):
-    """A column's mean at the end of training: over the last tenth of its rows, of ten at least, but no more than a third."""
-    some = rows[-max(len(rows) // 10, min(10, len(rows) // 3), 1):]
-    return sum(float(row[column]) for row in some) / len(some)
 
 
 def train(session, name, which, task, pool, seconds):
