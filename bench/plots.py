@@ -150,6 +150,12 @@ def losses(pyplot, folder):
     return figure
 
 
+def late(rows, column):
+    """A column's mean at the end of training: over the last tenth of its rows, of ten at least, but no more than a third."""
+    some = rows[-max(len(rows) // 10, min(10, len(rows) // 3), 1):]
+    return sum(float(row[column]) for row in some) / len(some)
+
+
 def arena(pyplot, folder):
     rows = read(folder, "arena")
     tasks = list(dict.fromkeys(r["task"] for r in rows))

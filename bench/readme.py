@@ -13,7 +13,7 @@ import sys
 
 import kernel_tables
 from kernel_tables import grid
-from plots import PAPER, ms, names, read, where
+from plots import PAPER, late, ms, names, read, where
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REGION = re.compile(r"(<!-- suite:([\w-]+) -->\n).*?(<!-- /suite -->)", re.DOTALL)
@@ -128,10 +128,9 @@ def arena(folder):
     for task, which in dict.fromkeys((r["task"], r["attention"]) for r in rows):
         mine = where(rows, task=task, attention=which)
         first, last = mine[0], mine[-1]
-        tail = mine[-5:]
         lines.append([task, f"{int(last['tokens']):,} x {last['batch']}", which, last["step"], last["step_ms"],
-                      last["peak_mib"], f"{float(first['loss']):.3f} to {sum(float(r['loss']) for r in tail) / len(tail):.3f}",
-                      f"{100 * sum(float(r['train_accuracy']) for r in tail) / len(tail):.0f} %",
+                      last["peak_mib"], f"{float(first['loss']):.3f} to {late(mine, 'loss'):.3f}",
+                      f"{100 * late(mine, 'train_accuracy'):.0f} %",
                       f"{100 * float(last['held_accuracy']):.0f} %"])
     head = ["task", "tokens", "attention", "steps", "ms a step", "MiB", "training loss", "accuracy in training", "on new examples"]
     return rows and f"{source(rows)}\n\n" + grid(head, lines) or ""

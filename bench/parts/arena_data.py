@@ -89,7 +89,7 @@ def pathfinder(seed, count, size):
             draw(out[i], some_path(random, size, dashes // 3, step))
         ends = (first[0], first[-1] if labels[i] else second[-1])
         for end in ends:
-            disc(out[i], end, max(1.5, size / 32))
+            disc(out[i], end, max(2, size / 32))
     return out.reshape(count, -1), labels.astype(numpy.int64)
 
 
