@@ -28,7 +28,7 @@ TASKS = {
     "path-32": Task("pathfinder", 32, 128, 15, 0, 2e-3),
     "path-64": Task("pathfinder", 64, 32, 10, 0, 2e-3),
     "path-x": Task("pathfinder", 128, 16, 15, 6, 2e-3),
-    "path-256": Task("pathfinder", 256, 4, 40, 0, 2e-3),  # where dense has five steps a second
+    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-3),  # where dense has five steps a second
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 2e-3)}
 SMALL = {"width": 32, "heads": 2, "layers": 1}
