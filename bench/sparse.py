@@ -294,7 +294,7 @@ def body(torch, library, context, args):
 def plot(folder):
     import matplotlib
     matplotlib.use("svg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
     with open(os.path.join(folder, "sparse.csv"), encoding="utf-8") as f:
         rows = [r for r in csv.DictReader(f) if r["part"] == "density"]
     cases = sorted({(int(r["seqlen"]), int(r["head_dim"]), r["op"]) for r in rows}, key=lambda c: (c[0], c[1], c[2] == "bwd"))
@@ -313,7 +313,12 @@ def plot(folder):
         axis.set_xlabel("density")
         axis.set_ylabel("ms")
         axis.grid(True, which="both", alpha=0.3)
-    axes.flat[0].legend()
+        axis.set_xticks([0.05, 0.1, 0.25, 0.5, 1], ["5 %", "10 %", "25 %", "50 %", "100 %"])
+        axis.xaxis.set_minor_locator(ticker.NullLocator())
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.flat[0].legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(os.path.join(folder, "sparse.svg"))
 

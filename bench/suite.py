@@ -67,7 +67,7 @@ def parse():
     parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
     parser.add_argument("--names", type=words, help="who is timed in tables, batch, short and speedup, as in column name")
     parser.add_argument("--no-flex", dest="flex", action="store_false", help="without FlexAttention, which compiles long")
-    parser.add_argument("--steps", type=int, help="of losses: 300, or 60 in a quick run")
+    parser.add_argument("--steps", type=int, help="of losses: 300, or 40 in a quick run")
     parser.add_argument("--dropout", type=lambda s: [float(x) for x in s.split(",")], help="of losses: 0,0.1, or 0 in a quick run")
     parser.add_argument("--seconds", type=float, help="training time of each model of arena")
     parser.add_argument("--tasks", type=words, help="of arena")

@@ -24,10 +24,10 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "listops": Task("listops", 2048, 32, 15, 4, 1e-3),
+    "listops": Task("listops", 2048, 32, 15, 3, 1e-3),
     "path-32": Task("pathfinder", 32, 128, 15, 0, 2e-3),
     "path-64": Task("pathfinder", 64, 32, 10, 0, 2e-3),
-    "path-x": Task("pathfinder", 128, 16, 15, 6, 2e-3),
+    "path-x": Task("pathfinder", 128, 16, 15, 5, 2e-3),
     "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-3),  # where dense has five steps a second
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 2e-3)}

@@ -77,7 +77,7 @@ static void expect(const char *spelling, const char *what, const char *words) {
     if (words) fail_msg("%s, %s: not noticed", spelling, what);
 }
 
-#define CONSUMER "kernel/backward_wgmma.cu"
+#define CONSUMER "piece/consumer_backward.cu"
 #define PRODUCER "piece/pipeline_backward.cu"
 #define RACE "race at smem_base() + |is in flight|already has its "
 
