@@ -87,7 +87,7 @@ typedef struct plant {
 
 static const plant plants[] = {
     {"dS is not waited for", CONSUMER, "named_barrier_sync(1, 128 * consumers); // dS is there", "//", RACE},
-    {"one buffer of dS", CONSUMER, "share_bytes = $(layout.share_bytes)", "share_bytes = 0", RACE},
+    {"one buffer of dS", "kernel/backward_wgmma.cu", "share_bytes = $(layout.share_bytes)", "share_bytes = 0", RACE},
     {"a stage is given back early", CONSUMER, "wgmma_wait<1>(registers(dk)); ", "",
      RACE "|while in flight|in flight yet"},
     {"the last stage is never given back", CONSUMER, "            give_back(smem + used);\n", "", "deadlock: "},
@@ -98,7 +98,8 @@ static const plant plants[] = {
      RACE},
     {"a tile is not waited for", CONSUMER, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
     {"keys are not waited for", CONSUMER, "mbarrier_wait(smem + k_full, parity);", "", RACE "|wgmma|deadlock: "},
-    {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);", "", RACE "|deadlock: "},
+    {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);", "",
+     RACE "|deadlock: "},
     {"too few bytes", PRODUCER, "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);",
      "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8 + 16);", "lacks 0 of 1 arrivals and 16 bytes"},
 };
