@@ -23,6 +23,7 @@ import os
 import sys
 
 from contenders import ByAutograd, Kernel
+from plots import plain
 from problems import MASKS, Mask, Shape, Tensors
 from timing import admit, append, arguments, check_small, median, numbers, round_robin, run, stamp, words
 
@@ -315,9 +316,7 @@ def plot(folder):
         axis.grid(True, which="both", alpha=0.3)
         axis.set_xticks([0.05, 0.1, 0.25, 0.5, 1], ["5 %", "10 %", "25 %", "50 %", "100 %"])
         axis.xaxis.set_minor_locator(ticker.NullLocator())
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+        plain(axis.yaxis)
     axes.flat[0].legend(loc="lower right")
     figure.tight_layout()
     figure.savefig(os.path.join(folder, "sparse.svg"))
