@@ -13,10 +13,10 @@
 @ end
 @ if plan.q_stages == 0 then
 @   if ordered then
-        mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
+        if (HALF != 1) mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
 @   end
 #pragma unroll
-        for (int i = $(halved and "HALF == 1 ? dq_atoms / 2 : 0" or "0"); i < $(halved and "(HALF == 0 ? dq_atoms / 2 : dq_atoms)" or "dq_atoms"); ++i)
+        for (int i = HALF == 1 ? dq_atoms / 2 : 0; i < (HALF == 0 ? dq_atoms / 2 : dq_atoms); ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
 @ elseif ordered then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
@@ -47,6 +47,9 @@
         }
 @ end
 @ if ordered then
+@   if halved then
+        if (HALF == 0) return;
+@   end
         __syncwarp();
         if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
         dq_ring.next();

@@ -3,8 +3,7 @@
 @ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
 @ local late = plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
-@ local halved = plan.q_stages == 0 and not ordered
-@ local behind = ordered and pair -- all of it behind them, where its turn is waited for under a product
+@ local halved = plan.q_stages == 0
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -167,9 +166,7 @@ struct Consumer {
                 add_dq(dq, at, head_before, n_before);
             }
 @ else
-@   if not behind then
             if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
-@   end
 @ end
             if (n < 0) mbarrier_wait(smem + v_full, parity);
 @ if pair then
@@ -191,7 +188,7 @@ struct Consumer {
 @ if late then
             n_before = n;
             head_before = at.h;
-@ elseif halved or behind then
+@ elseif halved then
             const int n_before = n, head_before = at.h;
 @ end
             n = word >> 1;
@@ -217,8 +214,8 @@ struct Consumer {
 @   if not fused then
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
-@   if (halved or behind) and part == layout.parts - 1 then
-            if (n_before >= 0) add_dq$(halved and "<1>" or "")(dq, at, head_before, n_before);
+@   if halved and part == layout.parts - 1 then
+            if (n_before >= 0) add_dq<1>(dq, at, head_before, n_before);
 @   end
 @ -- Packs x into operands.
 @   local function pack(into, x)

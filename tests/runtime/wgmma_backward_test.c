@@ -98,7 +98,8 @@ static void fixed_order(void **state) {
         {"bwd fp16 d128 window(300,40) deterministic", "h200", 1, 1, 1, 600, 800, FK_BHSD, 0},
         {"bwd bf16 d72 dv64 gqa keep=\"k < 100 || k > 400\" deterministic", "h200", 1, 2, 1, 140, 700, FK_BSHD, 0},
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 260, 260, FK_BSHD, 0},
-        {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0}, /* tiles that no key sees */
+        {"bwd fp16 d128 dv256 gqa deterministic", "h200", 1, 2, 1, 130, 200, FK_BSHD, 0}, /* without a cluster */
+        {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0},     /* tiles that no key sees */
         {"bwd bf16 d64 keep=\"k >= q\" deterministic", "h200", 1, 1, 1, 600, 600, FK_BSHD,
          0}, /* from the last tile on */
         {"bwd bf16 d64 keep=\"(q / 150 + k / 150) % 3 != 1\" deterministic", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},
