@@ -15,6 +15,8 @@
 @ end
 @ include("piece/sequence.cu")
 
+@ include("piece/place.cu")
+
 @ include("piece/schedule.cu")
 
 @ include("piece/tile.cu")
@@ -273,14 +275,15 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
 @ end
     }
+@ -- The tile, worked out once more where the loop has no register to spare for it: of packed sequences, and beside staged tiles.
+@ local own = (problem.packed or problem.split and not arch.async_copy) and "this_tile(p, anew())" or "at"
 @ if problem.split then
     if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
-        store_partial(o, m_i, l_i, p, at);
+        store_partial(o, m_i, l_i, p, $(own));
         return;
     }
 @ end
-@ -- Packed: found once more rather than kept in registers, of which the loop has none to spare.
-    store_output(o, m_i, l_i, smem + smem_o, p, $(problem.packed and "this_tile(p)" or "at"));
+    store_output(o, m_i, l_i, smem + smem_o, p, $(own));
 }
 @ if problem.dropout then
 
