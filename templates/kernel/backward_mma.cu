@@ -233,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     cp_async_wait<0>(); // a tile without queries never waited for K and V
 @ end
     __syncthreads(); // every warp is done with K and V, where the gradients pass through
-@ -- Once more, rather than kept in registers, where the loop has none to spare. (Elsewhere it was up to 2 % slower on sm_90.)
-@ if problem.packed or problem.dtype == "fp32" or score.grads or not arch.async_copy then
+@ -- Once more, rather than kept in registers, where the loop has none to spare. (Elsewhere this can cost registers.)
+@ if problem.packed or problem.dtype == "fp32" and layout.d_pad > 160 or score.grads or not arch.async_copy then
     at = this_tile(p, kv_head, anew());
 @ end
     const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
