@@ -234,7 +234,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ end
     __syncthreads(); // every warp is done with K and V, where the gradients pass through
 @ -- Once more, rather than kept in registers, where the loop has none to spare. (Elsewhere this can cost registers.)
-@ if problem.packed or problem.dtype == "fp32" and layout.d_pad > 160 or score.grads or not arch.async_copy then
+@ local few = layout.d_pad > 160 and (problem.dtype == "fp32" or not arch.async_copy)
+@ if problem.packed or score.grads or few then
     at = this_tile(p, kv_head, anew());
 @ end
     const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
