@@ -171,8 +171,7 @@ __device__ __forceinline__ void run(const Params &p) {
     float scale[m_atoms][2];
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) scale[m][0] = scale[m][1] = p.scale;
-@ local own = (mask.residual or layout.d_pad > 160 and not arch.async_copy) and "this_tile(p, anew())" or "at" -- once more, or kept where there are registers
-    const Where own = $(own);
+    const Where own = $(again and "this_tile(p, anew())" or "at");
     // They pass through the warp's own rows of Q, with which it is done.
     store_rows<block_m, d_pad, head_dim, false>(dq, scale, smem + smem_q, warp_row(), 0, p.dq + q_start(own, p.dq_batch_stride, p.dq_row_stride) +
                                                 own.h * p.dq_head_stride + own.q_first * p.dq_row_stride, p.dq_row_stride, own.seqlen_q - own.q_first);

@@ -15,9 +15,13 @@
 @ end
 @ include("piece/sequence.cu")
 
-@ include("piece/place.cu")
+@ -- Where staged tiles leave no registers for it, the end works its tile out once more.
+@ local again = problem.split and not problem.packed and not arch.async_copy
+@ if again then
+@   include("piece/place.cu")
 
-@ include("piece/schedule.cu")
+@ end
+@ include("piece/schedule.cu", { again = again })
 
 @ include("piece/tile.cu")
 
@@ -275,11 +279,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
 @ end
     }
-@ -- The tile, worked out once more where the loop has no register to spare for it: of packed sequences, and beside staged tiles.
-@ local own = (problem.packed or problem.split and not arch.async_copy) and "this_tile(p, anew())" or "at"
+@ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.
+@ local own = problem.packed and "this_tile(p)" or again and "this_tile(p, anew())" or "at"
 @ if problem.split then
     if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
-        store_partial(o, m_i, l_i, p, $(own));
+        store_partial(o, m_i, l_i, p, $(again and "this_tile(p, anew())" or "at"));
         return;
     }
 @ end

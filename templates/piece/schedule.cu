@@ -19,14 +19,14 @@ __device__ __forceinline__ int row_head(const Params &p, const Where &at, int ro
 @ if problem.packed then
 // CTAs start in the order of x, then y. Heads go in groups (y) whose keys and values share the L2 cache; x counts a group's heads
 // within the tiles of all sequences, the last tile of the last sequence first where later tiles are the longer ones.
-__device__ __forceinline__ Where this_tile(const Params &p, const Place &block = Place()) {
-    const int index = $(mask.q_order > 0 and "gridDim.x - 1 - block.x" or "block.x");
+__device__ __forceinline__ Where this_tile(const Params &p) {
+    const int index = $(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x");
     int tile = quotient(index, p.group_heads, p.group_inverse);
     Where at;
 @   if problem.split then
-    at.split = block.z;
+    at.split = blockIdx.z;
 @   end
-    at.h = block.y * p.group_heads + index - tile * p.group_heads;
+    at.h = blockIdx.y * p.group_heads + index - tile * p.group_heads;
     const int b = find_sequence<block_m>(p.cu_seqlens_q, p.batch, tile);
     static_cast<Sequence &>(at) = sequence(p, b);
     at.q_first = tile * block_m;
@@ -35,27 +35,28 @@ __device__ __forceinline__ Where this_tile(const Params &p, const Place &block =
     return at;
 }
 @ else
+@   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)
 // CTAs start in the order of x, then y, then z. Heads go in groups (z) whose keys and values share the L2 cache; a group's
 // heads (x) go through their query tiles (y) together, the longest first, so that the last wave is made of short ones.
 // The last group may be short.
-__device__ __forceinline__ Where this_tile(const Params &p, const Place &block = Place()) {
+__device__ __forceinline__ Where this_tile(const Params &p$(again and ", const Place &block = Place()" or "")) {
 @   if problem.split then
-    const int group = quotient(block.z, p.num_splits, p.splits_inverse); // its splits follow each other
+    const int group = quotient($(block).z, p.num_splits, p.splits_inverse); // its splits follow each other
 @   else
-    const int group = block.z;
+    const int group = $(block).z;
 @   end
-    const int head = group * gridDim.x + block.x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
+    const int head = group * gridDim.x + $(block).x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
     Where at;
 @   if problem.split then
-    at.split = block.z - group * p.num_splits;
+    at.split = $(block).z - group * p.num_splits;
 @   end
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
     at.h = $(problem.joins_heads and "(head - b * p.own_heads) * p.row_heads" or "head - b * p.num_heads_q");
 @   if mask.q_order > 0 then
-    at.q_first = (gridDim.y - 1 - block.y) * block_m;
+    at.q_first = (gridDim.y - 1 - $(block).y) * block_m;
 @   else
-    at.q_first = block.y * block_m;
+    at.q_first = $(block).y * block_m;
 @   end
     at.q_last = min(at.q_first + block_m, at.seqlen_q$(problem.joins_heads and " * p.row_heads" or "")) - 1;
     return at;
