@@ -51,6 +51,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
+    int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
@@ -58,8 +59,8 @@ typedef struct fk_smem_layout {
     bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether those of a tile of queries may be counted beforehand,
- * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). And whether scores read
- * an array of which tiles can be copied (fk_score_staged). */
+ * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). And whether scores
+ * read an array of which tiles can be copied (fk_score_staged). */
 typedef struct fk_mask_scan {
     bool needed, counted, staged;
     int query_rows, key_rows;

@@ -12,7 +12,9 @@
 -- through shared memory as well. With 32 rows a warp the products fetch a fifth less from shared memory than with 16, so that
 -- wide heads, where that is what bounds, take two columns more readily.
 --
--- Where dQ comes from a kernel of its own, dS needs no room of its own unless warps stand in columns, and that kernel has
+-- Of dQ a warp sums up at most dq_share atoms of 16 x 16 at a time: fp32 splits its operands in registers, which leaves less for
+-- them beside dK and dV of wide heads. Where dQ comes from a kernel of its own, dS needs no room of its own unless warps stand in
+-- columns, and that kernel has
 --
 --   | Q | dO | K0 V0 | K1 V1 |      with dQ passing through Q when the loop is done
 --
@@ -73,6 +75,7 @@ local function backward(problem, plan)
     k = 0, v = k_bytes, ds = k_bytes + v_bytes, p = k_bytes + v_bytes + ds_bytes, col_warps = col_warps,
     q = q, dout = q + q_bytes, lse = q + q_bytes + dout_bytes, delta = q + q_bytes + dout_bytes + row_bytes,
     o = 0, stage_bytes = stage_bytes, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
+    dq_share = problem.dtype == "fp32" and d_pad > 160 and 4 or 8,
     bytes = q + plan.stages * stage_bytes,
   }
 end

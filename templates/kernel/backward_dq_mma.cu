@@ -102,17 +102,19 @@ __device__ __forceinline__ void run(const Params &p) {
     int n = tiles.end - 1, next;
 @ end
 
-@ if problem.gqa then
-    const int kv_head = at.h / p.heads_per_kv;
-@ else
-    const int kv_head = at.h;
-@ end
+@ local function starts(head)
+    const int kv_head = $(head)$(problem.gqa and " / p.heads_per_kv" or "");
     const Element *k = p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride;
     const Element *v = p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride;
+@ end
+@ starts("at.h")
     TileCopy<block_n, d_pad, head_dim, threads> copy_k(k, p.k_row_stride);
     TileCopy<block_n, dv_pad, head_dim_v, threads> copy_v(v, p.v_row_stride);
     u32 stage = 0;
     const auto issue = [&](int tile) { // into the free stage
+@ if mask.residual then -- looking for tiles leaves no registers to keep addresses in
+@   starts("opaque(at.h)")
+@ end
         copy_k.seek(k, tile * block_n);
         copy_v.seek(v, tile * block_n);
         copy_k.template issue<false>(smem + smem_k + stage, at.seqlen_k - tile * block_n);
@@ -169,9 +171,10 @@ __device__ __forceinline__ void run(const Params &p) {
     float scale[m_atoms][2];
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) scale[m][0] = scale[m][1] = p.scale;
+    const Where own = $(again and "this_tile(p, anew())" or "at");
     // They pass through the warp's own rows of Q, with which it is done.
-    store_rows<block_m, d_pad, head_dim, false>(dq, scale, smem + smem_q, warp_row(), 0, p.dq + q_start(at, p.dq_batch_stride, p.dq_row_stride) +
-                                                at.h * p.dq_head_stride + at.q_first * p.dq_row_stride, p.dq_row_stride, at.seqlen_q - at.q_first);
+    store_rows<block_m, d_pad, head_dim, false>(dq, scale, smem + smem_q, warp_row(), 0, p.dq + q_start(own, p.dq_batch_stride, p.dq_row_stride) +
+                                                own.h * p.dq_head_stride + own.q_first * p.dq_row_stride, p.dq_row_stride, own.seqlen_q - own.q_first);
 }
 }
 

@@ -20,7 +20,16 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 @ end
 @ include("piece/sequence.cu")
 
-@ include("piece/schedule_backward.cu")
+@ -- The end works its tile out once more, rather than that registers keep it, where the loop has none to spare. (Elsewhere this can
+@ -- cost registers.)
+@ local few = layout.d_pad > 160 and (problem.dtype == "fp32" or not arch.async_copy)
+@ local again = not problem.packed and (score.grads or few) and true or false
+@ local dq_again = plan.dq_kernel and not problem.packed and (mask_k.residual or layout.d_pad > 160 and not arch.async_copy) and true or false
+@ if again or dq_again then
+@   include("piece/place.cu")
+
+@ end
+@ include("piece/schedule_backward.cu", { again = again })
 
 @ include("piece/tile.cu")
 
@@ -157,17 +166,27 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ else
         int n = tiles.end - 1, next;
 @ end
-        const Element *q = p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + at.h * p.q_head_stride;
-        const Element *dout = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + at.h * p.dout_head_stride;
-        const i64 rows = padded_start(p, at, at.h);
+@ local function starts(head)
+        const Element *q = p.q + q_start(at, p.q_batch_stride, p.q_row_stride) + $(head) * p.q_head_stride;
+        const Element *dout = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + $(head) * p.dout_head_stride;
+        const i64 rows = padded_start(p, at, $(head));
+@ end
+@ local row_copies = "RowCopy copy_lse{p.lse_log2 + rows}, copy_delta{p.delta + rows};"
+@ starts("at.h")
 @ if not plan.dq_kernel then
         float *dq_acc = p.dq_acc + rows * d_pad;
 @ end
         TileCopy<block_m, d_pad, head_dim> copy_q(q, p.q_row_stride);
         TileCopy<block_m, dv_pad, head_dim_v> copy_dout(dout, p.dout_row_stride);
-        RowCopy copy_lse{p.lse_log2 + rows}, copy_delta{p.delta + rows};
+        $(row_copies)
         u32 stage = 0;
         const auto issue = [&](int tile) { // into the free stage
+@ -- Products of wide heads that are no whole panels leave no registers to keep addresses in.
+@ if layout.d_pad > 96 and layout.d_pad % 64 ~= 0 then
+            const int head_now = opaque(at.h);
+@   starts("head_now")
+            $(row_copies)
+@ end
             copy_q.seek(q, tile * block_m);
             copy_dout.seek(dout, tile * block_m);
             copy_lse.issue(smem + smem_lse + stage, tile * block_m);
@@ -225,6 +244,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     __syncthreads(); // every warp is done with K and V, where the gradients pass through
 @ if problem.packed then
     at = this_tile(p, kv_head); // once more, rather than kept in registers, of which the loop has none to spare
+@ elseif again then
+    at = this_tile(p, kv_head, anew());
 @ end
     const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
     store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +
@@ -244,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ include("piece/backward_around.cu")
 @ if plan.dq_kernel then
 
-@   include("kernel/backward_dq_mma.cu", { walk = "k", plan = dq_plan, layout = dq_layout, mask = mask_k })
+@   include("kernel/backward_dq_mma.cu", { walk = "k", plan = dq_plan, layout = dq_layout, mask = mask_k, again = dq_again })
 @ end
 @ if score.grads then
 

@@ -15,7 +15,13 @@
 @ end
 @ include("piece/sequence.cu")
 
-@ include("piece/schedule.cu")
+@ -- Where staged tiles leave no registers for it, the end works its tile out once more.
+@ local again = problem.split and not problem.packed and not arch.async_copy
+@ if again then
+@   include("piece/place.cu")
+
+@ end
+@ include("piece/schedule.cu", { again = again })
 
 @ include("piece/tile.cu")
 
@@ -273,14 +279,15 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
 @ end
     }
+@ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.
+@ local own = problem.packed and "this_tile(p)" or again and "this_tile(p, anew())" or "at"
 @ if problem.split then
     if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
-        store_partial(o, m_i, l_i, p, at);
+        store_partial(o, m_i, l_i, p, $(again and "this_tile(p, anew())" or "at"));
         return;
     }
 @ end
-@ -- Packed: found once more rather than kept in registers, of which the loop has none to spare.
-    store_output(o, m_i, l_i, smem + smem_o, p, $(problem.packed and "this_tile(p)" or "at"));
+    store_output(o, m_i, l_i, smem + smem_o, p, $(own));
 }
 @ if problem.dropout then
 

@@ -188,7 +188,7 @@ __device__ __forceinline__ int dq_lane(int lane) { return lane * 4; }
 @   if plan.warps % rows == 0 and plan.block_m // 16 % rows == 0 and cost <= fewest then dq_row_warps, fewest = rows, cost end
 @ end
 @ local shares = plan.warps // dq_row_warps -- of the columns; a warp takes several in turn where one would be too wide
-@ while plan.block_m // 16 // dq_row_warps * ((layout.d_pad // 16 + shares - 1) // shares) > 8 do shares = shares * 2 end
+@ while plan.block_m // 16 // dq_row_warps * ((layout.d_pad // 16 + shares - 1) // shares) > layout.dq_share do shares = shares * 2 end
 constexpr int dq_row_warps = $(dq_row_warps), dq_shares = $(shares), dq_turns = $(shares * dq_row_warps // plan.warps);
 constexpr int dq_atoms = (d_pad / 16 + dq_shares - 1) / dq_shares * 2; // atoms of 8 columns
 constexpr bool dq_short = dq_atoms * dq_shares != d_pad / 8;

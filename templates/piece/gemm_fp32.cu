@@ -45,16 +45,7 @@ __device__ __forceinline__ void mma(float (&c)[4], const Split<4> &a, const Spli
     for (int e = 0; e < 4; ++e) c[e] += step[e];
 }
 
-// A warp's accumulator: M atoms of 16 rows by N atoms of 8 columns. Lane = 4 g + t holds, in atom (m, n), rows 16 m + g and
-// + 8, columns 8 n + 2 t and + 1.
-template <int M, int N> __device__ __forceinline__ void fill(float (&acc)[M][N][4], float value) {
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-        for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) acc[m][n][e] = value;
-}
+@ include("piece/fill.cu")
 
 // Columns from 16 j on, STEPS times 16, of acc + low += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from
 // row_b on of a tile of B_ROWS. What acc loses goes to low. FRESH: acc was 0. An 8x8 matrix of ldmatrix has 8 rows of 4 floats, of which
@@ -185,11 +176,14 @@ __device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[
 }
 @ if problem.op == "bwd" then
 
+// How far the two loops that follow are unrolled: beside the accumulators of dK and dV of wide heads there is room for one step.
+template <int COLS> constexpr int unrolled = COLS <= 160 ? 2 : 1;
+
 // acc += A B; A: the 16 M rows from `row` on of a tile of A_ROWS x B_ROWS.
 template <int A_ROWS, int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int col_b) {
     const int lane = threadIdx.x % 32;
-#pragma unroll 2
+#pragma unroll unrolled<COLS>
     for (int j = 0; j < B_ROWS / 16; ++j) {
         __syncwarp();
         Split<4> a[M];
@@ -208,7 +202,7 @@ __device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int r
 // acc += A^T B; A: the 16 M columns from `col` on of a tile of B_ROWS x A_COLS.
 template <int A_COLS, int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_tn(float (&acc)[M][N][4], u32 tile_a, int col, u32 tile_b, int col_b) {
-#pragma unroll 2
+#pragma unroll unrolled<COLS>
     for (int j = 0; j < B_ROWS / 16; ++j) {
         __syncwarp();
         Split<4> a[M];

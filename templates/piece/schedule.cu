@@ -35,27 +35,28 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
     return at;
 }
 @ else
+@   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)
 // CTAs start in the order of x, then y, then z. Heads go in groups (z) whose keys and values share the L2 cache; a group's
 // heads (x) go through their query tiles (y) together, the longest first, so that the last wave is made of short ones.
 // The last group may be short.
-__device__ __forceinline__ Where this_tile(const Params &p) {
+__device__ __forceinline__ Where this_tile(const Params &p$(again and ", const Place &block = Place()" or "")) {
 @   if problem.split then
-    const int group = quotient(blockIdx.z, p.num_splits, p.splits_inverse); // its splits follow each other
+    const int group = quotient($(block).z, p.num_splits, p.splits_inverse); // its splits follow each other
 @   else
-    const int group = blockIdx.z;
+    const int group = $(block).z;
 @   end
-    const int head = group * gridDim.x + blockIdx.x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
+    const int head = group * gridDim.x + $(block).x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
     Where at;
 @   if problem.split then
-    at.split = blockIdx.z - group * p.num_splits;
+    at.split = $(block).z - group * p.num_splits;
 @   end
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
     at.h = $(problem.joins_heads and "(head - b * p.own_heads) * p.row_heads" or "head - b * p.num_heads_q");
 @   if mask.q_order > 0 then
-    at.q_first = (gridDim.y - 1 - blockIdx.y) * block_m;
+    at.q_first = (gridDim.y - 1 - $(block).y) * block_m;
 @   else
-    at.q_first = blockIdx.y * block_m;
+    at.q_first = $(block).y * block_m;
 @   end
     at.q_last = min(at.q_first + block_m, at.seqlen_q$(problem.joins_heads and " * p.row_heads" or "")) - 1;
     return at;

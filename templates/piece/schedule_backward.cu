@@ -76,19 +76,20 @@ __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {
     return at;
 }
 @ else
+@   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)
 // CTAs start in the order of x, then y, then z, as in the forward kernel: groups of heads that share L2 (z), their key tiles (y),
 // the longest first, and the heads of the group (x). kv_head is that of the batch.
-__device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {
-    const int head = blockIdx.z * gridDim.x + blockIdx.x, b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
+__device__ __forceinline__ Where this_tile(const Params &p, int &kv_head$(again and ", const Place &block = Place()" or "")) {
+    const int head = $(block).z * gridDim.x + $(block).x, b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
     Where at;
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
     kv_head = head - b * p.num_heads_kv;
     at.h = kv_head * p.heads_per_kv;
 @   if mask.q_order > 0 then
-    at.k_first = (gridDim.y - 1 - blockIdx.y) * block_n;
+    at.k_first = (gridDim.y - 1 - $(block).y) * block_n;
 @   else
-    at.k_first = blockIdx.y * block_n;
+    at.k_first = $(block).y * block_n;
 @   end
     at.k_last = min(at.k_first + block_n, at.seqlen_k) - 1;
     return at;
