@@ -4,13 +4,12 @@ of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). No example
 falls is learning, not memory. Results: arena.csv
 """
 import concurrent.futures
-import math
 import multiprocessing
 import os
 import time
 from typing import NamedTuple
 
-from parts import arena_data
+from parts import arena_data, arena_model
 from plots import late
 
 
@@ -20,7 +19,7 @@ class Task(NamedTuple):
     batch: int
     seconds: float  # of training
     quick: float    # in a quick run; 0: not then
-    rate: float     # of learning
+    rate: float     # of learning, of all but the head
 
 
 TASKS = {
@@ -33,68 +32,8 @@ TASKS = {
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 2e-3)}
 SMALL = {"width": 32, "heads": 2, "layers": 1}
 BLOCK, EVERY = 128, 10
-WARM, HELD = 20, 512  # steps to the full rate; examples to judge by, at most
-
-
-def network(torch, attention, task, width=128, heads=2, layers=3):
-    nn, picture = torch.nn, task.kind == "pathfinder"
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-        def forward(self, x):  # [batch, tokens, width]
-            q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, heads, -1)).unbind(2)
-            x = x + self.out(attention(q, k, v).flatten(2))
-            return x + self.mlp(self.norm_2(x))
-
-    class Text(nn.Module):
-        """Tokens and where they are."""
-
-        def __init__(self):
-            super().__init__()
-            self.token, self.place = nn.Embedding(arena_data.VOCABULARY, width), nn.Embedding(task.size, width)
-            nn.init.normal_(self.place.weight, std=0.1)
-
-        def forward(self, x):
-            return self.token(x.int()) + self.place.weight
-
-    class Picture(nn.Module):
-        """A token a pixel: what is around it, and where it is, smoothly. What is not solid as a disc begins far below what is,
-        so that the largest values over a picture are of where discs are."""
-
-        def __init__(self):
-            super().__init__()
-            self.around, self.solid = nn.Conv2d(1, width, 5, padding=2), nn.Conv2d(1, 1, 3, padding=1)
-            nn.init.constant_(self.solid.weight, 6)  # begins between seven pixels of nine, where dashes cross, and eight
-            nn.init.constant_(self.solid.bias, -6 * 7.25)
-            at = torch.linspace(-1, 1, task.size)
-            self.register_buffer("at", torch.stack([at, (at * math.pi / 2).sin(), (at * math.pi / 2).cos()])[..., None])
-            self.row, self.column = (nn.Parameter(0.5 * torch.randn(3, 1, width)) for _ in range(2))
-
-        def forward(self, x):
-            x = x.view(-1, 1, task.size, task.size).float() / 255
-            x = nn.functional.gelu(self.around(x)) - 8 * (-self.solid(x)).sigmoid()
-            row, column = ((self.at * of).sum(0) for of in (self.row, self.column))  # no matmul: autocast would round places
-            return x.flatten(2).transpose(1, 2) + (row[:, None] + column).flatten(0, 1)
-
-    class Classifier(nn.Module):
-        """Decides by the first token and the mean of a text, by each feature's largest value in a picture."""
-
-        def __init__(self):
-            super().__init__()
-            self.read, self.blocks = Picture() if picture else Text(), nn.Sequential(*(Block() for _ in range(layers)))
-            first = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU()) if picture else nn.LayerNorm(2 * width)
-            self.head = nn.Sequential(first, nn.Linear(2 * width, 2 if picture else 10))
-            nn.init.zeros_(self.head[1].weight)  # the first loss is that of a guess
-
-        def forward(self, x):
-            x = self.blocks(self.read(x))
-            return self.head(x.amax(1) if picture else torch.cat([x[:, 0], x.mean(1)], -1))
-    return Classifier()
+WARM, HEAD = 30, 1e-3  # steps to the full rate; that of the head
+HELD = 512  # examples to judge by, at most
 
 
 class Training:
@@ -104,9 +43,12 @@ class Training:
         import flashkiln
         sparsity = f"butterfly({BLOCK})" if which == "butterfly" else None
         torch.manual_seed(0)
-        self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), task,
+        self.model = arena_model.network(task, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity),
                              **({} if session.cuda else SMALL)).to(session.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), task.rate, weight_decay=0.01, fused=session.cuda)
+        head = list(self.model.head.parameters())
+        rest = [x for name, x in self.model.named_parameters() if not name.startswith("head.")]
+        self.optimizer = torch.optim.AdamW([{"params": head, "lr": HEAD}, {"params": rest, "lr": task.rate}], weight_decay=0.01,
+                                           fused=session.cuda)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / WARM))
 
     def examples(self, pair):
@@ -160,12 +102,10 @@ def run(session):
     tasks = TASKS if session.cuda else TINY
     context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
     with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
-        for name in session.args.tasks or tasks:
-            seconds = session.args.seconds or (tasks[name].quick if session.args.quick else tasks[name].seconds)
-            if session.cuda and not seconds:
-                continue
+        seconds = {name: session.args.seconds or (task.quick if session.args.quick else task.seconds) for name, task in tasks.items()}
+        for name in session.units([name for name in session.args.tasks or tasks if seconds[name] or not session.cuda]):
             for which in ("dense", "butterfly"):
-                train(session, name, which, tasks[name], pool, seconds)
+                train(session, name, which, tasks[name], pool, seconds[name])
 
 
 def train(session, name, which, task, pool, seconds):
