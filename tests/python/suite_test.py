@@ -66,6 +66,12 @@ def test_part(results, part):
         assert any("takes no mask" in r["note"] for r in found)
 
 
+def test_arena_goes_on_from_the_picture_before(results):
+    found = {(r["task"], r["attention"]): r["start"] for r in rows(results, "arena")}
+    assert found == {(task, which): start for task, start in (("listops", ""), ("path-32", ""), ("path-64", "path-32"))
+                     for which in ("dense", "butterfly")}
+
+
 def test_training_steps(tmp_path):
     for name in ("transformers", "timm"):
         pytest.importorskip(name)
