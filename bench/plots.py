@@ -69,9 +69,13 @@ def tables(pyplot, folder):
     kinds = list(dict.fromkeys((r["dropout"], r["padding"]) for r in rows))
     if not rows:
         return None
-    figure, axes = pyplot.subplots(1, len(kinds) + 1, figsize=(5 * (len(kinds) + 1), 4.4), squeeze=False)
+    down, across = -(-(len(kinds) + 1) // 3), min(3, len(kinds) + 1)  # a page's width, so that it can be read there
+    figure, axes = pyplot.subplots(down, across, figsize=(4.6 * across, 4.2 * down), squeeze=False)
+    memory, *spare = axes.flat[len(kinds):]
+    for axis in spare:
+        axis.set_axis_off()
     paper = read(os.path.dirname(PAPER), os.path.basename(PAPER)[:-4])
-    for axis, (dropout, padding) in zip(axes[0], kinds):
+    for axis, (dropout, padding) in zip(axes.flat, kinds):
         mine = where(rows, dropout=dropout, padding=padding, **{"pass": "both"})
         lines(axis, mine, "seqlen", ms)
         lengths = {r["seqlen"] for r in mine}
@@ -86,10 +90,10 @@ def tables(pyplot, folder):
         axis.set_yscale("log")
         plain(axis.yaxis)
     mine = where(rows, dropout=kinds[0][0], padding=kinds[0][1], **{"pass": "both"})
-    lines(axes[0][-1], mine, "seqlen", lambda r: float(r["peak_mib"] or 0))
-    by_length(axes[0][-1], mine, "memory in use, forward and backward", "MiB")
-    axes[0][-1].set_yscale("log")
-    plain(axes[0][-1].yaxis)
+    lines(memory, mine, "seqlen", lambda r: float(r["peak_mib"] or 0))
+    by_length(memory, mine, "memory in use, forward and backward", "MiB")
+    memory.set_yscale("log")
+    plain(memory.yaxis)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.suptitle(f"batch 16, 8 heads of 64, fp16: {gpu(rows)}", fontsize=10)
     return figure

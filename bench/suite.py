@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The FlashAttention paper's experiments on this GPU: this project beside eager PyTorch, SDPA's backends and FlexAttention.
 
-  suite.py [--quick] [--only tables,steps,...] [--again] [--plot]
+  suite.py [--quick] [--only tables,steps,...] [--devices 0,1] [--again] [--plot]
 
 Parts (docs/benchmarks.md says what each shows):
   steps     training steps of GPT-2 and BERT, ViT forward and backward: time, memory
@@ -15,23 +15,24 @@ Parts (docs/benchmarks.md says what each shows):
   modelled  T4, RTX 3090, A100 and H200 by the planner's model; roofline (needs no GPU)
   startup   the first result of a fresh process; host costs
 
-A part runs in a process of its own, with a time limit, and leaves OUT/PART.csv. One that is there, from the same library, GPU and
-options, is not run again, unless --again. What parts need is compiled by several processes before the first. --plot draws from
-the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs everything on the CPU, tiny, for tests.
+A part runs in a process of its own, and leaves OUT/PART.csv. One that is there, from the same library, GPU and options, is not run
+again, unless --again. Parts share --minutes; one that is at the end of its share leaves out the rest, and says so. With --devices they
+run side by side, one on each GPU, the tables in three; only `startup`, which times the host, runs alone. What parts need is compiled by
+several processes before the first. --plot draws from the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs
+everything on the CPU, tiny, for tests.
 """
 import argparse
 import contextlib
+import csv
 import functools
 import gc
 import hashlib
 import importlib
 import importlib.metadata
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,9 +40,11 @@ ROOT = os.path.dirname(HERE)
 sys.path[:0] = [HERE, os.path.join(ROOT, "python")]
 sys.path.append(os.path.join(ROOT, ".deps", "bench"))  # what ./x installed, behind what was there
 
+import schedule  # noqa: E402
 from parts import PARTS  # noqa: E402
 
-WARM_S = 300  # that compiling may take
+MINUTES = {False: 40, True: 4.7}  # of a whole and of a quick run, which has twenty seconds for starting, for plots and for a last case
+WARM = 0.2   # of it, that compiling may take
 
 
 def numbers(text):
@@ -56,13 +59,16 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes, for a run of about five minutes")
     parser.add_argument("--only", type=words, default=list(PARTS), help="parts, by name")
+    parser.add_argument("--devices", type=words, default=[None], metavar="0,1", help="GPUs to spread parts over, as in "
+                        "CUDA_VISIBLE_DEVICES; else the one that PyTorch takes")
+    parser.add_argument("--minutes", type=float, help="that parts share: 40, of a quick run 4.7")
     parser.add_argument("--again", action="store_true", help="also what is there already")
     parser.add_argument("--plot", action="store_true", help="draw from the CSV files, run nothing")
     parser.add_argument("--dry", action="store_true", help="tiny, on the CPU, by the emulator: no figures")
     parser.add_argument("--lib", default=os.environ.get("FLASHKILN_LIBRARY")
                         or os.path.join(ROOT, "build", "libflashkiln.so"))
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where CSV files and plots go")
-    parser.add_argument("--jobs", type=int, default=min(24, os.cpu_count() or 1), help="processes that compile")
+    parser.add_argument("--jobs", type=int, help="processes that compile: 24 for each GPU, but no more than processors")
     parser.add_argument("--lengths", type=numbers, help="of steps, tables and speedup")
     parser.add_argument("--passes", type=words, default=["fwd", "bwd", "both"], help="of tables")
     parser.add_argument("--names", type=words, help="who is timed in tables, batch, short and speedup, as in column name")
@@ -75,6 +81,8 @@ def parse():
     unknown = set(args.only) - set(PARTS)
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    args.jobs = args.jobs or min(24 * len(args.devices), os.cpu_count() or 1)
+    args.minutes = args.minutes or MINUTES[args.quick]
     args.lib, args.out = os.path.abspath(args.lib), os.path.abspath(args.out)
     os.environ["FLASHKILN_LIBRARY"] = args.lib
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # of each of --jobs processes
@@ -102,7 +110,7 @@ def gpu_name():
 def fingerprint(part, gpu, args):
     """What a part's results depend on, so that one that is there need not be made again."""
     digest = hashlib.sha256()
-    for path in (args.lib, os.path.join(HERE, "parts", PARTS[part].module + ".py"), os.path.join(HERE, "parts", "session.py")):
+    for path in (args.lib, *(os.path.join(HERE, "parts", name + ".py") for name in (PARTS[part].module, "session"))):
         with open(path, "rb") as file:
             digest.update(file.read())
     options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]
@@ -139,9 +147,17 @@ def module_of(part):
     return importlib.import_module("parts." + name), [] if name == part else [part]
 
 
-def child(args, part):
+def child(args, part, changes, until):
+    """One job: a part, with some options changed."""
+    vars(args).update(changes, until=until)
+    os.makedirs(args.out, exist_ok=True)
     module, named = module_of(part)
-    module.run(session_of(args) if PARTS[part].needs_gpu else args, *named)
+    if not PARTS[part].needs_gpu:
+        return module.run(args, *named)
+    session = session_of(args)
+    module.run(session, *named)
+    if session.cut:
+        sys.exit(schedule.CUT)
 
 
 def warm_share(args, parts, share, shares):
@@ -151,73 +167,65 @@ def warm_share(args, parts, share, shares):
         module.warm(session, *named, share, shares)
 
 
-def fork(output, work, *given):
-    """A process that does `work`, its output and errors going to the file `output`."""
-    sys.stdout.flush()
-
-    def begin():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setpgid(0, 0)  # to be ended with what it starts, which has the file open, too
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-        work(*given)
-    process = multiprocessing.get_context("fork").Process(target=begin)
-    process.start()
-    return process
-
-
-def end(process):
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.join()
-
-
-def warm(args, parts):
+def warm(args, parts, until):
     """Compiles what parts need, in several processes."""
     parts = [part for part in parts if PARTS[part].warms]
     if args.jobs < 2 or not parts:
         return
     begin = time.monotonic()
+    limit = begin + WARM * (until - begin)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        running = [fork(nowhere, warm_share, args, parts, i, args.jobs) for i in range(args.jobs)]
+        running = [schedule.fork(nowhere, args.devices[i % len(args.devices)], warm_share, args, parts, i, args.jobs)
+                   for i in range(args.jobs)]
     for process in running:
-        process.join(max(1, WARM_S - (time.monotonic() - begin)))
-        end(process)
+        process.join(max(0.1, limit - time.monotonic()))
+        schedule.end(process)
     args.show(f"compiled in {time.monotonic() - begin:.0f} s")
 
 
-def run_part(args, part):
-    if args.dry:  # nothing that could hang
-        child(args, part)
-        return True
-    begin = time.monotonic()
-    ends = os.pipe()
-    with os.fdopen(ends[0], encoding="utf-8", errors="replace") as lines:
-        with os.fdopen(ends[1], "w", encoding="utf-8") as output:
-            process = fork(output, child, args, part)
-        limit = threading.Timer(PARTS[part].seconds, end, [process])
-        limit.start()
-        try:
-            for line in lines:
-                args.show(line.rstrip("\n"))
-            process.join(60)
-        finally:
-            limit.cancel()
-            end(process)
-    seconds = time.monotonic() - begin
-    code = process.exitcode
-    how = "done" if code == 0 else "out of time" if seconds >= PARTS[part].seconds else f"exit code {code}"
-    args.show(f"  {part}: {how} after {seconds:.0f} s")
-    return code == 0
+def jobs_of(args, part):
+    """A part as one job, or several where several GPUs can share it: each of these leaves its rows in a folder of its own."""
+    seconds = PARTS[part].quick if args.quick else PARTS[part].seconds
+    pieces = getattr(module_of(part)[0], "pieces", lambda *_: [])(args, part) if len(args.devices) > 1 else []
+    if len(pieces) < 2:
+        yield schedule.Job(part, part, seconds, functools.partial(child, args, part, {}), PARTS[part].alone)
+        return
+    for i, (name, weight, changes) in enumerate(pieces):
+        changes = {**changes, "out": piece(args, part, i)}
+        yield schedule.Job(f"{part} {name}", part, seconds * weight, functools.partial(child, args, part, changes))
+
+
+def piece(args, part, i):
+    return os.path.join(args.out, "pieces", f"{part}-{i}")
+
+
+def join(args, part, count):
+    """Rows of a part's pieces as one file, in the order that one piece would have."""
+    rows = []
+    for i in range(count):
+        path = os.path.join(piece(args, part, i), part + ".csv")
+        if os.path.exists(path):
+            with open(path, newline="", encoding="utf-8") as file:
+                rows += csv.DictReader(file)
+    rows.sort(key=lambda row: int(row["seqlen"]))
+    if rows:
+        with open(os.path.join(args.out, part + ".csv"), "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 # ---- all parts ----
 
 @contextlib.contextmanager
-def progress(args, parts):
-    """Lines, and below them on a terminal a bar of parts. Yields what is called when a part begins."""
-    def plain(part):
-        args.show(f"==> {part} ({parts.index(part) + 1} of {len(parts)})")
+def progress(args, count):
+    """Lines, and below them on a terminal a bar of jobs. Yields what is called when a job begins."""
+    begun = 0
+
+    def plain(job):
+        nonlocal begun
+        begun += 1
+        args.show(f"==> {job.name} ({begun} of {count})")
     args.show = functools.partial(print, flush=True)
     try:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -228,42 +236,47 @@ def progress(args, parts):
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("", total=len(parts))
+        task = bar.add_task("", total=count)
         args.show = functools.partial(bar.console.print, markup=False, highlight=False, soft_wrap=True)
 
-        def begin(part):
-            plain(part)
-            bar.update(task, description=part, completed=parts.index(part))
+        def begin(job):
+            plain(job)
+            bar.update(task, description=job.name, completed=begun - 1)
         yield begin
 
 
 def run(args):
+    begin = time.monotonic()
+    until = begin + 60 * args.minutes
     gpu = "" if args.dry else version("torch") and gpu_name()
     parts = args.only
     if not gpu and not args.dry:
         parts = [p for p in parts if not PARTS[p].needs_gpu]
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
-    folder, failed = os.path.join(args.out, "marks"), []
+    folder = os.path.join(args.out, "marks")
     os.makedirs(folder, exist_ok=True)
     marks = {part: fingerprint(part, gpu, args) for part in parts}
-    there = {part for part in parts if not args.again and read(os.path.join(folder, part)) == marks[part]}
-    if not args.dry:
-        preload(set(parts) - there)
-    with progress(args, parts) as begin:
+    there = [part for part in parts if not args.again and read(os.path.join(folder, part)) == marks[part]]
+    parts = [part for part in parts if part not in there]
+    preload(parts)
+    jobs = [job for part in parts for job in jobs_of(args, part)]
+    with progress(args, len(jobs)) as show_begin:
+        if there:
+            args.show(f"there already: {', '.join(there)}")
         if gpu:
-            warm(args, [part for part in parts if part not in there])
-        for part in parts:
-            begin(part)
-            if part in there:
-                args.show("  there already")
-            elif run_part(args, part):
-                with open(os.path.join(folder, part), "w", encoding="ascii") as file:
-                    file.write(marks[part])
-            else:
-                failed.append(part)
-    if failed:
-        print(f"FAILED: {', '.join(failed)}")
-    return 1 if failed else 0
+            warm(args, parts, until)
+        schedule.run(jobs, args.devices, until, args.show, show_begin)
+    for part in parts:
+        mine = [job for job in jobs if job.part == part]
+        if len(mine) > 1:
+            join(args, part, len(mine))
+        if all(job.state == "done" for job in mine):
+            with open(os.path.join(folder, part), "w", encoding="ascii") as file:
+                file.write(marks[part])
+    print("seconds: " + ", ".join(f"{job.name} {job.took:.0f}" for job in jobs) + f"; all {time.monotonic() - begin:.0f}")
+    for state in sorted({job.state for job in jobs} - {"done"}):
+        print(f"{state}: {', '.join(job.name for job in jobs if job.state == state)}")
+    return 1 if any(job.failed for job in jobs) else 0
 
 
 def read(path):

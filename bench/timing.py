@@ -128,8 +128,9 @@ def median(values):
 
 
 def sm_clock():
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     try:
-        text = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"],
+        text = subprocess.run(["nvidia-smi", "-i", device, "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"],
                               capture_output=True, text=True, timeout=20).stdout
         return int(text.split()[0])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):

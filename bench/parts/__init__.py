@@ -1,27 +1,30 @@
 """The parts of the suite, in the order in which they run. A module has run(session) and, for parts that warm, warm(session,
 i, n), the i-th of n shares of what is compiled, by processes side by side before anything is timed; both are told the
-part's name where a module has several parts."""
+part's name where a module has several parts. pieces(args, part), if there is one, divides a part among GPUs: [(name, share of
+its time, options that differ)]."""
 from typing import NamedTuple, Tuple
 
 
 class Part(NamedTuple):
     module: str
-    seconds: int  # that it may take
+    seconds: int  # that it takes on an H200: its share of the time that there is
+    quick: int    # in a quick run
     options: Tuple[str, ...] = ()  # of the command line that change its results, besides --quick and --dry
     needs_gpu: bool = True
     warms: bool = False
+    alone: bool = False  # times the host
 
 
 PARTS = {
-    "steps": Part("steps", 600, ("lengths",)),
-    "tables": Part("sweeps", 900, ("lengths", "passes", "flex", "names"), warms=True),
-    "batch": Part("sweeps", 240, ("flex", "names"), warms=True),
-    "short": Part("sweeps", 240, ("flex", "names"), warms=True),
-    "speedup": Part("sweeps", 600, ("lengths", "flex", "names"), warms=True),
-    "losses": Part("losses", 400, ("steps", "dropout")),
-    "arena": Part("arena", 900, ("seconds", "tasks")),
-    "traffic": Part("traffic", 300),
-    "blocks": Part("blocks", 240),
-    "modelled": Part("modelled", 120, needs_gpu=False),
-    "startup": Part("startup", 400),
+    "steps": Part("steps", 120, 35, ("lengths",)),
+    "tables": Part("sweeps", 380, 30, ("lengths", "passes", "flex", "names"), warms=True),
+    "batch": Part("sweeps", 20, 10, ("flex", "names"), warms=True),
+    "short": Part("sweeps", 10, 8, ("flex", "names"), warms=True),
+    "speedup": Part("sweeps", 110, 15, ("lengths", "flex", "names"), warms=True),
+    "losses": Part("losses", 99, 20, ("steps", "dropout")),
+    "arena": Part("arena", 300, 40, ("seconds", "tasks")),
+    "traffic": Part("traffic", 35, 20),
+    "blocks": Part("blocks", 25, 15),
+    "modelled": Part("modelled", 5, 5, needs_gpu=False),
+    "startup": Part("startup", 100, 15, alone=True),
 }

@@ -1,16 +1,15 @@
 """Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
 attention, each for the same seconds: loss and accuracy against steps and time. ListOps of 2,048 tokens, Pathfinder pictures
-of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). No example is seen twice, so that a training loss that
-falls is learning, not memory. Results: arena.csv
+of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536), each beginning with the weights of the size before it. No
+example is seen twice, so that a training loss that falls is learning, not memory. Results: arena.csv
 """
 import concurrent.futures
-import math
 import multiprocessing
 import os
 import time
 from typing import NamedTuple
 
-from parts import arena_data
+from parts import arena_data, arena_model
 from plots import late
 
 
@@ -23,89 +22,31 @@ class Task(NamedTuple):
     rate: float     # of learning
 
 
-TASKS = {
-    "listops": Task("listops", 2048, 32, 15, 3, 1e-3),
-    "path-32": Task("pathfinder", 32, 128, 15, 0, 2e-3),
-    "path-64": Task("pathfinder", 64, 32, 10, 0, 2e-3),
-    "path-x": Task("pathfinder", 128, 16, 15, 5, 2e-3),
-    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-3),  # where dense has five steps a second
+TASKS = {  # at twice the rate pictures fell back to a guess: at 2e-3 of 32 pixels, at 1e-3 of 128 and 256
+    "listops": Task("listops", 2048, 32, 12, 3, 1e-3),
+    "path-32": Task("pathfinder", 32, 128, 15, 4, 1e-3),
+    "path-64": Task("pathfinder", 64, 32, 12, 0, 5e-4),
+    "path-x": Task("pathfinder", 128, 16, 20, 4, 5e-4),
+    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-4),  # where dense has five steps a second
 }
-TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 2e-3)}
+TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 1e-3),
+        "path-64": Task("pathfinder", 12, 2, 0, 0, 1e-3)}
 SMALL = {"width": 32, "heads": 2, "layers": 1}
 BLOCK, EVERY = 128, 10
-WARM, HELD = 20, 512  # steps to the full rate; examples to judge by, at most
-
-
-def network(torch, attention, task, width=128, heads=2, layers=3):
-    nn, picture = torch.nn, task.kind == "pathfinder"
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-        def forward(self, x):  # [batch, tokens, width]
-            q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, heads, -1)).unbind(2)
-            x = x + self.out(attention(q, k, v).flatten(2))
-            return x + self.mlp(self.norm_2(x))
-
-    class Text(nn.Module):
-        """Tokens and where they are."""
-
-        def __init__(self):
-            super().__init__()
-            self.token, self.place = nn.Embedding(arena_data.VOCABULARY, width), nn.Embedding(task.size, width)
-            nn.init.normal_(self.place.weight, std=0.1)
-
-        def forward(self, x):
-            return self.token(x.int()) + self.place.weight
-
-    class Picture(nn.Module):
-        """A token a pixel: what is around it, and where it is, smoothly. What is not solid as a disc begins far below what is,
-        so that the largest values over a picture are of where discs are."""
-
-        def __init__(self):
-            super().__init__()
-            self.around, self.solid = nn.Conv2d(1, width, 5, padding=2), nn.Conv2d(1, 1, 3, padding=1)
-            nn.init.constant_(self.solid.weight, 6)  # begins between seven pixels of nine, where dashes cross, and eight
-            nn.init.constant_(self.solid.bias, -6 * 7.25)
-            at = torch.linspace(-1, 1, task.size)
-            self.register_buffer("at", torch.stack([at, (at * math.pi / 2).sin(), (at * math.pi / 2).cos()])[..., None])
-            self.row, self.column = (nn.Parameter(0.5 * torch.randn(3, 1, width)) for _ in range(2))
-
-        def forward(self, x):
-            x = x.view(-1, 1, task.size, task.size).float() / 255
-            x = nn.functional.gelu(self.around(x)) - 8 * (-self.solid(x)).sigmoid()
-            row, column = ((self.at * of).sum(0) for of in (self.row, self.column))  # no matmul: autocast would round places
-            return x.flatten(2).transpose(1, 2) + (row[:, None] + column).flatten(0, 1)
-
-    class Classifier(nn.Module):
-        """Decides by the first token and the mean of a text, by each feature's largest value in a picture."""
-
-        def __init__(self):
-            super().__init__()
-            self.read, self.blocks = Picture() if picture else Text(), nn.Sequential(*(Block() for _ in range(layers)))
-            first = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU()) if picture else nn.LayerNorm(2 * width)
-            self.head = nn.Sequential(first, nn.Linear(2 * width, 2 if picture else 10))
-            nn.init.zeros_(self.head[1].weight)  # the first loss is that of a guess
-
-        def forward(self, x):
-            x = self.blocks(self.read(x))
-            return self.head(x.amax(1) if picture else torch.cat([x[:, 0], x.mean(1)], -1))
-    return Classifier()
+WARM, HELD = 30, 512  # steps to the full rate; examples to judge by, at most
 
 
 class Training:
-    def __init__(self, session, which, task, pool, seconds):
+    def __init__(self, session, which, task, pool, seconds, start=None):
         torch = session.torch
         self.session, self.torch, self.task, self.pool, self.seconds = session, torch, task, pool, seconds
         import flashkiln
         sparsity = f"butterfly({BLOCK})" if which == "butterfly" else None
         torch.manual_seed(0)
-        self.model = network(torch, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), task,
+        self.model = arena_model.network(task, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity),
                              **({} if session.cuda else SMALL)).to(session.device)
+        if start:
+            self.model.load_state_dict(start)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), task.rate, weight_decay=0.01, fused=session.cuda)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / WARM))
 
@@ -160,25 +101,30 @@ def run(session):
     tasks = TASKS if session.cuda else TINY
     context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
     with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
-        for name in session.args.tasks or tasks:
-            seconds = session.args.seconds or (tasks[name].quick if session.args.quick else tasks[name].seconds)
-            if session.cuda and not seconds:
-                continue
+        seconds = {name: session.args.seconds or (task.quick if session.args.quick else task.seconds) for name, task in tasks.items()}
+        before = {}  # the last picture's name and weights, of each attention
+        for name in session.units([name for name in session.args.tasks or tasks if seconds[name] or not session.cuda]):
             for which in ("dense", "butterfly"):
-                train(session, name, which, tasks[name], pool, seconds)
+                picture = tasks[name].kind == "pathfinder"
+                start, weights = before.get(which, ("", None)) if picture else ("", None)
+                weights = train(session, name, which, tasks[name], pool, seconds[name], start, weights)
+                if picture:
+                    before[which] = name, weights
 
 
-def train(session, name, which, task, pool, seconds):
+def train(session, name, which, task, pool, seconds, start, weights):
+    """start: the task that `weights` are of, or "". Returns the weights that it ends with."""
     session.free()
     if session.cuda:
         session.torch.cuda.reset_peak_memory_stats()
-    training = Training(session, which, task, pool, seconds)
+    training = Training(session, which, task, pool, seconds, weights)
     rows = list(training.rows())
     peak = round(session.torch.cuda.max_memory_allocated() / 2**20) if session.cuda else 0
     held = training.accuracy()
     step_ms = 1e3 * float(rows[-1]["seconds"]) / rows[-1]["step"]
     common = {"task": name, "tokens": task.size if task.kind == "listops" else task.size ** 2, "attention": which,
-              "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
+              "start": start, "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
     session.write("arena", [{**common, **row} for row in rows])
     session.say(f"{name} {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {late(rows, 'loss'):.4f}, "
                 f"accuracy {late(rows, 'train_accuracy'):.4f} in training, {held:.3f} afterwards, {peak} MiB")
+    return training.model.state_dict()

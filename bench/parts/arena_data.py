@@ -80,7 +80,8 @@ def pathfinder(seed, count, size):
     of one path (1), or each at an end of another (0)."""
     random = numpy.random.default_rng(seed)
     out, labels = numpy.zeros((count, size, size), numpy.uint8), random.integers(0, 2, count)
-    dashes, step = 6 if size < 64 else 9 if size < 200 else 14, size * (0.11 if size < 64 else 0.075 if size < 200 else 0.05)
+    dashes = 4 if size < 64 else 9 if size < 200 else 14
+    step = 0.4 * size / dashes
     for i in range(count):
         first, second = (some_path(random, size, dashes, step) for _ in range(2))
         for corners in (first, second):
@@ -89,7 +90,7 @@ def pathfinder(seed, count, size):
             draw(out[i], some_path(random, size, dashes // 3, step))
         ends = (first[0], first[-1] if labels[i] else second[-1])
         for end in ends:
-            disc(out[i], end, max(2, size / 32))
+            disc(out[i], end.round(), max(2.5, size / 32))
     return out.reshape(count, -1), labels.astype(numpy.int64)
 
 

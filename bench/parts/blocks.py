@@ -96,5 +96,5 @@ def shown(percent, seqlen):
 
 
 def run(session):
-    tiles(session)
-    sparsity(session)
+    for figure in session.units((tiles, sparsity), lambda figure: figure.__name__):
+        figure(session)

@@ -57,7 +57,7 @@ def train(session, name, dropout, data, steps):
 
 def run(session):
     data, steps = text(session.torch), (session.args.steps or (40 if session.args.quick else 300)) if session.cuda else 3
-    for dropout in session.args.dropout or ((0.0,) if session.args.quick else (0.0, 0.1)):
+    for dropout in session.units(session.args.dropout or ((0.0,) if session.args.quick else (0.0, 0.1)), "dropout {:g}".format):
         curves = {}
         for name in ("eager", "sdpa", "flashkiln") if not dropout else ("eager", "flashkiln"):
             losses, seconds = train(session, name, dropout, data, steps)

@@ -2,7 +2,9 @@
 from peak rates of tensor cores, exponentials, shared memory and HBM, not measured. Also the roofline: what a GPU can do at
 an arithmetic intensity, and where standard attention and the kernels lie. Needs no GPU. Results: modelled.csv, roofline.csv
 """
+import concurrent.futures
 import csv
+import itertools
 import json
 import os
 import subprocess
@@ -42,37 +44,44 @@ def standard(gpu, batch, heads, n, dim, which):
     return flops, moved, max(flops / (peak_tflops(gpu) * 1e6), moved / (gpu["hbm_gbps"] * 1e3))
 
 
+def planned(args, case):
+    """The chosen plans, forward and backward, of (GPU, head dim, kind, seqlen); None where there is none."""
+    gpu, dim, kind, n = case
+    batch, heads = size(dim, n)
+    found = [flashkiln(args, "plan", f"{op} fp16 d{dim}{KINDS[kind]}", "--gpu", gpu, "--reproducible", "--shape",
+                       f"{batch},{heads},{heads},{n},{n}") for op in ("fwd", "bwd")]
+    chosen = [next((p for p in plans or [] if p["chosen"]), None) for plans in found]
+    return chosen if all(chosen) else None
+
+
+def size(dim, n):
+    return max(1, 16384 // n), 2048 // dim
+
+
 def run(args):
     devices = {d["key"]: d for d in flashkiln(args, "devices")}
     date, rows, roof = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), [], []
-    tiny = args.dry or args.quick
-    for gpu in GPUS[:2] if args.dry else GPUS:
-        for dim in (64, 128):
-            for kind, words in KINDS.items():
-                for n in LENGTHS[1:4:2] if tiny else LENGTHS:
-                    batch, heads = max(1, 16384 // n), 2048 // dim
-                    us = {}
-                    for op in ("fwd", "bwd"):
-                        plans = flashkiln(args, "plan", f"{op} fp16 d{dim}{words}", "--gpu", gpu, "--reproducible", "--shape",
-                                          f"{batch},{heads},{heads},{n},{n}")
-                        chosen = next((p for p in plans or [] if p["chosen"]), None)
-                        us[op] = chosen
-                    if not (us["fwd"] and us["bwd"]):
-                        continue
-                    both = us["fwd"]["model_us"] + us["bwd"]["model_us"]
-                    for which, ours, moved in (("fwd", us["fwd"]["model_us"], us["fwd"]["hbm_bytes"]),
-                                               ("both", both, us["fwd"]["hbm_bytes"] + us["bwd"]["hbm_bytes"])):
-                        flops, bytes_, eager = standard(devices[gpu], batch, heads, n, dim, which)
-                        rows.append({"date": date, "gpu": gpu, "head_dim": dim, "kind": kind, "seqlen": n, "batch": batch,
-                                     "heads": heads, "pass": which, "modelled_us": f"{ours:.1f}",
-                                     "standard_bound_us": f"{eager:.1f}", "over_standard": f"{eager / ours:.3f}",
-                                     "hbm_mb": f"{moved / 1e6:.1f}", "standard_hbm_mb": f"{bytes_ / 1e6:.1f}"})
-                        if kind == "full":
-                            for name, f, b, t in (("standard", flops, bytes_, eager), ("flashkiln", flops, moved, ours)):
-                                roof.append({"date": date, "gpu": gpu, "name": name, "head_dim": dim, "seqlen": n, "pass": which,
-                                             "intensity": f"{f / b:.2f}", "tflops": f"{f / t * 1e-6:.1f}",
-                                             "peak_tflops": f"{peak_tflops(devices[gpu]):.1f}",
-                                             "hbm_gbps": devices[gpu]["hbm_gbps"]})
+    lengths = LENGTHS[1:4:2] if args.dry or args.quick else LENGTHS
+    cases = list(itertools.product(GPUS[:2] if args.dry else GPUS, (64, 128), KINDS, lengths))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a process of its own
+        plans = pool.map(lambda case: planned(args, case), cases)
+        for (gpu, dim, kind, n), chosen in zip(cases, plans):
+            if not chosen:
+                continue
+            fwd, bwd = chosen
+            (batch, heads), device = size(dim, n), devices[gpu]
+            for which, ours, moved in (("fwd", fwd["model_us"], fwd["hbm_bytes"]),
+                                       ("both", fwd["model_us"] + bwd["model_us"], fwd["hbm_bytes"] + bwd["hbm_bytes"])):
+                flops, bytes_, eager = standard(device, batch, heads, n, dim, which)
+                rows.append({"date": date, "gpu": gpu, "head_dim": dim, "kind": kind, "seqlen": n, "batch": batch,
+                             "heads": heads, "pass": which, "modelled_us": f"{ours:.1f}",
+                             "standard_bound_us": f"{eager:.1f}", "over_standard": f"{eager / ours:.3f}",
+                             "hbm_mb": f"{moved / 1e6:.1f}", "standard_hbm_mb": f"{bytes_ / 1e6:.1f}"})
+                if kind == "full":
+                    for name, f, b, t in (("standard", flops, bytes_, eager), ("flashkiln", flops, moved, ours)):
+                        roof.append({"date": date, "gpu": gpu, "name": name, "head_dim": dim, "seqlen": n, "pass": which,
+                                     "intensity": f"{f / b:.2f}", "tflops": f"{f / t * 1e-6:.1f}",
+                                     "peak_tflops": f"{peak_tflops(device):.1f}", "hbm_gbps": device["hbm_gbps"]})
     write(args, "modelled", rows)
     write(args, "roofline", roof)
     print(f"  {len(rows)} modelled times of {', '.join(dict.fromkeys(r['gpu'] for r in rows))}")

@@ -33,6 +33,19 @@ class Session:
         self.device = "cuda" if self.cuda else "cpu"
         self.clock = Clock(torch) if self.cuda else None
         self.written, self.begin = set(), time.monotonic()
+        self.until, self.cut = getattr(args, "until", math.inf), False
+
+    def units(self, units, label=str):
+        """Those that there is time for: another begins while the longest so far would still fit. Says what is left out."""
+        units, longest = list(units), 0.0
+        for i, unit in enumerate(units):
+            begin = time.monotonic()
+            if i and begin + longest > self.until:
+                self.cut = True
+                self.say("  no time, left out: " + ", ".join(label(x) for x in units[i:]))
+                return
+            yield unit
+            longest = max(longest, time.monotonic() - begin)
 
     # ---- rows ----
 
@@ -68,8 +81,8 @@ class Session:
     # ---- time and memory ----
 
     def time(self, calls, seconds=MOST_S):
-        """{name: figures}, all calls round-robin, each of which has run before. One round tells how many there will be, two at
-        least. median_us is the GPU's time: where a call would keep it waiting, launches are queued behind a spinning kernel.
+        """{name: figures}, all calls round-robin, each of which has run before. What that took tells how many rounds there will be:
+        one where it is many seconds, in which quick calls have several launches. median_us is the GPU's time: where a call would keep it waiting, launches are queued behind a spinning kernel.
         host_us is what the host takes to enqueue one: a program that does nothing else is no faster than the larger."""
         if not self.cuda:
             return {c.name: self.figures([self.once(c)], 0, c.host_us) for c in calls}
@@ -82,7 +95,10 @@ class Session:
             call.settles = us < 20e3
             call.ahead = int(HOST_CYCLES * 1.5 * call.launches * call.host_us) if us < min(5e3, 4 * call.host_us) else 0
             lap += us * (call.launches + call.settles) / 1e6
-        rounds = max(4 if lap < 1.5 else 2, min(10, int(seconds / max(lap, 1e-3))))
+        rounds = max(4 if lap < 1.5 else 2 if lap < 4 else 1, min(10, int(seconds / max(lap, 1e-3))))
+        if rounds == 1:
+            for call in calls:
+                call.launches = max(1, min(5, int(1e6 / call.us)))
         times = round_robin(self.torch, calls, rounds, 1, warm_ms=0, clock=self.clock)
         hosts = {c.name: c.host_us for c in calls}
         return {name: self.figures(values, self.clock.mhz(name), hosts[name]) for name, values in times.items()}
@@ -121,6 +137,7 @@ class Session:
         return round(self.torch.cuda.max_memory_allocated() / 2**20)
 
     def free(self):
+        """A fifth of a second, once a compiler has been imported: between cases, and before memory is looked at."""
         gc.collect()
         if self.cuda:
             self.torch.cuda.empty_cache()
@@ -136,7 +153,8 @@ class Session:
             missing[name] = reason
             if "CUDA error" in reason:
                 raise Fault(name, f"{case}: {reason}") from error
-        self.free()
+        if name in missing:  # the error's frames are gone by now
+            self.free()
 
 
 def is_memory(torch, error):

@@ -151,42 +151,47 @@ def bert(session, seqlen, batch):
     yield model.case("bert-large", seqlen, batch, 0.1, inputs)
 
 
-def cases(session):
-    """Models at their cases; one is alive at a time."""
+def vit(session, seqlen, batch, **changes):
+    yield Timm(session, seqlen, batch, **changes)
+
+
+def families(session):
+    """[(label, models at their cases; one is alive at a time)]"""
     if not session.cuda:
-        yield from gpt2(session, "gpt2-small", [16], [0.1])
-        yield from bert(session, 16, 2)
-        yield Timm(session, 5, 1, embed_dim=32, num_heads=2, depth=1)
-        return
+        return [("gpt2-small", gpt2(session, "gpt2-small", [16], [0.1])), ("bert-large", bert(session, 16, 2)),
+                ("vit-base", vit(session, 5, 1, embed_dim=32, num_heads=2, depth=1))]
     quick = session.args.quick
-    for label in list(GPT2)[:1 if quick else 2]:
-        yield from gpt2(session, label, session.args.lengths or ((4096,) if quick else (1024, 2048, 4096)),
-                        (0.1,) if quick else (0.1, 0.0))
-    yield from bert(session, 512, 32)
-    for seqlen in list(VIT)[2 if quick else 0:]:
-        yield Timm(session, seqlen, VIT[seqlen])
+    lengths, dropouts = session.args.lengths or ((4096,) if quick else (1024, 2048, 4096)), (0.1,) if quick else (0.1, 0.0)
+    return [*((label, gpt2(session, label, lengths, dropouts)) for label in list(GPT2)[:1 if quick else 2]),
+            ("bert-large", bert(session, 512, 32)),
+            *((f"vit-base {n}", vit(session, n, VIT[n])) for n in list(VIT)[2 if quick else 0:])]
 
 
 def run(session):
-    for model in cases(session):
-        ready, missing, more = [], {}, {}
-        for name in NAMES:
-            if name == "sdpa-cudnn" and not session.cuda or name == "no-attention" and isinstance(model, Timm):
-                continue
-            call = Call(name, model.step, lambda name=name: model.using(name))
-            with session.surviving("{model} {seqlen}".format(**model.row), name, missing):
-                session.once(call)  # compiles
-                more[name] = {"peak_mib": session.peak(call), "loss": f"{model.loss.item():.4f}"}
-                ready.append(call)
-            model.forget()
-        times = session.time(ready, 1.5 if session.args.quick else 2.5)
-        for name, figures in times.items():
-            tokens = model.row["batch"] * model.row["seqlen"]
-            more[name]["tokens_per_s"] = round(tokens / float(figures["median_us"]) * 1e6)
-        rows = session.rows(model.row, times, more, missing)
-        session.write("steps", rows)
-        session.say("{model} {seqlen} x {batch} dropout {dropout}: ".format(**model.row) + ", ".join(
-            f"{r['name']} {float(r['median_us']) / 1e3:.1f} ms {r['peak_mib']} MiB" if not r["note"] else
-            f"{r['name']} {r['note']}" for r in rows))
-        del model, ready, call
-        session.free()
+    for _, models in session.units(families(session), lambda family: family[0]):
+        for model in models:
+            time_model(session, model)
+            del model
+            session.free()
+
+
+def time_model(session, model):
+    ready, missing, more = [], {}, {}
+    for name in NAMES:
+        if name == "sdpa-cudnn" and not session.cuda or name == "no-attention" and isinstance(model, Timm):
+            continue
+        call = Call(name, model.step, lambda name=name: model.using(name))
+        with session.surviving("{model} {seqlen}".format(**model.row), name, missing):
+            session.once(call)  # compiles
+            more[name] = {"peak_mib": session.peak(call), "loss": f"{model.loss.item():.4f}"}
+            ready.append(call)
+        model.forget()
+    times = session.time(ready, 1.5 if session.args.quick else 2.5)
+    for name, figures in times.items():
+        tokens = model.row["batch"] * model.row["seqlen"]
+        more[name]["tokens_per_s"] = round(tokens / float(figures["median_us"]) * 1e6)
+    rows = session.rows(model.row, times, more, missing)
+    session.write("steps", rows)
+    session.say("{model} {seqlen} x {batch} dropout {dropout}: ".format(**model.row) + ", ".join(
+        f"{r['name']} {float(r['median_us']) / 1e3:.1f} ms {r['peak_mib']} MiB" if not r["note"] else
+        f"{r['name']} {r['note']}" for r in rows))

@@ -14,16 +14,35 @@ CHECKED = 2048  # tokens up to which outputs are compared
 LONG = 32768     # tokens from which on a launch takes seconds, so that none is repeated without need
 ALLOWED = {"fp16": 1e-2, "bf16": 5e-2, "fp32": 1e-4}
 TINY = [Case(64, batch=1, heads=2, dim=16, dtype="fp32", dropout=0.1, padding=True),
-        Case(64, batch=2, heads=1, dim=16, dtype="fp32", causal=True)]
+        Case(80, batch=2, heads=1, dim=16, dtype="fp32", causal=True)]
+
+
+def table_lengths(args):
+    if args.dry:
+        return [case.seqlen for case in TINY]
+    return [512, 4096] if args.quick else [128 << i for i in range(10)]
+
+
+def pieces(args, part):
+    """Of the tables: as many as there are GPUs, of about the same time each."""
+    if part != "tables":
+        return []
+    out = [[0, []] for _ in args.devices]
+    for length in sorted(args.lengths or table_lengths(args), reverse=True):
+        least = min(out)
+        least[0] += 1 + 7 * (length / 65536) ** 2  # below 8,192 tokens the GPU is not what takes the time
+        least[1].append(length)
+    whole = sum(seconds for seconds, _ in out)
+    return [(",".join(map(str, sorted(some))), seconds / whole, {"lengths": sorted(some)}) for seconds, some in out if some]
 
 
 def cases(session, part):
     """(cases, who, passes)"""
     args = session.args
     if not session.cuda:
-        return TINY, ALL, ("fwd", "both")
+        return [case for case in TINY if not args.lengths or case.seqlen in args.lengths], ALL, ("fwd", "both")
     if part == "tables":
-        lengths = args.lengths or ([512, 4096] if args.quick else [128 << i for i in range(10)])
+        lengths = args.lengths or table_lengths(args)
         combinations = [(0.0, False), (0.1, True)] if args.quick else list(itertools.product((0.0, 0.1), (False, True)))
         passes = [x for x in args.passes if not args.quick or x != "bwd"]
         return [Case(n, dropout=p, padding=pad) for n in lengths for p, pad in combinations], ALL, passes
@@ -80,7 +99,7 @@ def difference(session, attention, case, references):
 
 def run_case(session, part, case, who, passes):
     inputs, there, ready = Inputs(session, case), [], []
-    missing, references, more = {}, {}, {}
+    missing, references, more, both = {}, {}, {}, {}
     for kind in wanted(session, who):
         with session.surviving(case.label(), kind.name, missing):
             attention = kind(session, case, inputs)
@@ -89,16 +108,19 @@ def run_case(session, part, case, who, passes):
                 session.once(Call(kind.name, attention.launch("both")))  # compiles
             there.append(attention)
     references.clear()
+    session.free()
     for attention in there:
         with session.surviving(case.label(), attention.name, missing):
-            more[attention.name]["peak_mib"] = session.peak(Call(attention.name, attention.launch("both")))
+            both[attention.name] = Call(attention.name, attention.launch("both"))
+            more[attention.name]["peak_mib"] = session.peak(both[attention.name])
             ready.append(attention)
     for which in passes:
         calls = []
         for attention in ready:
             with session.surviving(f"{case.label()} {which}", attention.name, missing):
-                call = Call(attention.name, attention.launch(which))
-                session.once(call)
+                call = both[attention.name] if which == "both" else Call(attention.name, attention.launch(which))
+                if not call.runs:
+                    session.once(call)
                 calls.append(call)
         times = session.time(calls, 0.4 if session.args.quick else 0.6)
         calls, call = [], None  # graphs of the backward pass
@@ -110,6 +132,6 @@ def run_case(session, part, case, who, passes):
 
 def run(session, part):
     found, who, passes = cases(session, part)
-    for case in found:
+    for case in session.units(found, Case.label):
         run_case(session, part, case, who, passes)
         session.free()

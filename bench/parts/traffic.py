@@ -81,7 +81,7 @@ def predicted(session, attention, case, which):
 
 
 def run(session):
-    for seqlen in LENGTHS if session.cuda and not session.args.quick else LENGTHS[:1]:
+    for seqlen in session.units(LENGTHS if session.cuda and not session.args.quick else LENGTHS[:1]):
         case, missing, memory = case_of(session, seqlen), {}, {}
         inputs, bytes_of = Inputs(session, case), counted(session, case.seqlen)
         for which in ("fwd", "both"):

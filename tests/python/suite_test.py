@@ -5,6 +5,7 @@ import csv
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -65,6 +66,12 @@ def test_part(results, part):
         assert any("takes no mask" in r["note"] for r in found)
 
 
+def test_arena_goes_on_from_the_picture_before(results):
+    found = {(r["task"], r["attention"]): r["start"] for r in rows(results, "arena")}
+    assert found == {(task, which): start for task, start in (("listops", ""), ("path-32", ""), ("path-64", "path-32"))
+                     for which in ("dense", "butterfly")}
+
+
 def test_training_steps(tmp_path):
     for name in ("transformers", "timm"):
         pytest.importorskip(name)
@@ -74,6 +81,77 @@ def test_training_steps(tmp_path):
         floor = found.pop("no-attention", None)
         assert found.keys() == {"eager", "sdpa", "flashkiln"} and max(found.values()) - min(found.values()) < 0.2
         assert (floor is None) == (model == "vit-base")
+
+
+def test_two_devices(results, tmp_path):
+    """Side by side, the tables in two pieces: the same cases in the same order as in one."""
+    told = suite(tmp_path, "--only", "tables,modelled", "--devices", "0,1")
+    assert "tables 64:" in told and "tables 80:" in told
+
+    def cases(folder):
+        return [(r["seqlen"], r["dropout"], r["pass"], r["name"], r["note"]) for r in rows(folder, "tables")]
+    assert cases(tmp_path) == cases(results) and rows(tmp_path, "modelled")
+    assert "there already: tables" in suite(tmp_path, "--only", "tables", "--devices", "0,1")
+
+
+def test_no_time(tmp_path):
+    """The first case of a part runs in any case, the others are left out, and the part is not taken for done."""
+    for _ in range(2):
+        told = suite(tmp_path, "--only", "tables", "--minutes", "0.001")
+        assert "left out: d16 80 x 2 causal" in told and "cut short: tables" in told
+        assert {r["seqlen"] for r in rows(tmp_path, "tables")} == {"64"}
+
+
+def run_jobs(jobs, devices, seconds):
+    """(what was shown, names in the order in which they began)"""
+    import schedule
+    shown, begun = [], []
+    schedule.run(jobs, devices, time.monotonic() + seconds, shown.append, lambda job: begun.append(job.name))
+    return shown, begun
+
+
+def test_schedule(tmp_path):
+    """Longest first, on both devices; what must be alone comes last; every way to end is told apart."""
+    import schedule
+
+    def work(name, code=0, last=0.0):
+        def told(until):
+            begin = time.monotonic()
+            os.write(1, f"{name} on {os.environ['CUDA_VISIBLE_DEVICES']}\n".encode())
+            time.sleep(last)
+            (tmp_path / name).write_text(f"{begin} {time.monotonic()}", encoding="ascii")
+            sys.exit(code)
+        return told
+    jobs = [schedule.Job("host", "host", 9, work("host"), alone=True), schedule.Job("short", "short", 1, work("short", last=0.2)),
+            schedule.Job("long", "long", 5, work("long", last=0.5)), schedule.Job("cut", "cut", 3, work("cut", schedule.CUT)),
+            schedule.Job("bad", "bad", 2, work("bad", 7))]
+    shown, begun = run_jobs(jobs, ["0", "1"], 60)
+    assert begun == ["long", "cut", "bad", "short", "host"]
+    assert {job.name: job.state for job in jobs} == {"long": "done", "short": "done", "host": "done", "cut": "cut short",
+                                                     "bad": "exit code 7"}
+    assert [job.name for job in jobs if job.failed] == ["bad"]
+    assert "long: long on 0" in shown and "cut: cut on 1" in shown
+    ended = [float((tmp_path / name).read_text().split()[1]) for name in ("long", "short", "cut", "bad")]
+    assert float((tmp_path / "host").read_text().split()[0]) >= max(ended)
+
+
+def test_schedule_ends_what_hangs(monkeypatch):
+    import schedule
+    monkeypatch.setattr(schedule, "GRACE_S", 0.2)
+    hangs = schedule.Job("hangs", "hangs", 1, lambda until: time.sleep(60))
+    after = schedule.Job("after", "after", 1, lambda until: os.write(1, f"left {until > time.monotonic()}\n".encode()))
+    shown, _ = run_jobs([hangs, after], [None], 5)
+    assert hangs.state == "out of time" and hangs.failed and hangs.took < 10
+    assert after.state == "done" and "left True" in shown
+
+
+def test_shares():
+    """By what each is expected to take, of what is left in all lanes; no more than there is."""
+    from schedule import share
+    assert share(100, 1, 10, False, [(30, False), (10, False)], []) == 20
+    assert share(100, 2, 10, False, [(30, False), (10, False)], [50]) == 30
+    assert share(100, 2, 10, False, [(20, True)], []) == 40
+    assert share(100, 2, 10, False, [], []) == 100 and share(-5, 1, 10, False, [], []) == 0
 
 
 def test_what_is_there_is_kept(results):
