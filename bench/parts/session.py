@@ -81,9 +81,10 @@ class Session:
     # ---- time and memory ----
 
     def time(self, calls, seconds=MOST_S):
-        """{name: figures}, all calls round-robin, each of which has run before. What that took tells how many rounds there will be:
-        one where it is many seconds, in which quick calls have several launches. median_us is the GPU's time: where a call would keep it waiting, launches are queued behind a spinning kernel.
-        host_us is what the host takes to enqueue one: a program that does nothing else is no faster than the larger."""
+        """{name: figures}, all calls round-robin, each of which has run before. What that took tells how many rounds there will
+        be: one where it is many seconds, in which quick calls have several launches. median_us is the GPU's time: where a call
+        would keep it waiting, launches are queued behind a spinning kernel. host_us is what the host takes to enqueue one: a
+        program that does nothing else is no faster than the larger."""
         if not self.cuda:
             return {c.name: self.figures([self.once(c)], 0, c.host_us) for c in calls}
         lap = 0.0
