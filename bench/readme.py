@@ -28,7 +28,7 @@ def number(x):
 def source(rows):
     """Where figures are from, and what the reader of a first run must know."""
     least = min((int(r["launches"]) for r in rows if r.get("launches")), default=None)
-    return (f"{rows[0]['gpu']}, {rows[0]['driver_torch']}, {rows[0]['date'][:10]}" + (f", {least} launches at least" if least else "")
+    return (f"{rows[0]['gpu']}, {rows[0]['driver_torch']}, {rows[0]['date'][:10]}" + (f", launches: {least} or more" if least else "")
             + ("; the host's time is not taken apart." if least and "host_us" not in rows[0] else "."))
 
 
