@@ -1,6 +1,8 @@
 """Plots of the suite's CSV files, as SVG beside them: what is there is drawn. Needs matplotlib, no GPU."""
 import csv
+import math
 import os
+import statistics
 
 PAPER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "results", "paper-a100.csv")
 STYLE = {"eager": ("#888888", "o"), "sdpa": ("#d58b2c", "s"), "sdpa-flash": ("#d58b2c", "s"), "sdpa-cudnn": ("#4b9b4b", "^"),
@@ -154,10 +156,25 @@ def losses(pyplot, folder):
     return figure
 
 
+def ends(rows, column):
+    """A column's values at the beginning and at the end of training: of a tenth of its rows each, of ten at least, but no more
+    than a third."""
+    count = max(len(rows) // 10, min(10, len(rows) // 3), 1)
+    values = [float(row[column]) for row in rows]
+    return values[:count], values[-count:]
+
+
 def late(rows, column):
-    """A column's mean at the end of training: over the last tenth of its rows, of ten at least, but no more than a third."""
-    some = rows[-max(len(rows) // 10, min(10, len(rows) // 3), 1):]
-    return sum(float(row[column]) for row in some) / len(some)
+    return statistics.fmean(ends(rows, column)[1])
+
+
+def trend(rows):
+    """(mean loss at the beginning, at the end, what it does): it falls or rises if these are apart by more than twice the
+    standard error of the difference, as the scatter of either's rows has it."""
+    first, last = ends(rows, "loss")
+    apart = statistics.fmean(last) - statistics.fmean(first)
+    error = sum(statistics.variance(some) / len(some) for some in (first, last)) ** 0.5 if len(first) > 1 else math.inf
+    return statistics.fmean(first), statistics.fmean(last), "falls" if apart < -2 * error else "rises" if apart > 2 * error else "is level"
 
 
 def arena(pyplot, folder):

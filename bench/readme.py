@@ -13,7 +13,7 @@ import sys
 
 import kernel_tables
 from kernel_tables import grid
-from plots import PAPER, late, ms, names, read, where
+from plots import PAPER, late, ms, names, read, trend, where
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REGION = re.compile(r"(<!-- suite:([\w-]+) -->\n).*?(<!-- /suite -->)", re.DOTALL)
@@ -127,12 +127,12 @@ def arena(folder):
     rows, lines = read(folder, "arena"), []
     for task, which in dict.fromkeys((r["task"], r["attention"]) for r in rows):
         mine = where(rows, task=task, attention=which)
-        first, last = mine[0], mine[-1]
-        lines.append([task, f"{int(last['tokens']):,} x {last['batch']}", which, last["step"], last["step_ms"],
-                      last["peak_mib"], f"{float(first['loss']):.3f} to {late(mine, 'loss'):.3f}",
-                      f"{100 * late(mine, 'train_accuracy'):.0f} %",
+        last, (begins, ends, how) = mine[-1], trend(mine)
+        lines.append([task, f"{int(last['tokens']):,} x {last['batch']}", which, last["start"], last["step"], last["step_ms"],
+                      last["peak_mib"], f"{begins:.3f} to {ends:.3f}, {how}", f"{100 * late(mine, 'train_accuracy'):.0f} %",
                       f"{100 * float(last['held_accuracy']):.0f} %"])
-    head = ["task", "tokens", "attention", "steps", "ms a step", "MiB", "training loss", "accuracy in training", "on new examples"]
+    head = ["task", "tokens", "attention", "begins with", "steps", "ms a step", "MiB", "training loss, first and last tenth",
+            "accuracy in training", "on new examples"]
     return rows and f"{source(rows)}\n\n" + grid(head, lines) or ""
 
 

@@ -1,7 +1,8 @@
 """Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
 attention, each for the same seconds: loss and accuracy against steps and time. ListOps of 2,048 tokens, Pathfinder pictures
-of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536), each beginning with the weights of the size before it. No
-example is seen twice, so that a training loss that falls is learning, not memory. Results: arena.csv
+of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). 32 pixels and Path-X begin anew, 64 and 256 with the weights of
+these. No example is seen twice, so that a training loss that falls is learning, not memory; whether it does is told from the first and
+the last tenth of a training (plots.trend). Results: arena.csv
 """
 import concurrent.futures
 import multiprocessing
@@ -10,7 +11,7 @@ import time
 from typing import NamedTuple
 
 from parts import arena_data, arena_model
-from plots import late
+from plots import trend
 
 
 class Task(NamedTuple):
@@ -20,17 +21,18 @@ class Task(NamedTuple):
     seconds: float  # of training
     quick: float    # in a quick run; 0: not then
     rate: float     # of learning
+    start: str = ""  # the task whose weights, of the same attention, it begins with, if that has run; else anew
 
 
-TASKS = {  # at twice the rate pictures fell back to a guess: at 2e-3 of 32 pixels, at 1e-3 of 128 and 256
+TASKS = {  # at too high a rate pictures fall back to a guess: at 2e-3 of 32 pixels, at 1e-3 of 128 and 256
     "listops": Task("listops", 2048, 32, 12, 3, 1e-3),
     "path-32": Task("pathfinder", 32, 128, 15, 4, 1e-3),
-    "path-64": Task("pathfinder", 64, 32, 12, 0, 5e-4),
-    "path-x": Task("pathfinder", 128, 16, 20, 4, 5e-4),
-    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-4),  # where dense has five steps a second
+    "path-64": Task("pathfinder", 64, 32, 12, 0, 5e-4, "path-32"),
+    "path-x": Task("pathfinder", 128, 16, 30, 10, 3e-4),
+    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-4, "path-x"),  # where dense has five steps a second
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 1e-3),
-        "path-64": Task("pathfinder", 12, 2, 0, 0, 1e-3)}
+        "path-64": Task("pathfinder", 12, 2, 0, 0, 1e-3, "path-32")}
 SMALL = {"width": 32, "heads": 2, "layers": 1}
 BLOCK, EVERY = 128, 10
 WARM, HELD = 30, 512  # steps to the full rate; examples to judge by, at most
@@ -102,14 +104,11 @@ def run(session):
     context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
     with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
         seconds = {name: session.args.seconds or (task.quick if session.args.quick else task.seconds) for name, task in tasks.items()}
-        before = {}  # the last picture's name and weights, of each attention
+        weights = {}  # that trainings ended with, by task and attention
         for name in session.units([name for name in session.args.tasks or tasks if seconds[name] or not session.cuda]):
             for which in ("dense", "butterfly"):
-                picture = tasks[name].kind == "pathfinder"
-                start, weights = before.get(which, ("", None)) if picture else ("", None)
-                weights = train(session, name, which, tasks[name], pool, seconds[name], start, weights)
-                if picture:
-                    before[which] = name, weights
+                start = tasks[name].start if (tasks[name].start, which) in weights else ""
+                weights[name, which] = train(session, name, which, tasks[name], pool, seconds[name], start, weights.get((start, which)))
 
 
 def train(session, name, which, task, pool, seconds, start, weights):
@@ -122,9 +121,11 @@ def train(session, name, which, task, pool, seconds, start, weights):
     peak = round(session.torch.cuda.max_memory_allocated() / 2**20) if session.cuda else 0
     held = training.accuracy()
     step_ms = 1e3 * float(rows[-1]["seconds"]) / rows[-1]["step"]
+    first, last, how = trend(rows)
     common = {"task": name, "tokens": task.size if task.kind == "listops" else task.size ** 2, "attention": which,
-              "start": start, "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}"}
+              "start": start, "batch": task.batch, "step_ms": f"{step_ms:.2f}", "peak_mib": peak, "held_accuracy": f"{held:.4f}",
+              "first_tenth": f"{first:.4f}", "last_tenth": f"{last:.4f}", "trend": how}
     session.write("arena", [{**common, **row} for row in rows])
-    session.say(f"{name} {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {rows[0]['loss']} to {late(rows, 'loss'):.4f}, "
-                f"accuracy {late(rows, 'train_accuracy'):.4f} in training, {held:.3f} afterwards, {peak} MiB")
+    session.say(f"{name} {which}: {rows[-1]['step']} steps of {step_ms:.1f} ms, loss {first:.4f} to {last:.4f}, which {how}; {held:.3f} "
+                f"of new examples, {peak} MiB")
     return training.model.state_dict()
