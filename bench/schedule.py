@@ -1,5 +1,6 @@
-"""Jobs in processes of their own, on one GPU or several, longest first, within a budget of time: each has a share of what is left,
-by what it is expected to take, and is told when that ends, so that it can stop between two cases. One that does not is ended."""
+"""Jobs in processes of their own, on one GPU or several, longest first, within a budget of time: each may take what those behind it
+are not expected to need, and is told when that ends, so that it can stop between two cases. One that does not is ended. When all have
+had their turn and time is left, those that stopped go on."""
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -10,10 +11,12 @@ import time
 
 CUT = 3        # exit code of a job that left something out for want of time
 GRACE_S = 15   # beyond its share, for the case that it is at
+LEAST_S = 10   # left, for a job that goes on: a process takes some of it to begin
 
 
 class Job:
-    """seconds: what it is expected to take. alone: nothing runs beside it. work(until) is done in a process of its own."""
+    """seconds: what it is expected to take, and it has taken so far. alone: nothing runs beside it. work(until) is done in a process
+    of its own, and goes on where it stopped if it is done once more."""
 
     def __init__(self, name, part, seconds, work, alone=False):
         self.name, self.part, self.seconds, self.work, self.alone = name, part, seconds, work, alone
@@ -65,6 +68,10 @@ class Running:
             whole, self.rest = [*whole, self.rest], b""
         return [line.decode("utf-8", "replace") for line in whole] if more or whole else None
 
+    def needs(self, now):
+        """Seconds that it is expected still to take."""
+        return max(0.0, min(self.until - now, self.job.seconds - self.job.took - (now - self.begin)))
+
     def over(self):
         return time.monotonic() > self.until + GRACE_S
 
@@ -75,20 +82,23 @@ class Running:
             self.process.join(GRACE_S)
         end(self.process)
         os.close(self.out)
-        code, self.job.took = self.process.exitcode, time.monotonic() - self.begin
+        code, self.job.took = self.process.exitcode, self.job.took + time.monotonic() - self.begin
         self.job.state = ("done" if code == 0 else "cut short" if code == CUT else "out of time" if late else f"exit code {code}")
 
 
 def share(left, lanes, seconds, alone, waiting, running):
-    """Seconds for a job of so many expected ones, of `left` in so many lanes. waiting: [(seconds, alone)] of those behind it;
-    running: seconds that those beside it may still take."""
-    weight = sum(s * (lanes if a else 1) for s, a in [(seconds, alone), *waiting])
-    return max(0.0, min(left, (lanes * left - sum(running)) * seconds / weight))
+    """Seconds for a job of so many expected ones, of `left` in so many lanes: what those behind it do not need, or its part of all
+    if that is too little. waiting: [(seconds, alone)] of those behind it; running: seconds that those beside it are still to take."""
+    width = lanes if alone else 1
+    mine, behind = seconds * width, sum(s * (lanes if a else 1) for s, a in waiting)
+    there = lanes * left - sum(running)
+    most = max(there - behind, there * mine / (mine + behind) if mine else 0)
+    return max(0.0, min(left, most / width))
 
 
 def run(jobs, devices, until, show, begin):
-    """Runs jobs, one at a time on each of the devices; those that must be alone come last. show(line) prints, begin(job) is
-    told what begins."""
+    """Runs jobs, one at a time on each of the devices; those that must be alone come last, then once more those that were cut
+    short. show(line) prints, begin(job) is told what begins."""
     waiting = sorted(jobs, key=lambda j: (j.alone, -j.seconds)) if len(devices) > 1 else list(jobs)
     running = []
     try:
@@ -96,8 +106,10 @@ def run(jobs, devices, until, show, begin):
             free = [d for d in devices if d not in [r.device for r in running]]
             if free and waiting and not (running and (waiting[0].alone or running[0].job.alone)):
                 job, now = waiting.pop(0), time.monotonic()
-                seconds = share(until - now, len(devices), job.seconds, job.alone, [(j.seconds, j.alone) for j in waiting],
-                                [max(0, r.until - now) for r in running])
+                if job.took and until - now < LEAST_S:
+                    continue
+                seconds = share(until - now, len(devices), max(0, job.seconds - job.took), job.alone,
+                                [(max(0, j.seconds - j.took), j.alone) for j in waiting], [r.needs(now) for r in running])
                 begin(job)
                 running.append(Running(job, free[0], now + seconds))
                 continue
@@ -108,8 +120,11 @@ def run(jobs, devices, until, show, begin):
                     show(line if len(devices) == 1 else f"{r.job.name}: {line}")
                 if lines is None or r.over():
                     running.remove(r)
+                    again = r.job.took
                     r.finish()
                     show(f"  {r.job.name}: {r.job.state} after {r.job.took:.0f} s")
+                    if r.job.state == "cut short" and not again:
+                        waiting.append(r.job)
     finally:
         for r in running:
             end(r.process)

@@ -16,8 +16,9 @@ Parts (docs/benchmarks.md says what each shows):
   startup   the first result of a fresh process; host costs
 
 A part runs in a process of its own, and leaves OUT/PART.csv. One that is there, from the same library, GPU and options, is not run
-again, unless --again. Parts share --minutes; one that is at the end of its share leaves out the rest, and says so. With --devices they
-run side by side, one on each GPU, the tables in three; only `startup`, which times the host, runs alone. What parts need is compiled by
+again, unless --again. Parts share --minutes: each may take what those behind it are not expected to need. One that is at the end of its
+share leaves out the rest, says so, and goes on where it stopped if time is left in the end, or in the next run. With --devices they
+run side by side, one on each GPU, the tables in as many; only `startup`, which times the host, runs alone. What parts need is compiled by
 several processes before the first. --plot draws from the CSV files, without a GPU. Without a GPU only `modelled` runs; --dry runs
 everything on the CPU, tiny, for tests.
 """
@@ -26,6 +27,7 @@ import contextlib
 import csv
 import functools
 import gc
+import glob
 import hashlib
 import importlib
 import importlib.metadata
@@ -110,7 +112,7 @@ def gpu_name():
 def fingerprint(part, gpu, args):
     """What a part's results depend on, so that one that is there need not be made again."""
     digest = hashlib.sha256()
-    for path in (args.lib, *(os.path.join(HERE, "parts", name + ".py") for name in (PARTS[part].module, "session"))):
+    for path in (args.lib, os.path.join(HERE, "parts", "session.py"), *sorted(glob.glob(os.path.join(HERE, "parts", PARTS[part].module + "*.py")))):
         with open(path, "rb") as file:
             digest.update(file.read())
     options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]
@@ -155,6 +157,7 @@ def child(args, part, changes, until):
     if not PARTS[part].needs_gpu:
         return module.run(args, *named)
     session = session_of(args)
+    session.resume(notes(args.out, part), args.marks[part])
     module.run(session, *named)
     if session.cut:
         sys.exit(schedule.CUT)
@@ -188,11 +191,23 @@ def jobs_of(args, part):
     seconds = PARTS[part].quick if args.quick else PARTS[part].seconds
     pieces = getattr(module_of(part)[0], "pieces", lambda *_: [])(args, part) if len(args.devices) > 1 else []
     if len(pieces) < 2:
+        forget(args, args.out, part)
         yield schedule.Job(part, part, seconds, functools.partial(child, args, part, {}), PARTS[part].alone)
         return
     for i, (name, weight, changes) in enumerate(pieces):
         changes = {**changes, "out": piece(args, part, i)}
+        forget(args, changes["out"], part)
         yield schedule.Job(f"{part} {name}", part, seconds * weight, functools.partial(child, args, part, changes))
+
+
+def notes(out, part):
+    """Where a job says what it has done."""
+    return os.path.join(out, "marks", part + ".json")
+
+
+def forget(args, out, part):
+    if args.again and os.path.exists(notes(out, part)):
+        os.remove(notes(out, part))
 
 
 def piece(args, part, i):
@@ -224,8 +239,8 @@ def progress(args, count):
 
     def plain(job):
         nonlocal begun
-        begun += 1
-        args.show(f"==> {job.name} ({begun} of {count})")
+        begun += not job.took
+        args.show(f"==> {job.name} " + ("goes on" if job.took else f"({begun} of {count})"))
     args.show = functools.partial(print, flush=True)
     try:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -255,7 +270,7 @@ def run(args):
         print(f"no NVIDIA GPU, or no PyTorch: only {', '.join(parts) or 'nothing'} can be done here", flush=True)
     folder = os.path.join(args.out, "marks")
     os.makedirs(folder, exist_ok=True)
-    marks = {part: fingerprint(part, gpu, args) for part in parts}
+    marks = args.marks = {part: fingerprint(part, gpu, args) for part in parts}
     there = [part for part in parts if not args.again and read(os.path.join(folder, part)) == marks[part]]
     parts = [part for part in parts if part not in there]
     preload(parts)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Tuple
 
 class Part(NamedTuple):
     module: str
-    seconds: int  # that it takes on an H200: its share of the time that there is
+    seconds: int  # that it takes on an H200
     quick: int    # in a quick run
     options: Tuple[str, ...] = ()  # of the command line that change its results, besides --quick and --dry
     needs_gpu: bool = True
@@ -16,15 +16,15 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "steps": Part("steps", 120, 35, ("lengths",)),
-    "tables": Part("sweeps", 380, 30, ("lengths", "passes", "flex", "names"), warms=True),
-    "batch": Part("sweeps", 20, 10, ("flex", "names"), warms=True),
-    "short": Part("sweeps", 10, 8, ("flex", "names"), warms=True),
-    "speedup": Part("sweeps", 110, 15, ("lengths", "flex", "names"), warms=True),
-    "losses": Part("losses", 99, 20, ("steps", "dropout")),
-    "arena": Part("arena", 300, 40, ("seconds", "tasks")),
-    "traffic": Part("traffic", 35, 20),
-    "blocks": Part("blocks", 25, 15),
+    "steps": Part("steps", 130, 70, ("lengths",)),
+    "tables": Part("sweeps", 432, 30, ("lengths", "passes", "flex", "names"), warms=True),
+    "batch": Part("sweeps", 27, 10, ("flex", "names"), warms=True),
+    "short": Part("sweeps", 11, 8, ("flex", "names"), warms=True),
+    "speedup": Part("sweeps", 118, 15, ("lengths", "flex", "names"), warms=True),
+    "losses": Part("losses", 89, 20, ("steps", "dropout")),
+    "arena": Part("arena", 215, 45, ("seconds", "tasks")),
+    "traffic": Part("traffic", 38, 20),
+    "blocks": Part("blocks", 30, 15),
     "modelled": Part("modelled", 5, 5, needs_gpu=False),
-    "startup": Part("startup", 100, 15, alone=True),
+    "startup": Part("startup", 93, 15, alone=True),
 }

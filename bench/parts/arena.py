@@ -1,8 +1,8 @@
 """Tasks in the manner of Long Range Arena (arena_data.py): a small transformer with dense and with butterfly block-sparse
 attention, each for the same seconds: loss and accuracy against steps and time. ListOps of 2,048 tokens, Pathfinder pictures
 of 32 to 256 pixels a side (Path-X: 16,384 tokens; Path-256: 65,536). 32 pixels and Path-X begin anew, 64 and 256 with the weights of
-these. No example is seen twice, so that a training loss that falls is learning, not memory; whether it does is told from the first and
-the last tenth of a training (plots.trend). Results: arena.csv
+these but for the last layer, so that each begins with a guess's loss. No example is seen twice, so that a training loss that falls is
+learning, not memory; whether it does is told from the first and the last tenth of a training (plots.trend). Results: arena.csv
 """
 import concurrent.futures
 import multiprocessing
@@ -25,11 +25,11 @@ class Task(NamedTuple):
 
 
 TASKS = {  # at too high a rate pictures fall back to a guess: at 2e-3 of 32 pixels, at 1e-3 of 128 and 256
-    "listops": Task("listops", 2048, 32, 12, 3, 1e-3),
-    "path-32": Task("pathfinder", 32, 128, 15, 4, 1e-3),
-    "path-64": Task("pathfinder", 64, 32, 12, 0, 5e-4, "path-32"),
-    "path-x": Task("pathfinder", 128, 16, 30, 10, 3e-4),
-    "path-256": Task("pathfinder", 256, 4, 60, 0, 2e-4, "path-x"),  # where dense has five steps a second
+    "listops": Task("listops", 2048, 32, 10, 3, 1e-3),
+    "path-32": Task("pathfinder", 32, 128, 12, 4, 1e-3),
+    "path-64": Task("pathfinder", 64, 32, 8, 0, 5e-4, "path-32"),
+    "path-x": Task("pathfinder", 128, 16, 25, 8, 3e-4),
+    "path-256": Task("pathfinder", 256, 4, 40, 0, 3e-4, "path-x"),  # where dense has five steps a second
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 1e-3),
         "path-64": Task("pathfinder", 12, 2, 0, 0, 1e-3, "path-32")}
@@ -45,12 +45,11 @@ class Training:
         import flashkiln
         sparsity = f"butterfly({BLOCK})" if which == "butterfly" else None
         torch.manual_seed(0)
-        self.model = arena_model.network(task, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity),
-                             **({} if session.cuda else SMALL)).to(session.device)
-        if start:
-            self.model.load_state_dict(start)
+        self.model = arena_model.network(task, lambda q, k, v: flashkiln.attention(q, k, v, sparsity=sparsity), start,
+                                         **({} if session.cuda else SMALL)).to(session.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), task.rate, weight_decay=0.01, fused=session.cuda)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / WARM))
+        self.cooling = 1.0
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: self.cooling * min(1.0, (step + 1) / WARM))
 
     def examples(self, pair):
         return [self.torch.from_numpy(x).to(self.session.device) for x in pair]
@@ -70,7 +69,8 @@ class Training:
         return self.torch.stack([loss.detach(), (logits.argmax(-1) == labels).float().mean()])
 
     def rows(self):
-        """A row for every EVERY steps, means of these; seconds are those of training, not of drawing."""
+        """A row for every EVERY steps, means of these; seconds are those of training, not of drawing. In the second half of these
+        the rate falls to nothing."""
         torch, task = self.torch, self.task
         every, most = (EVERY, 10 ** 9) if self.session.cuda else (2, 2)
         stream = arena_data.Stream(self.pool, task.kind, task.size, every * task.batch, 1)
@@ -83,6 +83,7 @@ class Training:
             started = time.perf_counter()
             loss, accuracy = torch.stack([self.step(*batch) for batch in batches]).mean(0).tolist()
             spent, step = spent + time.perf_counter() - started, step + len(batches)
+            self.cooling = max(0.0, min(1.0, 2 - 2 * spent / max(self.seconds, 1e-9)))
             yield {"step": step, "seconds": f"{spent:.2f}", "loss": f"{loss:.4f}", "train_accuracy": f"{accuracy:.4f}"}
         stream.close()
 
@@ -104,11 +105,13 @@ def run(session):
     context = multiprocessing.get_context("spawn")  # a fork would have this process's CUDA context
     with concurrent.futures.ProcessPoolExecutor(min(16, os.cpu_count() or 1), context) as pool:
         seconds = {name: session.args.seconds or (task.quick if session.args.quick else task.seconds) for name, task in tasks.items()}
-        weights = {}  # that trainings ended with, by task and attention
+        kept = os.path.join(session.args.out, "marks", "arena.pt")
+        weights = session.torch.load(kept) if session.done else {}  # that trainings ended with, by task and attention
         for name in session.units([name for name in session.args.tasks or tasks if seconds[name] or not session.cuda]):
             for which in ("dense", "butterfly"):
                 start = tasks[name].start if (tasks[name].start, which) in weights else ""
                 weights[name, which] = train(session, name, which, tasks[name], pool, seconds[name], start, weights.get((start, which)))
+            session.torch.save(weights, kept)
 
 
 def train(session, name, which, task, pool, seconds, start, weights):

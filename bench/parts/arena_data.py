@@ -77,20 +77,22 @@ def disc(picture, centre, radius):
 
 def pathfinder(seed, count, size):
     """(pixels [count, size * size] uint8, labels [count]): two long paths, shorter ones that distract, two discs: at the ends
-    of one path (1), or each at an end of another (0)."""
+    of one path (1), or each at an end of another (0). Pictures 2 i and 2 i + 1 are of one drawing, of which they take one label
+    each, so that what tells them apart is the place of one disc."""
     random = numpy.random.default_rng(seed)
-    out, labels = numpy.zeros((count, size, size), numpy.uint8), random.integers(0, 2, count)
+    out, labels = numpy.zeros((count, size, size), numpy.uint8), numpy.arange(count) % 2
     dashes = 4 if size < 64 else 9 if size < 200 else 14
     step = 0.4 * size / dashes
-    for i in range(count):
+    for i in range(0, count, 2):
         first, second = (some_path(random, size, dashes, step) for _ in range(2))
         for corners in (first, second):
             draw(out[i], corners)
         for _ in range(max(2, size // 16)):
             draw(out[i], some_path(random, size, dashes // 3, step))
-        ends = (first[0], first[-1] if labels[i] else second[-1])
-        for end in ends:
-            disc(out[i], end.round(), max(2.5, size / 32))
+        out[i + 1:i + 2] = out[i]
+        for picture, last in zip(out[i:i + 2], (second, first)):
+            for end in (first[0], last[-1]):
+                disc(picture, end.round(), max(2.5, size / 32))
     return out.reshape(count, -1), labels.astype(numpy.int64)
 
 

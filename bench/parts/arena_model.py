@@ -68,8 +68,12 @@ class Picture(nn.Module):
         return self.head(torch.cat([most, most - least], -1))
 
 
-def network(task, attention, width=128, heads=2, layers=3):
+def network(task, attention, weights=None, width=128, heads=2, layers=3):
+    """weights: of a network that this one begins with, but for the last layer, so that the first loss is that of a guess."""
     blocks = nn.Sequential(*(Block(attention, width, heads) for _ in range(layers)))
     model = (Picture if task.kind == "pathfinder" else Text)(blocks, width, task.size)
-    nn.init.zeros_(model.head[-1].weight)  # the first loss is that of a guess
+    if weights:
+        model.load_state_dict(weights)
+    for last in model.head[-1].parameters():
+        nn.init.zeros_(last)
     return model

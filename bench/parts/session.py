@@ -6,6 +6,7 @@ A call has a name and launch(); `running`, if it has one, is a context manager a
 import contextlib
 import csv
 import gc
+import json
 import math
 import os
 import time
@@ -34,18 +35,45 @@ class Session:
         self.clock = Clock(torch) if self.cuda else None
         self.written, self.begin = set(), time.monotonic()
         self.until, self.cut = getattr(args, "until", math.inf), False
+        self.notes, self.mark, self.done, self.longest = None, None, 0, 0.0
 
     def units(self, units, label=str):
-        """Those that there is time for: another begins while the longest so far would still fit. Says what is left out."""
-        units, longest = list(units), 0.0
-        for i, unit in enumerate(units):
+        """Those that are not done, and that there is time for: one begins while the longest so far would still fit. Says what is
+        left out."""
+        units = list(units)
+        for i, unit in enumerate(units[self.done:], self.done):
             begin = time.monotonic()
-            if i and begin + longest > self.until:
+            if self.longest and begin + self.longest > self.until:
                 self.cut = True
                 self.say("  no time, left out: " + ", ".join(label(x) for x in units[i:]))
                 return
             yield unit
-            longest = max(longest, time.monotonic() - begin)
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self.note(i + 1)
+
+    # ---- going on where a process stopped ----
+
+    def resume(self, notes, mark):
+        """A file for notes of what is done. If there are some, of the same mark, it is not done again: of the CSV files what has
+        come since is dropped."""
+        self.notes, self.mark = notes, mark
+        os.makedirs(os.path.dirname(notes), exist_ok=True)
+        if os.path.exists(notes):
+            with open(notes, encoding="utf-8") as file:
+                found = json.load(file)
+            if found["mark"] == mark:
+                self.done, self.longest, self.written = found["done"], found["longest"], set(found["sizes"])
+                for name, size in found["sizes"].items():
+                    os.truncate(self.csv(name), size)
+
+    def note(self, done):
+        if self.notes:
+            sizes = {name: os.path.getsize(self.csv(name)) for name in self.written}
+            with open(self.notes, "w", encoding="utf-8") as file:
+                json.dump({"mark": self.mark, "done": done, "longest": self.longest, "sizes": sizes}, file)
+
+    def csv(self, name):
+        return os.path.join(self.args.out, name + ".csv")
 
     # ---- rows ----
 
@@ -59,7 +87,7 @@ class Session:
         """Appends to NAME.csv, which a run of a part begins anew, so that what a part has done outlives it."""
         if not rows:
             return
-        path, fresh = os.path.join(self.args.out, name + ".csv"), name not in self.written
+        path, fresh = self.csv(name), name not in self.written
         self.written.add(name)
         rows = [{**self.stamp(), **row} for row in rows]
         with open(path, "w" if fresh else "a", newline="", encoding="utf-8") as file:

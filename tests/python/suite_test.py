@@ -88,18 +88,31 @@ def test_two_devices(results, tmp_path):
     told = suite(tmp_path, "--only", "tables,modelled", "--devices", "0,1")
     assert "tables 64:" in told and "tables 80:" in told
 
-    def cases(folder):
-        return [(r["seqlen"], r["dropout"], r["pass"], r["name"], r["note"]) for r in rows(folder, "tables")]
     assert cases(tmp_path) == cases(results) and rows(tmp_path, "modelled")
     assert "there already: tables" in suite(tmp_path, "--only", "tables", "--devices", "0,1")
 
 
-def test_no_time(tmp_path):
-    """The first case of a part runs in any case, the others are left out, and the part is not taken for done."""
-    for _ in range(2):
-        told = suite(tmp_path, "--only", "tables", "--minutes", "0.001")
-        assert "left out: d16 80 x 2 causal" in told and "cut short: tables" in told
-        assert {r["seqlen"] for r in rows(tmp_path, "tables")} == {"64"}
+def cases(folder):
+    return [(r["seqlen"], r["dropout"], r["pass"], r["name"], r["note"]) for r in rows(folder, "tables")]
+
+
+def test_no_time(results, tmp_path):
+    """The first case of a part runs in any case, the others are left out, the part is not taken for done, and the next run goes on
+    there: not for want of a file's end that was half written."""
+    told = suite(tmp_path, "--only", "tables", "--minutes", "0.001")
+    assert "left out: d16 80 x 2 causal" in told and "cut short: tables" in told
+    assert {r["seqlen"] for r in rows(tmp_path, "tables")} == {"64"}
+    with open(tmp_path / "tables.csv", "a", encoding="utf-8") as file:
+        file.write("half a row")
+    told = suite(tmp_path, "--only", "tables")
+    assert "d16 64" not in told and "cut short" not in told and cases(tmp_path) == cases(results)
+
+
+def test_arena_goes_on_with_its_weights(tmp_path):
+    suite(tmp_path, "--only", "arena", "--minutes", "0.001")
+    assert {r["task"] for r in rows(tmp_path, "arena")} == {"listops"}
+    suite(tmp_path, "--only", "arena")
+    assert {(r["task"], r["start"]) for r in rows(tmp_path, "arena")} == {("listops", ""), ("path-32", ""), ("path-64", "path-32")}
 
 
 def run_jobs(jobs, devices, seconds):
@@ -111,7 +124,7 @@ def run_jobs(jobs, devices, seconds):
 
 
 def test_schedule(tmp_path):
-    """Longest first, on both devices; what must be alone comes last; every way to end is told apart."""
+    """Longest first, on both devices; what must be alone comes last, then what was cut short; every way to end is told apart."""
     import schedule
 
     def work(name, code=0, last=0.0):
@@ -119,14 +132,15 @@ def test_schedule(tmp_path):
             begin = time.monotonic()
             os.write(1, f"{name} on {os.environ['CUDA_VISIBLE_DEVICES']}\n".encode())
             time.sleep(last)
-            (tmp_path / name).write_text(f"{begin} {time.monotonic()}", encoding="ascii")
+            if not (tmp_path / name).exists():
+                (tmp_path / name).write_text(f"{begin} {time.monotonic()}", encoding="ascii")
             sys.exit(code)
         return told
     jobs = [schedule.Job("host", "host", 9, work("host"), alone=True), schedule.Job("short", "short", 1, work("short", last=0.2)),
             schedule.Job("long", "long", 5, work("long", last=0.5)), schedule.Job("cut", "cut", 3, work("cut", schedule.CUT)),
             schedule.Job("bad", "bad", 2, work("bad", 7))]
     shown, begun = run_jobs(jobs, ["0", "1"], 60)
-    assert begun == ["long", "cut", "bad", "short", "host"]
+    assert begun == ["long", "cut", "bad", "short", "host", "cut"]
     assert {job.name: job.state for job in jobs} == {"long": "done", "short": "done", "host": "done", "cut": "cut short",
                                                      "bad": "exit code 7"}
     assert [job.name for job in jobs if job.failed] == ["bad"]
@@ -139,19 +153,38 @@ def test_schedule_ends_what_hangs(monkeypatch):
     import schedule
     monkeypatch.setattr(schedule, "GRACE_S", 0.2)
     hangs = schedule.Job("hangs", "hangs", 1, lambda until: time.sleep(60))
-    after = schedule.Job("after", "after", 1, lambda until: os.write(1, f"left {until > time.monotonic()}\n".encode()))
-    shown, _ = run_jobs([hangs, after], [None], 5)
+    after = schedule.Job("after", "after", 8, lambda until: os.write(1, f"left {until > time.monotonic()}\n".encode()))
+    shown, _ = run_jobs([hangs, after], [None], 10)
     assert hangs.state == "out of time" and hangs.failed and hangs.took < 10
     assert after.state == "done" and "left True" in shown
 
 
+def test_schedule_goes_on(monkeypatch, tmp_path):
+    """One that is cut short has what the others left, once, behind all of them; nothing if too little is left."""
+    import schedule
+
+    def work(until):
+        tries = tmp_path / "tries"
+        tries.write_text((tries.read_text() if tries.exists() else "") + f"{until - time.monotonic():.0f} ")
+        sys.exit(schedule.CUT)
+    jobs = [schedule.Job("cut", "cut", 10, work), schedule.Job("quick", "quick", 40, lambda until: None)]
+    _, begun = run_jobs(jobs, [None], 60)
+    assert begun == ["cut", "quick", "cut"] and jobs[0].state == "cut short"
+    first, second = map(int, (tmp_path / "tries").read_text().split())
+    assert 18 <= first <= 20 and 50 <= second <= 60
+    monkeypatch.setattr(schedule, "LEAST_S", 100)
+    assert run_jobs([schedule.Job("cut", "cut", 1, work)], [None], 60)[1] == ["cut"]
+
+
 def test_shares():
-    """By what each is expected to take, of what is left in all lanes; no more than there is."""
+    """What those behind it do not need, in all lanes, but no more than there is; if all need more than that, in proportion."""
     from schedule import share
-    assert share(100, 1, 10, False, [(30, False), (10, False)], []) == 20
-    assert share(100, 2, 10, False, [(30, False), (10, False)], [50]) == 30
-    assert share(100, 2, 10, False, [(20, True)], []) == 40
+    assert share(100, 1, 10, False, [(30, False), (10, False)], []) == 60
+    assert share(50, 2, 10, False, [(30, False), (10, False)], [50]) == 10
+    assert share(40, 1, 10, False, [(30, False), (40, False)], []) == 5
+    assert share(30, 2, 10, False, [(20, True)], []) == 20 and share(30, 2, 10, True, [(20, False)], []) == 20
     assert share(100, 2, 10, False, [], []) == 100 and share(-5, 1, 10, False, [], []) == 0
+    assert share(50, 1, 0, False, [], []) == 50 and share(50, 1, 0, False, [(60, False)], []) == 0
 
 
 def test_what_is_there_is_kept(results):
@@ -199,12 +232,14 @@ def test_listops():
 
 @pytest.mark.parametrize("size", [32, 64, 128])
 def test_pathfinder(size):
-    """Both kinds, equal pictures from equal seeds, and not so many points that everything touches."""
+    """Both kinds of one drawing, equal pictures from equal seeds, and not so many points that everything touches."""
     from parts import arena_data
     pictures, labels = arena_data.pathfinder(5, 64, size)
     again, _ = arena_data.pathfinder(5, 64, size)
-    assert (pictures == again).all() and 16 < labels.sum() < 48
+    assert (pictures == again).all() and (labels == [0, 1] * 32).all()
     assert 0.005 < (pictures > 0).mean() < 0.3
+    apart = (pictures[::2] != pictures[1::2]).sum(1)  # no more than a disc each
+    assert apart.all() and apart.max() < 2 * 3.5 * max(2.5, size / 32) ** 2
 
 
 def test_ncu_table():
