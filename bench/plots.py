@@ -1,5 +1,6 @@
 """Plots of the suite's CSV files, as SVG beside them: what is there is drawn. Needs matplotlib, no GPU."""
 import csv
+import itertools
 import math
 import os
 import statistics
@@ -60,6 +61,17 @@ def by_length(axis, rows, title, ylabel):
     axis.grid(alpha=0.3)
 
 
+def key(figure, axis, spare=()):
+    """The legend of all axes, where one is spare, else below."""
+    for other in spare:
+        other.set_axis_off()
+    handles, labels = axis.get_legend_handles_labels()
+    if spare:
+        spare[0].legend(handles, labels, loc="upper left", fontsize=9)
+    else:
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
+
+
 def gpu(rows):
     return rows[0]["gpu"] + ", " + rows[0]["date"][:10]
 
@@ -72,10 +84,8 @@ def tables(pyplot, folder):
     if not rows:
         return None
     down, across = -(-(len(kinds) + 1) // 3), min(3, len(kinds) + 1)  # a page's width, so that it can be read there
-    figure, axes = pyplot.subplots(down, across, figsize=(4.6 * across, 4.2 * down), squeeze=False)
+    figure, axes = pyplot.subplots(down, across, figsize=(4.2 * across, 4 * down), squeeze=False)
     memory, *spare = axes.flat[len(kinds):]
-    for axis in spare:
-        axis.set_axis_off()
     paper = read(os.path.dirname(PAPER), os.path.basename(PAPER)[:-4])
     for axis, (dropout, padding) in zip(axes.flat, kinds):
         mine = where(rows, dropout=dropout, padding=padding, **{"pass": "both"})
@@ -88,22 +98,22 @@ def tables(pyplot, folder):
             if points:
                 axis.plot(*zip(*points), dash, color="black", linewidth=0.9, label=f"{name}, A100 (paper)")
         words = [f"dropout {float(dropout):g}"] * (float(dropout) > 0) + ["padding"] * (padding == "1")
-        by_length(axis, mine, "forward and backward" + "".join(f", {w}" for w in words), "ms")
+        by_length(axis, mine, ", ".join(words) or "no dropout, no padding", "ms")
         axis.set_yscale("log")
         plain(axis.yaxis)
     mine = where(rows, dropout=kinds[0][0], padding=kinds[0][1], **{"pass": "both"})
     lines(memory, mine, "seqlen", lambda r: float(r["peak_mib"] or 0))
-    by_length(memory, mine, "memory in use, forward and backward", "MiB")
+    by_length(memory, mine, "memory in use", "MiB")
     memory.set_yscale("log")
     plain(memory.yaxis)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    figure.suptitle(f"batch 16, 8 heads of 64, fp16: {gpu(rows)}", fontsize=10)
+    key(figure, axes[0][0], spare)
+    figure.suptitle(f"forward and backward, batch 16, 8 heads of 64, fp16: {gpu(rows)}", fontsize=10)
     return figure
 
 
-def bars(axis, labels, rows_of, value, text, fail="–"):
-    """A group for each label, a bar for each name; what has no value says why it has none."""
-    every = names([r for rows in rows_of.values() for r in rows])
+def bars(axis, labels, rows_of, value, text):
+    """A group for each label, a bar for each name; what was tried and has no value says why it has none."""
+    every = names([r for label in labels for r in rows_of[label]])
     width = 0.84 / max(1, len(every))
     top = max((value(r) for rows in rows_of.values() for r in rows if value(r)), default=1)
     for i, name in enumerate(every):
@@ -112,10 +122,10 @@ def bars(axis, labels, rows_of, value, text, fail="–"):
             at = x + (i - (len(every) - 1) / 2) * width
             height = value(row) if row else None
             axis.bar(at, height or 0, width * 0.94, color=look(name)["color"], label=name if x == 0 else None)
-            shown = text(height) if height else ("OOM" if row and "memory" in row["note"] else fail)
-            axis.text(at, (height or 0) + 0.01 * top, shown, ha="center", va="bottom", fontsize=6, rotation=90)
+            shown = text(height) if height else "" if not row else "OOM" if "memory" in row["note"] else "–"
+            axis.text(at, (height or 0) + 0.01 * top, shown, ha="center", va="bottom", fontsize=7, rotation=90)
     axis.set_xticks(range(len(labels)), labels, fontsize=8)
-    axis.margins(y=0.14)
+    axis.margins(y=0.2)
     axis.grid(axis="y", alpha=0.3)
 
 
@@ -128,12 +138,15 @@ def steps(pyplot, folder):
         drop = f"\ndropout {float(r['dropout']):g}"
         groups.setdefault(f"{r['model']}\n{r['seqlen']} x {r['batch']}{drop}", []).append(r)
     labels = list(groups)
-    figure, axes = pyplot.subplots(2, 1, figsize=(max(9, 1.15 * len(labels)), 8))
-    bars(axes[0], labels, groups, ms, lambda x: f"{x:.0f}" if x >= 10 else f"{x:.1f}")
-    bars(axes[1], labels, groups, lambda r: float(r["peak_mib"] or 0) / 1024 or None, lambda x: f"{x:.1f}")
-    axes[0].set(ylabel="ms a step", title=f"training step (ViT: forward and backward), bf16 autocast: {gpu(rows)}")
-    axes[1].set(ylabel="GiB in use at most")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    halves = [labels[i:i + 8] for i in range(0, len(labels), 8)]  # a page's width
+    figure, axes = pyplot.subplots(2 * len(halves), 1, figsize=(10, 6 * len(halves)), squeeze=False)
+    for time, memory, some in zip(axes.flat, axes.flat[len(halves):], halves):
+        bars(time, some, groups, ms, lambda x: f"{x:.0f}" if x >= 10 else f"{x:.1f}")
+        bars(memory, some, groups, lambda r: float(r["peak_mib"] or 0) / 1024 or None, lambda x: f"{x:.1f}")
+        time.set(ylabel="ms a step")
+        memory.set(ylabel="GiB in use at most")
+    key(figure, axes[0][0])
+    figure.suptitle(f"training step (ViT: forward and backward), bf16 autocast: {gpu(rows)}", fontsize=10)
     return figure
 
 
@@ -182,8 +195,8 @@ def arena(pyplot, folder):
     tasks = list(dict.fromkeys(r["task"] for r in rows))
     if not rows:
         return None
-    figure, axes = pyplot.subplots(2, len(tasks), figsize=(4 * len(tasks), 6.4), squeeze=False)
-    for column, task in zip(axes.T, tasks):
+    figure, axes = pyplot.subplots(len(tasks), 2, figsize=(9, 2.6 * len(tasks)), squeeze=False)
+    for line, task in zip(axes, tasks):
         for which in ("dense", "butterfly"):
             mine = where(rows, task=task, attention=which)
             if not mine:
@@ -191,16 +204,16 @@ def arena(pyplot, folder):
             label = f"{which}: {float(mine[0]['step_ms']):.1f} ms, {mine[0]['peak_mib']} MiB"
             style = {**look(which), "marker": None, "label": label}
             smooth = max(1, len(mine) // 25)
-            for axis, y in zip(column, ("loss", "train_accuracy")):
+            for axis, y in zip(line, ("loss", "train_accuracy")):
                 points = [(float(mine[min(i + smooth, len(mine)) - 1]["seconds"]),
                            sum(float(r[y]) for r in mine[i:i + smooth]) / len(mine[i:i + smooth]))
                           for i in range(0, len(mine), smooth)]
                 axis.plot(*zip(*points), **style)
-        column[0].set_title(f"{task}: {int(mine[0]['tokens']):,} tokens", fontsize=10)
-        column[0].legend(fontsize=7)
-        column[0].set_ylabel("training loss")
-        column[1].set(xlabel="seconds of training", ylabel="training accuracy")
-        for axis in column:
+        line[0].set(xlabel="seconds of training", ylabel="training loss")
+        line[1].set(xlabel="seconds of training", ylabel="training accuracy")
+        line[0].legend(fontsize=8)
+        for axis in line:
+            axis.set_title(f"{task}: {int(mine[0]['tokens']):,} tokens", fontsize=10)
             axis.grid(alpha=0.3)
     figure.suptitle(gpu(rows), fontsize=9)
     return figure
@@ -222,7 +235,7 @@ def traffic(pyplot, folder):
     bars(axes[1], list(groups), groups, ms, lambda x: f"{x:.2f}")
     axes[0].set(ylabel="GB read and written, by ncu", title="HBM traffic")
     axes[1].set(ylabel="ms", title="time")
-    axes[0].legend(fontsize=8)
+    key(figure, axes[0])
     figure.suptitle(f"16 heads of 64, fp16: {gpu(rows)}", fontsize=9)
     return figure
 
@@ -244,8 +257,13 @@ def blocks(pyplot, folder):
         axes[0].set(xlabel="query rows of a tile", ylabel="ms, forward", title="time and traffic by tile", ylim=(0, None))
         axes[0].legend(fontsize=7, loc="lower right")
     for which in dict.fromkeys(r["pass"] for r in sparse):
-        points = sorted((float(r["shown"]), ms(r)) for r in where(sparse, **{"pass": which}))
+        mine = sorted(where(sparse, **{"pass": which}), key=lambda r: float(r["shown"]))
+        points = [(float(r["shown"]), ms(r)) for r in mine]
         line, = axes[1].plot(*zip(*points), "o-", label={"fwd": "forward", "both": "forward and backward"}[which])
+        few = [r for r in mine if r.get("note")]
+        if few:
+            axes[1].plot([float(r["shown"]) for r in few], [ms(r) for r in few], "o", color=line.get_color(),
+                         markerfacecolor="white", label=few[0]["note"])
         full = points[-1][1]
         axes[1].plot([0, 1], [0, full], ":", color=line.get_color(), linewidth=0.8)
     axes[1].set(xlabel="share of blocks shown (128 x 128)", ylabel="ms", title="time by sparsity", xlim=(0, 1.03), ylim=(0, None))
@@ -260,11 +278,10 @@ def speedup(pyplot, folder):
     rows = read(folder, "speedup")
     if not rows:
         return None
-    kinds = list(dict.fromkeys((r["head_dim"], r["causal"], r["dropout"], r["padding"]) for r in rows))
-    across = min(5, len(kinds))
-    figure, axes = pyplot.subplots(-(-len(kinds) // across), across, figsize=(3.6 * across, 3.4 * -(-len(kinds) // across)),
-                                   squeeze=False)
-    for axis, (dim, causal, dropout, padding) in zip(axes.flat, kinds):
+    dims = sorted({int(r["head_dim"]) for r in rows})
+    kinds = list(dict.fromkeys((r["causal"], r["dropout"], r["padding"]) for r in rows))
+    figure, axes = pyplot.subplots(len(kinds), len(dims), figsize=(max(6, 4.6 * len(dims)), 2.9 * len(kinds)), squeeze=False)
+    for axis, ((causal, dropout, padding), dim) in zip(axes.flat, itertools.product(kinds, dims)):
         mine = where(rows, head_dim=dim, causal=causal, dropout=dropout, padding=padding, **{"pass": "both"})
         eager = {r["seqlen"]: ms(r) for r in mine if r["name"] == "eager"}
         lines(axis, [r for r in mine if r["name"] != "eager"], "seqlen",
@@ -272,7 +289,7 @@ def speedup(pyplot, folder):
         words = ["causal"] * (causal == "1") + ["dropout"] * (float(dropout) > 0) + ["padding"] * (padding == "1")
         by_length(axis, mine, f"d{dim} " + (", ".join(words) or "full"), "times as fast as eager")
         axis.set_ylim(0, None)
-    axes.flat[0].legend(fontsize=7)
+    key(figure, axes.flat[0])
     figure.suptitle(f"forward and backward: {gpu(rows)}", fontsize=9)
     return figure
 
@@ -284,15 +301,15 @@ def modelled(pyplot, folder):
     gpus, dims = list(dict.fromkeys(r["gpu"] for r in rows)), list(dict.fromkeys(r["head_dim"] for r in rows))
     figure, axes = pyplot.subplots(len(dims), len(gpus), figsize=(3.6 * len(gpus), 3.2 * len(dims)), squeeze=False)
     for line, dim in zip(axes, dims):
-        for axis, key in zip(line, gpus):
-            mine = where(rows, gpu=key, head_dim=dim, **{"pass": "both"})
+        for axis, name_of in zip(line, gpus):
+            mine = where(rows, gpu=name_of, head_dim=dim, **{"pass": "both"})
             for kind in dict.fromkeys(r["kind"] for r in mine if r["kind"] in ("full", "causal", "dropout", "butterfly")):
                 points = sorted((int(r["seqlen"]), float(r["over_standard"])) for r in where(mine, kind=kind))
                 axis.plot(*zip(*points), marker="o", markersize=3, label=kind)
-            by_length(axis, mine, f"{key}, d{dim} (modelled)", "times standard's bound")
+            by_length(axis, mine, f"{name_of}, d{dim} (modelled)", "times standard's bound")
             axis.set_yscale("log")
             plain(axis.yaxis)
-    axes.flat[0].legend(fontsize=7)
+    key(figure, axes.flat[0])
     figure.suptitle("MODELLED, not measured: forward and backward, against what HBM and tensor cores allow attention by matrices",
                     fontsize=9)
     return figure
@@ -303,9 +320,9 @@ def roofline(pyplot, folder):
     if not rows:
         return None
     gpus = list(dict.fromkeys(r["gpu"] for r in rows))
-    figure, axes = pyplot.subplots(1, len(gpus), figsize=(4 * len(gpus), 3.8), squeeze=False)
-    for axis, key in zip(axes[0], gpus):
-        mine = where(rows, gpu=key)
+    figure, axes = pyplot.subplots(-(-len(gpus) // 2), 2, figsize=(9, 3.6 * -(-len(gpus) // 2)), squeeze=False)
+    for axis, name_of in zip(axes.flat, gpus):
+        mine = where(rows, gpu=name_of)
         peak, bandwidth = float(mine[0]["peak_tflops"]), float(mine[0]["hbm_gbps"]) / 1000
         ends = (4, peak / bandwidth, 20000)
         axis.loglog(ends, [min(peak, x * bandwidth) for x in ends], "k-", linewidth=1)
@@ -313,10 +330,10 @@ def roofline(pyplot, folder):
             points = [(float(r["intensity"]), float(r["tflops"])) for r in where(mine, name=name)]
             colour = look("eager" if name == "standard" else name)["color"]
             axis.plot(*zip(*points), "o", markersize=4, color=colour, alpha=0.7, label=name + " (modelled)")
-        axis.set(title=key, xlabel="FLOP a byte of HBM", ylabel="TFLOP/s")
+        axis.set(title=name_of, xlabel="FLOP a byte of HBM", ylabel="TFLOP/s")
         plain(axis.yaxis)
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=7)
+    key(figure, axes[0][0])
     figure.suptitle("roofline; points MODELLED by the planner, d64 and d128, 512 to 16,384 tokens", fontsize=9)
     return figure
 

@@ -112,7 +112,8 @@ def gpu_name():
 def fingerprint(part, gpu, args):
     """What a part's results depend on, so that one that is there need not be made again."""
     digest = hashlib.sha256()
-    for path in (args.lib, os.path.join(HERE, "parts", "session.py"), *sorted(glob.glob(os.path.join(HERE, "parts", PARTS[part].module + "*.py")))):
+    parts = os.path.join(HERE, "parts")
+    for path in (args.lib, os.path.join(parts, "session.py"), *sorted(glob.glob(os.path.join(parts, PARTS[part].module + "*.py")))):
         with open(path, "rb") as file:
             digest.update(file.read())
     options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]

@@ -8,6 +8,7 @@ from parts.session import Call
 
 KEYS = 8192  # of the blocks at random
 DENSITIES = (5, 10, 20, 40, 60, 80, 100)
+ENOUGH = 30  # launches of a density; fewer are noted in its row, and drawn hollow
 
 
 def contexts(session, library, case, spelling):
@@ -82,8 +83,12 @@ def sparsity(session):
         calls = [Call(x.name, x.launch(which)) for x in found.values()]
         times = session.time(calls)
         session.write("sparsity", [{**case.row(), "pass": which, "percent": p, "shown": f"{shown(p, case.seqlen):.5f}",
-                                    **times[x.name]} for p, x in found.items()])
+                                    **times[x.name], "note": few(times[x.name])} for p, x in found.items()])
         session.say(f"{case.label()} {which}, us: " + ", ".join(f"{n} {t['median_us']}" for n, t in times.items()))
+
+
+def few(figures):
+    return f"fewer than {ENOUGH} launches" if figures["launches"] < ENOUGH else ""
 
 
 def shown(percent, seqlen):
