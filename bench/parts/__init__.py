@@ -16,7 +16,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "steps": Part("steps", 130, 70, ("lengths",)),
+    "steps": Part("steps", 130, 60, ("lengths",)),
     "tables": Part("sweeps", 432, 30, ("lengths", "passes", "flex", "names"), warms=True),
     "batch": Part("sweeps", 27, 10, ("flex", "names"), warms=True),
     "short": Part("sweeps", 11, 8, ("flex", "names"), warms=True),
