@@ -7,9 +7,10 @@
 
 #include <stdbool.h>
 
-/** Family wgmma, backward: do tiles of keys add to dq's sum in turn? Where that is asked for, and where warps of their
- * own add, which it costs nothing. */
-static inline bool fk_adds_in_order(const fk_problem *p, int q_stages) {
+/** Family wgmma, backward: do warps of their own add to dq's sum, or give leave to? Where tiles of keys are to add in
+ * turn, and where it has buffers for it; then tiles do in turn what costs nothing, but for masks that are no bounds: of
+ * those the first tile to come stores the sum. */
+static inline bool fk_has_adders(const fk_problem *p, int q_stages) {
     return p->op == FK_BACKWARD && (p->deterministic || q_stages == 2);
 }
 
@@ -119,7 +120,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
     X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; or null */                     \
     X(uint32_t *, u32 *, added)  /* workspace [batch * num_heads_q, q_padded / block_m]: one past the tile of keys     \
-                                    that added last to a tile of dq, for each CTA of a cluster; or null */             \
+                                    that added last to a tile of dq, for each CTA of a cluster, or how many tiles have \
+                                    come (templates/piece/adds.cu); or null */                                         \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \

@@ -157,7 +157,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || (p->deterministic && !out->tile[i].wgmma);
-        out->tile[i].ordered = out->tile[i].wgmma && fk_adds_in_order(p, out->tile[i].q_stages);
+        out->tile[i].adders = out->tile[i].wgmma && fk_has_adders(p, out->tile[i].q_stages);
     }
     const char *dq_tiles = fp32 ? "fp32_dq_tiles" : "dq_tiles";
     if (backward && has_tiles(L, dq_tiles))
@@ -225,7 +225,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "q_stages", tile->q_stages);
     fk_table_set_int(L, "k_stages", tile->k_stages);
     fk_table_set_bool(L, "turns", tile->turns);
-    fk_table_set_bool(L, "ordered", tile->ordered);
+    fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));

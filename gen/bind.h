@@ -15,7 +15,7 @@ typedef struct fk_tile {
     int q_stages, k_stages, turns, overlap; /* wgmma: fk_plan_info's */
     bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
     bool dq_kernel; /* backward: dq comes from a kernel of its own */
-    bool ordered;   /* backward: tiles of keys add to dq's sum in turn */
+    bool adders;    /* backward: warps of their own add to dq's sum, or give leave to */
     bool wgmma;     /* of that family: all warpgroups but the last compute, 64 rows each */
 } fk_tile;
 /** The family's name: which kernel file. */

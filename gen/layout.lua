@@ -40,7 +40,7 @@
 -- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64
 -- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
--- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where dQ is added in order, each of its two
+-- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, dK and dV pass through dS,
 -- so that the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
 -- place the tile's gradient takes; and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.

@@ -117,7 +117,7 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .ctas = plan->ctas_per_sm,
                      .walks_q = backward,
                      .dq_kernel = backward && (plan->dq_kernel || (p->deterministic && !wgmma)),
-                     .ordered = backward && wgmma && fk_adds_in_order(p, plan->q_stages),
+                     .adders = backward && wgmma && fk_has_adders(p, plan->q_stages),
                      .wgmma = wgmma,
                      .q_stages = plan->q_stages,
                      .k_stages = plan->k_stages,

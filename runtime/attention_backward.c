@@ -23,8 +23,8 @@ static bool add_part(size_t *total, int64_t rows, int64_t row_bytes, size_t *off
     return true;
 }
 
-bool fk_is_ordered(const fk_kernel *kernel) {
-    return fk_is_persistent(kernel) && fk_adds_in_order(&kernel->problem, kernel->info.plan.q_stages);
+bool fk_kernel_has_adders(const fk_kernel *kernel) {
+    return fk_is_persistent(kernel) && fk_has_adders(&kernel->problem, kernel->info.plan.q_stages);
 }
 
 /* Sizes have been checked. */
@@ -43,7 +43,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
         add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims) &&
-        add_part(&out->bytes, fk_is_ordered(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
+        add_part(&out->bytes,
+                 fk_kernel_has_adders(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
                  sizeof(uint32_t), &out->added);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
@@ -88,7 +89,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
         .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
         .claims = persistent ? (uint32_t *)(void *)(memory + part->claims) : NULL,
-        .added = fk_is_ordered(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
+        .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,

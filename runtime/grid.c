@@ -28,7 +28,7 @@ static int64_t adding_kv_heads(const fk_kernel *kernel, const fk_args *a) {
         (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / fk_plan_cluster(&kernel->problem, plan);
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t walk = (a->seqlen_q + kernel->info.plan.block_m - 1) / kernel->info.plan.block_m * ratio;
-    const bool ordered = fk_is_ordered(kernel), unlike = kernel->problem.num_masks > 0;
+    const bool ordered = fk_kernel_has_adders(kernel), unlike = kernel->problem.num_masks > 0;
     const int64_t enough = (ordered || unlike ? 8 : 4) * ctas / walk, most = ctas / (ordered ? 4 : unlike ? 8 : 16);
     return enough < most ? enough : most;
 }

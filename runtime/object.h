@@ -261,8 +261,8 @@ typedef struct fk_persistent {
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
-/** Backward: tiles of keys add to dq's sum in the order in which they are claimed (templates/piece/adds.cu). */
-bool fk_is_ordered(const fk_kernel *kernel);
+/** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
+bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *args, fk_persistent *out);
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *args, fk_grid *out, fk_error *err);

@@ -6,7 +6,7 @@ constexpr int own_n = $(layout.own_n); // keys of a CTA
 @ if pair then
 constexpr u32 smem_dout = $(layout.dout), smem_other_k = $(layout.other_k), smem_other_ds = $(layout.other_ds), ds_bytes = $(layout.ds_bytes);
 @ end
-@ if plan.ordered then
+@ if plan.adders then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
 
@@ -66,13 +66,13 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @   include("piece/array_tile.cu", { staged = staged })
 
 @ end
-@ local ordered = plan.ordered -- dQ's adds are of other warps, or wait for their leave
-@ if ordered then
+@ local adders = plan.adders -- dQ's adds are of other warps, or wait for their leave
+@ if adders then
 @   include("piece/adds.cu")
 
 @ end
 // ---- the consumers ----
-@ include("piece/consumer_backward.cu", { staged = staged, ordered = ordered, pair = pair, shared = shared, fused = fused, back = back, sums = sums })
+@ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums })
 
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
@@ -85,7 +85,7 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
 @ if staged.grad then
         else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
 @ end
-@ if ordered then
+@ if adders then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {

@@ -1,5 +1,5 @@
     // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(ordered and "" or " const") {
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(adders and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -8,17 +8,17 @@
 @ end
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers * plan.cluster ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
-@ if not ordered or plan.q_stages == 0 then
+@ if not adders or plan.q_stages == 0 then
         float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
 @ end
 @ if plan.q_stages == 0 then
-@   if ordered then
+@   if adders then
         if (HALF != 1) mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
 @   end
 #pragma unroll
         for (int i = HALF == 1 ? dq_atoms / 2 : 0; i < (HALF == 0 ? dq_atoms / 2 : dq_atoms); ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
-@ elseif ordered then
+@ elseif adders then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
         mbarrier_wait(smem + dq_empty + 8 * dq_ring.index(), dq_ring.parity() ^ 1);
 #pragma unroll
@@ -46,7 +46,7 @@
             tma_store_commit();
         }
 @ end
-@ if ordered then
+@ if adders then
 @   if halved then
         if (HALF == 0) return;
 @   end

@@ -1,5 +1,7 @@
 @ local direct = plan.q_stages == 0
+@ local waits = problem.deterministic or not mask.residual -- tiles wait for those before them
 @ local before = mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
+@ if waits then
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past
 // the one that added last, 0 where none has. A CTA waits for none but tiles claimed before its own, whose CTAs run or are done.
 
@@ -7,7 +9,7 @@
 __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) {
     const TileRange tiles = tile_range(p, at);
     if (n < tiles.begin || n >= tiles.end) return false;
-@ if mask.residual then
+@   if mask.residual then
     // As scan_tiles asks: of a word of 32 tiles, then of the tile.
     const int word = n & ~31;
     int first = max(word, tiles.begin), last = min(word + 32, tiles.end) - 1;
@@ -19,7 +21,7 @@ __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) 
         if (full && keep.lo == 1) return true;
         first = last = n;
     }
-@ end
+@   end
     return true;
 }
 
@@ -35,6 +37,12 @@ __device__ __forceinline__ int tile_before(const Params &p, const Where &at, int
     }
 }
 
+@ end
+@ if not waits then
+// dQ's sums in no order: p.added has how many tiles of keys have come, or this, and more, once the first one's sum is there.
+constexpr u32 is_there = 1u << 30;
+
+@ end
 @ if direct then
 // Two warps: one gives the consumers leave to add, and one tells other CTAs once they have.
 @ else
@@ -50,15 +58,17 @@ struct Adder {
 
     __device__ __forceinline__ Adder(const Params &p_, u32 smem_, int which_) : p(p_), smem(smem_), which(which_) {}
 
+@ if waits then
     __device__ __forceinline__ void wait_turn(const u32 *added, int before) {
         if (before < 0) return;
         while (ld_acquire_u32(added) != u32(before + 1)) {}
     }
+@ end
 
     __device__ __forceinline__ void visit(const Where &at, int n) {
         const i64 tile = padded_start(p, at, at.h) / block_m + n;
         u32 *added = p.added + $(plan.cluster > 1 and "2 * tile + cluster_rank()" or "tile");
-        const u32 own = at.k_first / block_n + 1, bar = 8 * dq_ring.index(), parity = dq_ring.parity();
+        const u32 $(waits and "own = at.k_first / block_n + 1, " or "")bar = 8 * dq_ring.index(), parity = dq_ring.parity();
 @ if direct then
         if (which == 1) {
             if (elect_lane()) {
@@ -74,7 +84,7 @@ struct Adder {
                 mbarrier_arrive(smem + dq_turn + bar);
             }
         }
-@ else
+@ elseif waits then
         const int before = tile_before(p, at, n);
         if (elect_lane()) {
             wait_turn(added, before);
@@ -89,6 +99,27 @@ struct Adder {
             tma_store_commit();
             tma_store_wait<0>();
             st_release_u32(added, own);
+            mbarrier_arrive(smem + dq_empty + bar);
+        }
+@ else
+        if (elect_lane()) {
+            bool there = ld_acquire_u32(added) >= is_there; // mostly, and while the consumers still compute what is to be added
+            mbarrier_wait(smem + dq_full + bar, parity);
+            const bool first = !there && atom_inc_u32(added, 0x7fffffff) == 0;
+            while (!there && !first) there = ld_acquire_u32(added) >= is_there;
+            fence_proxy_async_global();
+            float *sum = p.dq_acc + tile * (block_m * d_pad);
+            const u32 dq = smem + smem_dq + dq_ring.index() * dq_bytes;
+            if (first) {
+                bulk_store(sum, dq, block_m * d_pad * 4);
+                tma_store_commit();
+                tma_store_wait<0>();
+                st_release_u32(added, is_there);
+            } else {
+                bulk_add_f32(sum, dq, block_m * d_pad * 4);
+                tma_store_commit();
+                tma_store_wait_read<0>();
+            }
             mbarrier_arrive(smem + dq_empty + bar);
         }
 @ end

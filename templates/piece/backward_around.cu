@@ -1,7 +1,6 @@
 // ---- before$(plan.dq_kernel and ": row statistics" or " and after: row statistics, and dQ from its fp32 sum") ----
 
-@ local ordered = plan.ordered
-@ local stored = ordered and plan.q_stages > 0 -- the first to add to a sum of dQ stores it
+@ local stored = plan.adders and plan.q_stages > 0 -- the first to add to a sum of dQ stores it
 @ local clears = not plan.dq_kernel and not stored
 // The sequence and the query head that a row kernel works on; b = -1: none.
 @ if problem.packed then
@@ -56,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 @ end
     if (at.b < 0) return;
     const i64 row = padded_start(p, at, h) + first;
-@ if ordered then
+@ if plan.adders then
     if (threadIdx.x < $(plan.cluster) && first % block_m == 0) p.added[$(plan.cluster > 1 and "2 * (row / block_m) + threadIdx.x" or "row / block_m")] = 0;
 @ end
 @ if clears then

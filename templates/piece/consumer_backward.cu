@@ -10,7 +10,7 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
-@ if ordered then
+@ if adders then
     Ring<dq_buffers> dq_ring;
 @ end
 @ if late then
@@ -79,7 +79,7 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { ordered = ordered, halved = halved, by_rows = by_rows, pair = pair })
+@ include("piece/add_dq.cu", { adders = adders, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -373,7 +373,7 @@ struct Consumer {
             if (index == no_more) break;
             compute(index, parity);
         }
-@ if plan.q_stages > 0 and not ordered then
+@ if plan.q_stages > 0 and not adders then
         if (elect_lane()) tma_store_wait_read<0>();
 @ end
 @ if staged.grad then

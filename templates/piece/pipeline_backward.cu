@@ -1,15 +1,16 @@
 // Stages of shared memory that a producer fills with tiles of Q and dO and with their row statistics, and the warpgroups of consumers
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
-@ local ordered, direct, late = plan.ordered, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
 @ local pair = plan.cluster > 1
-@ local rotates = pair and not ordered and not mask.residual -- walks begin at different tiles of queries
-constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(ordered and 2 or 0); // warps that add, or give leave to
+@ local rotates = pair and not adders and not mask.residual -- walks begin at different tiles of queries
+constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
-@ if ordered then
+@ if adders then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
 constexpr int dq_buffers = 2;
 constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
@@ -22,7 +23,7 @@ constexpr u32 ds_full = key_tile + 8, ds_empty = ds_full + 8 * ds_buffers;
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 other_full = $(ordered and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
+constexpr u32 other_full = $(adders and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
@@ -66,7 +67,7 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
         mbarrier_init(smem + ds_empty + 8 * i, 4 * consumers);
     }
 @ end
-@ if ordered then
+@ if adders then
     for (int i = 0; i < dq_buffers; ++i) {
         mbarrier_init(smem + dq_full + 8 * i, 4 * consumers);
         mbarrier_init(smem + dq_empty + 8 * i, 1);
@@ -321,7 +322,7 @@ struct Producer {
         ring.next();
     }
 
-@ if ordered then
+@ if waits then
     __device__ __forceinline__ int claim() {
 @   if pair then
         int index = 0;
@@ -342,7 +343,7 @@ struct Producer {
             tma_prefetch_map(&p.map_v);
             tma_prefetch_map(&p.map_dout);
         }
-@ if ordered then
+@ if waits then
         // A tile claimed ahead of its need would keep those behind it waiting.
         for (int claimed = claim(); claimed < p.num_tiles; claimed = claim()) {
 @ elseif pair then
@@ -354,7 +355,7 @@ struct Producer {
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @   end
 @ end
-            const int index = $(mask.leading > 0 and not problem.packed and not ordered and "in_turn(p, claimed)" or "claimed");
+            const int index = $(mask.leading > 0 and not problem.packed and not waits and "in_turn(p, claimed)" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
@@ -383,7 +384,7 @@ struct Producer {
 @ else
             for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
 @ end
-@ if not ordered and not pair and mask.residual and not problem.packed then
+@ if not waits and not pair and mask.residual and not problem.packed then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
             send_end();

@@ -5,6 +5,7 @@ struct Where : Sequence {
 };
 
 @ if plan.family == "wgmma" then
+@   local waits = plan.adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
 @   local by_pair = false
 @   for _, array in ipairs(arrays) do
 @     local d = array.declared
@@ -48,11 +49,11 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     return at;
 }
 
-@   if mask.leading > 0 and not problem.packed and not plan.ordered then
+@   if mask.leading > 0 and not problem.packed and not waits then
 @     include("piece/leading.cu")
 
 @   end
-@   if plan.ordered then
+@   if waits then
 // CTAs claim tiles. All are counted, so that whoever has a tile runs, and with it all that it waits for.
 __device__ __forceinline__ int claim_tile(const Params &p) { return atom_inc_u32(p.claims, 0x7fffffff); }
 @   else

@@ -17,7 +17,7 @@ __device__ __forceinline__ u64 atom_cas_u64(u64 *p, u64 expected, u64 desired) {
     return old;
 }
 
-@ elseif plan.ordered then
+@ elseif plan.adders then
 __device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
     u32 v;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");

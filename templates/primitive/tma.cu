@@ -31,7 +31,7 @@ __device__ __forceinline__ void bulk_load(u32 dst, const void *src, u32 bytes, u
                  ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
 }
 
-@   if plan.ordered then
+@   if plan.adders then
 __device__ __forceinline__ void bulk_store(void *dst, u32 src, u32 bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
 }
@@ -72,7 +72,7 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-@ if plan.ordered then
+@ if plan.adders then
 // Waits until all but the thread's last N committed stores and adds are done: written, not only read.
 template <int N> __device__ __forceinline__ void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");

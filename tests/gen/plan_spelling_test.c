@@ -163,6 +163,8 @@ static void a_plan_that_cannot_be_is_refused(void **state) {
          "q_stages 1: must be 0, or 2 buffers of dQ"},
         {"bwd fp16 d64 keep=\"(q + k) % 3 == 0\"", "h200", "wgmma m64 n128 w12 s2 c1 q2 k2 o1",
          "q_stages 2: must be 0 or 1 unless deterministic"},
+        {"bwd fp16 d64 butterfly(64)", "h200", "wgmma m64 n128 w12 s2 c1 q2 k2 o1",
+         "or the mask is a bound or of whole tiles"},
         {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s2 c1 k2 o3", "overlap 3: must be 1 or 2"},
         {"bwd fp16 d64", "h200", "wgmma m64 n128 w12 s2 c1 r1 k2 o1",
          "q_in_regs 1, turns 0: must be 0 in the backward pass"},

@@ -17,7 +17,10 @@ static void test_what_is_chosen_backward(void **state) {
         /* turns cost a group's heads more than they gain, but for small tiles of queries and walks of unlike length */
         {"bwd fp16 d64 causal gqa packed", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
         {"bwd bf16 d128 causal gqa", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
-        /* a mask that is no bound: whoever comes before in turn would have to be searched for */
+        /* a mask that is no bound: the first tile to come stores the sum, also of a group's heads, where few are
+           visited */
+        {"bwd bf16 d64 block_bits(128) gqa", 128, 128, 2, 2, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd bf16 d128 butterfly(128)", 64, 128, 2, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d64 document", 128, 128, 1, 3, 2 * 16384 + 4 * 16384 + 3 * 32768 + 32768 + 48},
         {"bwd bf16 d128 document", 64, 128, 1, 2, 2 * 32768 + 4 * 16384 + 2 * 16384 + 32768},
         /* a cluster's, of which each CTA has 64 keys for both warpgroups, half of the other's K, one buffer of dO,

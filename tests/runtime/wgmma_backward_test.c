@@ -124,6 +124,30 @@ static void fixed_order(void **state) {
     }
 }
 
+/* Masks that are no bounds: whichever of several CTAs comes first to a tile of dq stores its sum, which others wait
+ * for. */
+static void first_to_come_stores(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"bwd bf16 d64 butterfly(128)", "h200", 1, 1, 1, 1000, 1000, FK_BSHD, 0},
+        {"bwd fp16 d128 blocks(128)=\"(i + j) % 4 != 1\" causal", "h200", 1, 1, 1, 500, 700, FK_BHSD, 0},
+        {"bwd bf16 d64 gqa blocks(128)=\"i > 1 && (i + j) % 4 == 0\" dropout", "h200", 1, 2, 1, 600, 700, FK_BSHD,
+         0}, /* queries that see none, whose sums nobody stores */
+    };
+    static const char *const schedules[][4] = {{"1", "0", "0", "1"}, {"3", "7", "1", "4"}, {"6", "5", "0", "6"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            setenv("FLASHKILN_EMU_THREADS", schedules[n][3], 1);
+            fk_context *context =
+                emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+            assert_true(backward_run(context, &cases[i], &info, NULL));
+            assert_int_equal(info.plan.q_stages, 2);
+            fk_context_destroy(context);
+            unsetenv("FLASHKILN_EMU_THREADS");
+        }
+}
+
 /* ---- what lies past a sequence's end ---- */
 
 enum { BATCH = 7, HEADS = 2, UNUSED = 21, MAX_ROWS = 700 };
@@ -272,6 +296,7 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(other_tiles),
-                                       cmocka_unit_test(fixed_order), cmocka_unit_test(nan_tails)};
+                                       cmocka_unit_test(fixed_order), cmocka_unit_test(first_to_come_stores),
+                                       cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }
