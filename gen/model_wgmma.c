@@ -13,16 +13,18 @@
 /* Instructions (lanes) of one score: multiply-add, sum, half a conversion, the loop's share; and what dropout adds
  * (docs/dropout.md). */
 static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
-/* Of one score in a partial tile: indices, comparison, select, and the running maximum. A diagonal crosses
- * block_m + block_n keys of a CTA, but 64 + block_n of a warpgroup, which alone masks. */
+/* Of one score in a partial tile: indices, comparison, select, and the running maximum. */
 static const double MASK_LANES = 3.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
  * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another
- * team computes meanwhile. */
+ * team computes meanwhile, or two more warpgroups that take no turns and do not fall into step. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
+/* Share by which a visit of three warpgroups takes longer with 64 keys, for which they read all of Q, where products
+ * are what takes long: fitted to 192 x 64 at head dims 96 and 128. */
+static const double NARROW = 0.11;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
@@ -85,6 +87,14 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     return base_registers(p, tile, layout->d_pad, layout->dv_pad) + staged;
 }
 
+/* Of a CTA's partial tiles, the share that a warpgroup masks. A window's two diagonals mostly begin where tiles do and
+ * cross fewer tiles of a warpgroup than of its CTA; of the rest it sees half as a whole, and passes by the others, at
+ * one end or the other: all warpgroups as many. */
+static double masked_share(const fk_smem_layout *layout, const fk_plan_info *plan) {
+    return layout->window ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
+                          : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+}
+
 /* Share that turns cost two teams, or that it costs them to take none. */
 static double of_turns(const fk_problem *p, const fk_smem_layout *layout, bool turns) {
     const double missed = fmax(layout->scans ? TEAMS_SCAN : 0, p->dropout ? TEAMS_DROPOUT : 0);
@@ -96,12 +106,14 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
                              double partial_share) {
     const int consumers = plan->block_m / 64, teams = (plan->warps / 4 - 1) / consumers;
     const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
+    const double in_step = fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
+    const double aside = teams == 2 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
     const double read_bytes = consumers * bytes * plan->block_n * columns;
     const double own_bytes = plan->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
-    const double masked = partial_share * (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+    const double masked = partial_share * masked_share(layout, plan);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
@@ -118,7 +130,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         .l2 = layout->staged ? (copied + bytes * plan->block_n * stored) / STAGED_RATE : scores * score->l2,
         .turns = 1,
         .start = TILE_CLOCKS,
-        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (teams == 2 ? EDGE_TEAMS : 1),
+        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (1 - aside * (1 - EDGE_TEAMS)),
     };
     const double softmax = cost.exp + scores * softmax_lanes / device->issue_rate;
     const double latency = (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(score, reads);
@@ -130,7 +142,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);
     const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
-    const double step = IN_STEP * fmin(1, fmax(0, 2 * cost.exp / cost.tensor - 1));
+    const double step = IN_STEP * in_step;
     const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
     const double apart = fmax(p->dropout ? drop_step : 0, layout->mask_rows ? DOCUMENTS_STEP : 0);
     const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
@@ -138,6 +150,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
+    if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
+    if (layout->window) cost.serial *= 1 - (partial_share - masked) / 2;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
     const bool crowded = masks || score->along;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;

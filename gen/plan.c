@@ -140,10 +140,13 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
 
 fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     const fk_array_list *arrays = &planner->terms.arrays;
-    const fk_expr *residual = planner->terms.mask.split_k.residual;
+    const fk_expr_split *split = &planner->terms.mask.split_k;
+    const fk_expr *keep = planner->terms.mask.keep, *residual = split->residual;
+    const bool both = split->num_upper > 0 && split->num_lower > 0;
     const bool counted = planner->p->op == FK_FORWARD && !planner->p->packed && planner->terms.mask.in_blocks;
     fk_mask_scan scan = {.needed = residual != NULL,
                          .counted = residual && counted,
+                         .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0};
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);

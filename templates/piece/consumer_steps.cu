@@ -69,7 +69,7 @@
 @   end
 @   if first then
 @     steps.mask_step()
-@     if steps.estimates and mask.in_blocks then -- rows are short: one maximum, not two
+@     if steps.estimates and (mask.in_blocks or #mask.lower > 0) then -- rows are short: one maximum, not two
         if (careful) {
             begin_maximum(s, m_i);
         } else {

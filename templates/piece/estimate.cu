@@ -5,19 +5,29 @@
 __device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
                                                  const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - n * block_n;
+    if (keys >= block_n) {
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) estimate[m][r] = row_maximum(s, m, r);
+    } else {
+#pragma unroll
+        for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                float most = NEG_INF;
+#pragma unroll
+                for (int i = 0; i < 2 * s_atoms; ++i)
+                    if (i / 2 * 8 + lane % 4 * 2 + i % 2 < keys) most = fmaxf(most, s[m][i / 2][2 * r + i % 2]);
+                estimate[m][r] = quad_max(most);
+            }
+    }
+@ if #score.terms > 0 or fp16 then
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float most = NEG_INF;
-            if (keys >= block_n) {
-                most = row_maximum(s, m, r);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 2 * s_atoms; ++i)
-                    if (i / 2 * 8 + lane % 4 * 2 + i % 2 < keys) most = fmaxf(most, s[m][i / 2][2 * r + i % 2]);
-                most = quad_max(most);
-            }
+            float most = estimate[m][r];
 @ if #score.terms > 0 then
             const int row = opaque(at.q_first) + warp_row() + 16 * m + 8 * r + lane / 4;
             const int k = max(min($(problem.joins_heads and "row_query(p, row)" or "row") + at.diag, at.seqlen_k - 1), 0);
@@ -25,6 +35,7 @@ __device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_ato
 @ end
             estimate[m][r] = most$(fp16 and " - 4.0f * rcp(" .. scale .. ")" or "");
         }
+@ end
 }
 
 __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const float (&estimate)[m_atoms][2], bool taken) {

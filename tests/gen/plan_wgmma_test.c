@@ -238,10 +238,12 @@ static void test_masks_that_are_no_bounds(void **state) {
             if (plans[j].block_m != 192) continue;
             assert_int_equal(plans[j].legal, 1);
             for (size_t k = 0; k < num_unmasked; ++k) {
-                if (unmasked[k].block_m != 192 || unmasked[k].k_stages != plans[j].k_stages) continue;
+                if (unmasked[k].block_m != 192 || unmasked[k].block_n != plans[j].block_n ||
+                    unmasked[k].k_stages != plans[j].k_stages)
+                    continue;
                 const int scan_words = cases[i].all_bounds ? 0 : 2 * 2 + 64 + 4 + plans[j].k_stages;
-                const int rows_words =
-                    cases[i].query_rows * plans[j].q_stages * 192 + cases[i].key_rows * plans[j].k_stages * 128;
+                const int rows_words = cases[i].query_rows * plans[j].q_stages * 192 +
+                                       cases[i].key_rows * plans[j].k_stages * plans[j].block_n;
                 assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes, 4 * (scan_words + rows_words));
                 ++rows;
             }
