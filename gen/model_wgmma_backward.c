@@ -19,9 +19,6 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
 /* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
  * head dim 64. */
 static const double APART = 0.98;
-/* And where the first tile to come stores dQ's sum and tiles have 64 queries: at head dim 128 it gains below a third of
- * the tiles, where clearing the sum weighs more, and loses above. */
-static const double FIRST_TO_COME = 1.02;
 /* What turns to add to dQ cost where a CTA goes through the heads of a group, each of which begins its tiles of queries
  * anew: measured with groups of 8 at 4,096 tokens, the second with tiles of 128 queries and walks of unlike length. */
 static const double GROUP_TURNS = 1.045, GROUP_UNLIKE = 1.3;
@@ -72,8 +69,8 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
     const bool any_order = plan->q_stages == 2 && layout->scans && !p->deterministic;
-    if (plan->k_stages == 3 || plan->q_stages == 2)
-        cost.serial *= any_order && plan->block_m == 64 ? FIRST_TO_COME : APART;
+    const bool even = any_order && plan->block_m == 64; /* measured: what is not cleared is what it gains */
+    if ((plan->k_stages == 3 || plan->q_stages == 2) && !even) cost.serial *= APART;
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
     if (plan->q_stages == 2 && p->gqa && !p->deterministic && !any_order)
         cost.serial *= partial_share > 0 && plan->block_m == 128 ? GROUP_UNLIKE : GROUP_TURNS;

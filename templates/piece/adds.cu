@@ -116,7 +116,9 @@ struct Adder {
                 tma_store_wait<0>();
                 st_release_u32(added, is_there);
             } else {
-                bulk_add_f32(sum, dq, block_m * d_pad * 4);
+                constexpr int pieces = 8, piece = block_m * d_pad / pieces; // between which loads of Q and dO pass
+#pragma unroll
+                for (int i = 0; i < pieces; ++i) bulk_add_f32(sum + i * piece, dq + i * piece * 4, piece * 4);
                 tma_store_commit();
                 tma_store_wait_read<0>();
             }
