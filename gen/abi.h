@@ -118,7 +118,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(float *, float *, lse_log2) /* workspace, alike: lse * log2(e), fp32: lse; +inf for a row without keys */        \
     X(float *, float *,                                                                                                \
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
-    X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; or null */                     \
+    X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; early: CTAs of each kv head    \
+                                    that are done; or null */                                                          \
     X(uint32_t *, u32 *, added)  /* workspace [batch * num_heads_q, q_padded / block_m]: one past the tile of keys     \
                                     that added last to a tile of dq, for each CTA of a cluster, or how many tiles have \
                                     come (templates/piece/adds.cu); or null */                                         \

@@ -141,6 +141,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     out->mma_k = fk_table_int(L, path, "mma_k", 1, 256);
     out->async_copy = fk_table_bool(L, path, "async_copy");
     out->vector_add = fk_table_bool(L, path, "vector_add");
+    out->early_start = fk_table_bool(L, path, "early_start");
     out->bf16 = fk_table_bool(L, path, "bf16");
     const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
     out->fp32 = has_tiles(L, fp32_tiles);

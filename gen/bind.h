@@ -37,7 +37,7 @@ typedef struct fk_arch {
     int sm; /* of its row in the registry; at most the device's */
     char name[16], family[16];
     int mma_k;
-    bool async_copy, bf16, vector_add;
+    bool async_copy, bf16, vector_add, early_start;
     bool fp32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;

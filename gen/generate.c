@@ -168,6 +168,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
     const bool wgmma = fk_plan_tile(p, plan).wgmma;
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
+    const bool early = planner->arch.early_start && !wgmma;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         fk_kernel_launch *next = out->kernel;
@@ -184,6 +185,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
     out->main_kernel = (int32_t)(next - out->kernel);
+    if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};

@@ -72,8 +72,9 @@ typedef struct fk_source {
     char *text;                              /* malloc'ed */
     fk_kernel_launch kernel[FK_MAX_KERNELS]; /* in the order in which they are launched */
     int32_t num_kernels, main_kernel;        /* main: the one that the plan is of */
-    int32_t dq_block_m;                      /* query rows of a CTA of dq's own kernel; 0: dq has none */
-    int32_t d_pad;                           /* columns of q and k tiles, and of dq's sum */
+    uint32_t early; /* bits of kernels that may start before the one before has ended: they wait for it themselves */
+    int32_t dq_block_m; /* query rows of a CTA of dq's own kernel; 0: dq has none */
+    int32_t d_pad;      /* columns of q and k tiles, and of dq's sum */
     char spelling[FK_MAX_SPELLING];
     fk_plan_info plan;
     int32_t q_order; /* +1: later own tiles are longer, so they start first; -1: the reverse */

@@ -1,8 +1,8 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | claims | turns to add | exact sums of arrays' gradients |, each
- * part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it needs no
- * sum; exact sums are there if the problem is deterministic. */
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | turns to add | exact sums of arrays' gradients |,
+ * each part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it
+ * needs no sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -27,6 +27,13 @@ bool fk_kernel_has_adders(const fk_kernel *kernel) {
     return fk_is_persistent(kernel) && fk_has_adders(&kernel->problem, kernel->info.plan.q_stages);
 }
 
+/* Words that count: the tiles that persistent CTAs claim, or the CTAs of each kv head that are done, where dq is
+ * converted while others run (templates/piece/backward_around.cu). */
+static int64_t counters(const fk_kernel *kernel, const fk_args *a) {
+    if (fk_is_persistent(kernel)) return 1;
+    return kernel->early && !kernel->dq_block_m && !kernel->problem.packed ? a->batch * a->num_heads_kv : 0;
+}
+
 /* Sizes have been checked. */
 static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     const bool packed = kernel->problem.packed;
@@ -42,7 +49,7 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
-        add_part(&out->bytes, fk_is_persistent(kernel), sizeof(uint32_t), &out->claims) &&
+        add_part(&out->bytes, counters(kernel, a), sizeof(uint32_t), &out->claims) &&
         add_part(&out->bytes,
                  fk_kernel_has_adders(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
                  sizeof(uint32_t), &out->added);
@@ -88,7 +95,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .delta = (float *)(void *)(memory + part->delta),
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
         .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
-        .claims = persistent ? (uint32_t *)(void *)(memory + part->claims) : NULL,
+        .claims = counters(kernel, a) ? (uint32_t *)(void *)(memory + part->claims) : NULL,
         .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,

@@ -59,6 +59,22 @@ enum {
     FK_CU_FILL_ZEROS = 0
 };
 
+/* CUlaunchAttribute, CUlaunchConfig. The attribute's value is a union of 64 bytes. */
+#define FK_CU_PROGRAMMATIC_SERIALIZATION 6 /* CUlaunchAttributeID */
+typedef struct fk_cu_attribute {
+    int id;
+    _Alignas(8) union {
+        int value;
+        char room[64];
+    };
+} fk_cu_attribute;
+typedef struct fk_cu_launch {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, smem_bytes;
+    void *stream;
+    const fk_cu_attribute *attributes;
+    unsigned num_attributes;
+} fk_cu_launch;
+
 /* X(member, exported symbol, parameters). Handles are opaque pointers; results are CUresult, 0 = success. */
 #define FK_CU_FUNCTIONS(X)                                                                                             \
     X(init, cuInit, (unsigned flags))                                                                                  \
@@ -85,6 +101,7 @@ enum {
     X(launch, cuLaunchKernel,                                                                                          \
       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
        unsigned block_z, unsigned smem_bytes, void *stream, void **params, void **extra))                              \
+    X(launch_with, cuLaunchKernelEx, (const fk_cu_launch *launch, void *function, void **params, void **extra))        \
     X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                       \
       (void *map, int type, unsigned rank, void *base, const uint64_t *dims, const uint64_t *strides,                  \
        const unsigned *box, const unsigned *element_strides, int interleave, int swizzle, int l2_promotion, int fill)) \

@@ -52,6 +52,21 @@ static fk_status prepare(const fk_kernel *kernel, const fk_args *args, const fk_
     return fk_forward_prepare(kernel, args, workspace, &out->params.forward, out->grid, err);
 }
 
+/* Before CUDA 12.3 drivers do not capture such a launch as what it is. */
+#define EARLY_DRIVER 12030
+
+static int launch_one(const fk_kernel *kernel, int i, fk_grid grid, void *stream, void **arguments) {
+    static const fk_cu_attribute early = {FK_CU_PROGRAMMATIC_SERIALIZATION, {1}};
+    const fk_driver *d = kernel->context->driver;
+    const fk_kernel_launch *k = &kernel->launch[i];
+    const fk_cu_launch launch = {grid.x, grid.y, grid.z, (unsigned)k->threads, 1, 1, (unsigned)k->smem_bytes,
+                                 stream, &early, 1};
+    if (kernel->early >> i & 1 && kernel->context->driver_version >= EARLY_DRIVER)
+        return d->launch_with(&launch, kernel->function[i], arguments, NULL);
+    return d->launch(kernel->function[i], grid.x, grid.y, grid.z, (unsigned)k->threads, 1, 1, (unsigned)k->smem_bytes,
+                     stream, arguments, NULL);
+}
+
 static fk_status launch_cuda(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, void *stream,
                              fk_error *err) {
     const fk_driver *d = kernel->context->driver;
@@ -60,13 +75,8 @@ static fk_status launch_cuda(const fk_kernel *kernel, const fk_args *args, fk_la
     int result = fk_driver_enter(d, kernel->context->primary, &pushed);
     if (result) return fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
     const fk_status status = make_maps(kernel, args, l, err);
-    for (int i = 0; i < kernel->num_launches && !result && !status; i++) {
-        const fk_kernel_launch *k = &kernel->launch[i];
-        const fk_grid *grid = &l->grid[i];
-        if (!grid->x) continue;
-        result = d->launch(kernel->function[i], grid->x, grid->y, grid->z, (unsigned)k->threads, 1, 1,
-                           (unsigned)k->smem_bytes, stream, arguments, NULL);
-    }
+    for (int i = 0; i < kernel->num_launches && !result && !status; i++)
+        if (l->grid[i].x) result = launch_one(kernel, i, l->grid[i], stream, arguments);
     fk_driver_leave(d, pushed);
     return status ? status : fk_driver_check(d, result, FK_LAUNCH_FAILED, "launching the kernel", err);
 }

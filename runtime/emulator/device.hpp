@@ -255,6 +255,9 @@ inline uint4 ld_global_v4(const void *p) {
     fk_emu_engine->ld_global_v4(&v, p);
     return v;
 }
+inline uint4 ld_global_last_v4(const void *p) {
+    return ld_global_v4(p);
+}
 inline void st_global_v4(void *p, uint4 v) {
     fk_emu_engine->st_global_v4(p, &v);
 }
@@ -283,6 +286,8 @@ inline void red_add_u64(unsigned long long *p, unsigned long long v) {
 inline unsigned int atom_inc_u32(unsigned int *p, unsigned int limit) {
     return fk_emu_engine->atom_inc_u32(p, limit);
 }
+inline void start_next() {}
+inline void wait_for_previous() {}
 inline unsigned long long atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired) {
     return fk_emu_engine->atom_cas_u64(p, expected, desired);
 }
@@ -291,6 +296,9 @@ inline unsigned long long ld_acquire_u64(const unsigned long long *p) {
 }
 inline void st_release_u64(unsigned long long *p, unsigned long long v) {
     fk_emu_engine->st_release_u64(p, v);
+}
+inline void red_release_inc(unsigned int *p) {
+    fk_emu_engine->atom_inc_u32(p, 0xffffffff);
 }
 inline unsigned int ld_acquire_u32(const unsigned int *p) {
     return fk_emu_engine->ld_acquire_u32(p);

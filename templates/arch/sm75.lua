@@ -1,7 +1,7 @@
 -- Turing (T4, RTX 20): fp16 only, m16n8k8, no asynchronous copy: tiles pass through registers; 64 KB for a block.
 return {
   name = "sm_75", family = "mma",
-  mma_k = 8, async_copy = false, bf16 = false, vector_add = false,
+  mma_k = 8, async_copy = false, bf16 = false, vector_add = false, early_start = false,
   tiles = {
     { block_m = 128, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 128, block_n = 32, warps = 8, stages = 1, q_in_regs = false, ctas = 1 },

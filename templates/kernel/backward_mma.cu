@@ -141,7 +141,14 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     const u32 smem = smem_base();
     int kv_head;
     Where at = this_tile(p, kv_head);
+@ if arch.early_start then
+    if (at.b < 0) {
+        wait_for_previous(); // what follows counts on it
+        return;
+    }
+@ else
     if (at.b < 0) return;
+@ end
     const int num_keys = at.seqlen_k - at.k_first; // that are used
     const int dk_col = threadIdx.x / 32 / key_warps * dk_atoms, dv_col = threadIdx.x / 32 / key_warps * dv_atoms;
 
@@ -151,6 +158,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     copy_v.move(at.k_first);
     copy_k.template issue<false>(smem + smem_k, num_keys);
     copy_v.template issue<false>(smem + smem_v, num_keys);
+@ if arch.early_start then
+    wait_for_previous(); // row statistics, and sums of dQ that are cleared
+    start_next();
+@ end
 
     float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
     fill(dk, 0.0f);
@@ -246,6 +257,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     at = this_tile(p, kv_head); // once more, rather than kept in registers, of which the loop has none to spare
 @ elseif again then
     at = this_tile(p, kv_head, anew());
+@ end
+@ if arch.early_start and not plan.dq_kernel and not problem.packed then
+    if (threadIdx.x == 0) red_release_inc(p.claims + at.b * p.num_heads_kv + kv_head);
 @ end
     const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
     store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +

@@ -2,13 +2,20 @@
 
 @ local stored = plan.adders and plan.q_stages > 0 -- the first to add to a sum of dQ stores it
 @ local clears = not plan.dq_kernel and not stored
+@ local early = plan.family == "mma" and arch.early_start
+@ local counted = early and not plan.dq_kernel and not problem.packed -- dq's kernel need not wait for the last heads
 // The sequence and the query head that a row kernel works on; b = -1: none.
 @ if problem.packed then
 // Of the tiles of all sequences; becomes the tile of its sequence.
 @ end
-__device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h) {
+__device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed and "int &tile, " or "")int &h$(counted and ", bool last_first" or "")) {
+@ if counted then
+    // The main kernel begins with the first heads, whose sums of dQ are in L2 if they were cleared last, and is done with them first.
+    const int place = blockIdx.y + gridDim.y * blockIdx.z, head = last_first ? gridDim.y * gridDim.z - 1 - place : place;
+@ else
     // The main kernel ends with the last heads, whose sums of dQ are then in L2, and begins with the first.
     const int head = gridDim.y * gridDim.z - 1 - (blockIdx.y + gridDim.y * blockIdx.z);
+@ end
     Sequence at;
     at.b = -1;
 @ if problem.packed then
@@ -42,6 +49,9 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 @ if plan.family == "wgmma" then
     if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
 @ end
+@ if early then
+    start_next();
+@ end
     constexpr int chunks = head_dim_v / 8, lanes = chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32, step = 128 / lanes;
     const int chunk = threadIdx.x % lanes;
     int h;
@@ -50,13 +60,16 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
     const Sequence at = this_head(p, tile, h);
     const int first = tile * block_m + blockIdx.x % (block_m / 16) * 16;
 @ else
-    const Sequence at = this_head(p, h);
+    const Sequence at = this_head(p, h$(counted and ", true" or ""));
     const int first = blockIdx.x * 16;
 @ end
     if (at.b < 0) return;
     const i64 row = padded_start(p, at, h) + first;
 @ if plan.adders then
     if (threadIdx.x < $(plan.cluster) && first % block_m == 0) p.added[$(plan.cluster > 1 and "2 * (row / block_m) + threadIdx.x" or "row / block_m")] = 0;
+@ end
+@ if counted then
+    if (threadIdx.x == 0 && first == 0) p.claims[at.b * p.num_heads_kv + h / p.heads_per_kv] = 0;
 @ end
 @ if clears then
     for (int i = threadIdx.x; i < 16 * d_pad / 4; i += 128) st_global_v4(p.dq_acc + row * d_pad + i * 4, make_uint4(0, 0, 0, 0));
@@ -130,7 +143,7 @@ __device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, in
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
 @ if arch.vector_add then
-        const uint4 x = $(stored and "scale == 0.0f ? make_uint4(0, 0, 0, 0) : " or "")ld_global_v4(sum + dq_lane(4 * g + t));
+        const uint4 x = $(stored and "scale == 0.0f ? make_uint4(0, 0, 0, 0) : " or "")$(early and "ld_global_last_v4" or "ld_global_v4")(sum + dq_lane(4 * g + t));
         const u32 of_lane[4] = {x.x, x.y, x.z, x.w};
 @ end
 #pragma unroll
@@ -145,13 +158,28 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_dq(const __grid_co
     int h;
 @ if problem.packed then
     constexpr int parts = block_m * (head_dim / 8) / 2;
+@   if early then
+    wait_for_previous();
+@   end
     int tile = blockIdx.x; // this block's
     const Sequence at = this_head(p, tile, h);
     if (at.b < 0) return;
     for (int i = threadIdx.x; i < parts; i += 128) store_dq(p, at, h, tile * parts + i);
 @ else
-    const Sequence at = this_head(p, h);
+    const Sequence at = this_head(p, h$(counted and ", false" or ""));
+@   if counted then
+    // This kernel fills the GPU while the last CTAs of the main kernel run, all of which have started. A head's sums are there when its
+    // CTAs are done.
+    if (at.b >= 0 && threadIdx.x == 0) {
+        const u32 *done = p.claims + at.b * p.num_heads_kv + h / p.heads_per_kv, all = (p.seqlen_k + block_n - 1) / block_n;
+        while (ld_acquire_u32(done) != all) {}
+    }
+    __syncthreads();
+@   end
     if (at.b >= 0) store_dq(p, at, h, blockIdx.x * 128 + threadIdx.x);
+@   if counted then
+    if (blockIdx.x + blockIdx.y + blockIdx.z == 0) wait_for_previous(); // this kernel ends after it
+@   end
 @ end
 }
 @ end

@@ -51,6 +51,10 @@
 @ else
 @   include("primitive/tensor_core.cu")
 
+@   if problem.op == "bwd" and arch.early_start then
+@     include("primitive/early_start.cu")
+
+@   end
 @ end
 @ include("primitive/convert.cu")
 @ if problem.dropout or problem.dtype == "e4m3" then

@@ -114,7 +114,8 @@ static void expect_reason(const fk_plan_info *plans, size_t count, const char *p
 
 /* sm_75's own table, with tiles that break each limit. */
 static const char arch_text[] =
-    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = "
+    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, "
+    "early_start = false, tiles = "
     "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 512, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
@@ -149,7 +150,7 @@ static void test_rejections_name_the_limit(void **state) {
     /* 512 threads leave 128 registers each. */
     temp_dir_write(&dir, "arch/sm75.lua",
                    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = "
-                   "false, tiles = {\n"
+                   "false, early_start = false, tiles = {\n"
                    "{ block_m = 128, block_n = 32, warps = 8, stages = 1, q_in_regs = false, ctas = 2 } } }\n");
     const fk_problem p = problem_of("fwd fp16 d8 dv128");
     const fk_device_info t4 = device_of("t4");
@@ -199,7 +200,8 @@ static void test_unlisted_sms_take_the_nearest_lower_row(void **state) {
 static void test_arch_files_are_read_strictly(void **state) {
     (void)state;
 #define HEAD                                                                                                           \
-    "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, tiles = { "
+    "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, "           \
+    "early_start = false, tiles = { "
 #define TILE "block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 "
     static const struct {
         const char *file, *text, *message;
@@ -337,7 +339,8 @@ static void test_backward_model(void **state) {
 }
 
 static const char backward_arch_text[] =
-    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false, tiles = "
+    "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false, "
+    "early_start = false, tiles = "
     "{}, backward_tiles = "
     "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
@@ -365,9 +368,9 @@ static void test_backward_rejections_name_the_limit(void **state) {
     expect_reason(plans, count, "block_m 16: must be a multiple of 16 queries for each of 4 columns of warps");
     expect_reason(plans, count, "registers: about ");
     free(plans);
-    temp_dir_write(
-        &dir, "arch/sm80.lua",
-        "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false }");
+    temp_dir_write(&dir, "arch/sm80.lua",
+                   "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = "
+                   "false, early_start = false }");
     const fk_problem p = problem_of("bwd fp16 d64");
     const fk_device_info a100 = device_of("a100");
     fk_plan_info plan;
@@ -382,7 +385,7 @@ static void test_kernels_of_dq(void **state) {
     (void)state;
     static const char text[] =
         "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, "
-        "vector_add = false, tiles = {}, backward_tiles = {\n"
+        "vector_add = false, early_start = false, tiles = {}, backward_tiles = {\n"
         "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1%s }\n}%s }\n";
     static const char dq_tiles[] =
         ", dq_tiles = { { block_m = 64, block_n = %d, warps = 4, stages = 2, q_in_regs = false, ctas = 1 } }";

@@ -186,6 +186,25 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     memcpy(fake_cuda_params, params[0], sizeof fake_cuda_params);
     return 0;
 }
+/* CUlaunchConfig with one CUlaunchAttribute: that the kernel may start before the one before has ended. */
+typedef struct fake_cuda_config {
+    unsigned grid[3], block[3], smem_bytes;
+    void *stream;
+    const struct { int id, pad, value, rest[15]; } * attributes;
+    unsigned num_attributes;
+} fake_cuda_config;
+char fake_cuda_early[200]; /* the entries launched so, each with a space behind it */
+int cuLaunchKernelEx(const fake_cuda_config *config, void *function, void **params, void **extra) {
+    MAY_FAIL;
+    if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
+    const int result =
+        cuLaunchKernel(function, config->grid[0], config->grid[1], config->grid[2], config->block[0], config->block[1],
+                       config->block[2], config->smem_bytes, config->stream, params, extra);
+    const char *entry = result ? "" : *(const char *const *)function;
+    if (strlen(fake_cuda_early) + strlen(entry) + 2 <= sizeof fake_cuda_early)
+        strcat(strcat(fake_cuda_early, entry), " ");
+    return result;
+}
 int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base, const uint64_t *dims,
                            const uint64_t *strides, const unsigned *box, const unsigned *element_strides,
                            int interleave, int swizzle, int l2_promotion, int fill) {
