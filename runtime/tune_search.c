@@ -18,6 +18,7 @@ typedef enum phase { WAITING, STARTED, ALIVE, OUT } phase;
 
 typedef struct contender {
     phase phase;
+    bool in_rounds; /* its samples were taken in turns with those of the others */
     int num_samples;
     double sample[MAX_SAMPLES];
 } contender;
@@ -52,13 +53,18 @@ double fk_tune_median(double *values, size_t count, double *spread) {
     return median;
 }
 
+/* Of its first samples. */
+static double median_of(const contender *c, int num_samples, double *spread) {
+    double sorted[MAX_SAMPLES];
+    memcpy(sorted, c->sample, (size_t)num_samples * sizeof *sorted);
+    return fk_tune_median(sorted, (size_t)num_samples, spread);
+}
+
 static void update(search *s, size_t i) {
     const contender *c = &s->contenders[i];
     fk_trial *t = &s->trials[i];
-    double sorted[MAX_SAMPLES];
     if (c->num_samples == 0 || t->state == FK_TRIAL_REJECTED) return;
-    memcpy(sorted, c->sample, (size_t)c->num_samples * sizeof *sorted);
-    t->us = fk_tune_median(sorted, (size_t)c->num_samples, &t->spread);
+    t->us = median_of(c, c->num_samples, &t->spread);
     t->samples = c->num_samples;
     t->state = FK_TRIAL_TIMED;
 }
@@ -258,13 +264,30 @@ static fk_status run_rounds(search *s, fk_error *err) {
     const int enough = s->settings->last_samples < MAX_SAMPLES ? s->settings->last_samples : MAX_SAMPLES;
     if (is_over(s)) return FK_OK;
     for (size_t i = 0; i < s->count; i++)
-        if (s->contenders[i].phase == ALIVE) s->contenders[i].num_samples = 0; /* those before were not in turns */
+        if (s->contenders[i].phase == ALIVE) /* samples before were not in turns */
+            s->contenders[i].num_samples = 0, s->contenders[i].in_rounds = true;
     while (status == FK_OK && !is_over(s) && num_in(s, ALIVE) && least_samples(s) < enough) {
         status = take_turns(s, samples < enough - least_samples(s) ? samples : enough - least_samples(s), err);
         if (!is_over(s) && !s->settings->keep_all) halve(s);
         samples *= 2;
     }
     return status;
+}
+
+/* The chip slows down while it is busy. So what was dropped, when it may have been faster, is told as a multiple of the
+ * winner in the turns that both took. */
+static void compare_with_winner(search *s) {
+    const contender *winner = NULL;
+    const fk_trial *best = NULL;
+    double spread;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->contenders[i].phase == ALIVE && s->contenders[i].in_rounds && (!best || s->trials[i].us < best->us))
+            winner = &s->contenders[i], best = &s->trials[i];
+    for (size_t i = 0; winner && i < s->count; i++) {
+        const contender *c = &s->contenders[i];
+        if (c->phase == OUT && c->in_rounds && c->num_samples && s->trials[i].state == FK_TRIAL_TIMED)
+            s->trials[i].us *= best->us / median_of(winner, c->num_samples, &spread);
+    }
 }
 
 /* ---- both ---- */
@@ -302,6 +325,7 @@ fk_status fk_tune_search(const fk_tune_rig *rig, const fk_tune_settings *setting
     if (status) return status;
     status = compile_all(&s, err);
     if (status == FK_OK) status = run_rounds(&s, err);
+    compare_with_winner(&s);
     tell(&s, true);
     const fk_trial *best = best_of(&s);
     for (size_t i = 0; i < count; i++)

@@ -22,7 +22,7 @@ PARTS = {
     "short": Part("sweeps", 11, 8, ("flex", "names"), warms=True),
     "speedup": Part("sweeps", 118, 15, ("lengths", "flex", "names"), warms=True),
     "losses": Part("losses", 89, 20, ("steps", "dropout")),
-    "arena": Part("arena", 215, 45, ("seconds", "tasks")),
+    "arena": Part("arena", 180, 45, ("seconds", "tasks")),
     "traffic": Part("traffic", 38, 20),
     "blocks": Part("blocks", 30, 15),
     "modelled": Part("modelled", 5, 5, needs_gpu=False),

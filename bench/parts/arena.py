@@ -28,8 +28,8 @@ TASKS = {  # at too high a rate pictures fall back to a guess: at 2e-3 of 32 pix
     "listops": Task("listops", 2048, 32, 10, 3, 1e-3),
     "path-32": Task("pathfinder", 32, 128, 12, 4, 1e-3),
     "path-64": Task("pathfinder", 64, 32, 8, 0, 5e-4, "path-32"),
-    "path-x": Task("pathfinder", 128, 16, 25, 8, 3e-4),
-    "path-256": Task("pathfinder", 256, 4, 40, 0, 3e-4, "path-x"),  # where dense has five steps a second
+    "path-x": Task("pathfinder", 128, 16, 20, 8, 3e-4),
+    "path-256": Task("pathfinder", 256, 4, 25, 0, 3e-4, "path-x"),  # where dense has five steps a second
 }
 TINY = {"listops": Task("listops", 48, 2, 0, 0, 1e-3), "path-32": Task("pathfinder", 8, 2, 0, 0, 1e-3),
         "path-64": Task("pathfinder", 12, 2, 0, 0, 1e-3, "path-32")}

@@ -144,6 +144,23 @@ static void finds_the_fastest(void **state) {
 }
 
 /* Halving spends its samples on what is fast. */
+/* What is dropped early was timed on a faster chip, and is not the faster for it. */
+static void tells_times_of_one_clock(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        fk_trial trials[12] = {0};
+        fk_error err;
+        fake f = draw(seed, 12, 7);
+        f.us[3] = 515, f.noise = 0.001, f.compile_ms = 1, f.drift = 20;
+        const fk_tune_rig rig = rig_of(&f);
+        assert_int_equal(fk_tune_search(&rig, &usual, trials, 12, &err), FK_OK);
+        assert_ptr_equal(fastest(trials, 12), &trials[7]);
+        for (size_t i = 0; i < 12; i++)
+            if (trials[i].state == FK_TRIAL_TIMED && trials[i].samples >= usual.first_round)
+                assert_true(fabs(trials[i].us / trials[7].us - f.us[i] / 500) < 0.02);
+    }
+}
+
 static void spends_less_than_timing_all(void **state) {
     (void)state;
     fk_trial t[MOST];
@@ -308,6 +325,7 @@ static void medians(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_fastest),
+                                       cmocka_unit_test(tells_times_of_one_clock),
                                        cmocka_unit_test(spends_less_than_timing_all),
                                        cmocka_unit_test(keeps_the_budget),
                                        cmocka_unit_test(compiles_ahead),
