@@ -22,6 +22,10 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
+/** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);
+ * packed: shape->batch is 1. `d_pad`: columns of dq's sum. */
+int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, const fk_shape *shape, int64_t num_sms,
+                       int64_t l2_bytes);
 /** Moves a plan of a list to its front, where it is the one to take; `chosen`: fk_plan_info's. */
 void fk_plan_promote(fk_plan_info *plans, size_t index, int32_t chosen);
 /** Fills the zero fields of a shape and checks it. */

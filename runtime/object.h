@@ -197,9 +197,7 @@ typedef struct fk_grid {
 } fk_grid;
 /** The grid of one of the kernel's launches. */
 fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kind kind, fk_grid *out, fk_error *err);
-/** How many kv heads share L2, as many as a grid of packed sequences or a persistent backward one counts through
- * together.
- */
+/** How many kv heads walk together, through which a grid counts before it goes on to the next ones. */
 int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *args);
 /** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);

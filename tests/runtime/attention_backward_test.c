@@ -196,6 +196,7 @@ static void accepted_in_order(void **state) {
     fk_kernel kernel = a_kernel(1);
     kernel.context = &context;
     kernel.dq_block_m = 0;
+    strcpy(kernel.info.plan.family, "wgmma");
     kernel.launch[1].grid = FK_GRID_PERSISTENT;
     kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
