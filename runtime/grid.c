@@ -10,8 +10,8 @@ int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
                             a->seqlen_k};
     const int64_t kv_heads = shape.batch * shape.num_heads_kv, most_groups = MAX_GRID_YZ / fk_num_splits(kernel, a);
     const int64_t num_sms = fk_is_persistent(kernel) ? kernel->context->runs.num_sms : 0;
-    const int64_t group =
-        fk_group_heads(&kernel->problem, &kernel->info.plan, kernel->d_pad, &shape, num_sms, kernel->l2_bytes);
+    const int64_t group = fk_group_heads(&kernel->problem, &kernel->info.plan, kernel->d_pad, kernel->pattern, &shape,
+                                         num_sms, kernel->l2_bytes);
     const int64_t least = (kv_heads + most_groups - 1) / most_groups;
     return group > least ? group : least;
 }
