@@ -15,13 +15,14 @@ int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad) {
 
 /* More than one, so that the longest tiles of many heads come first and the shortest last; but
  * - what they walk over shares the L2 cache, of which an SM sees the far half through the near one. Of a quarter little
- * is fetched twice; where tiles have unlike lengths, balance is worth two thirds, and half where a pattern says so,
- * each of whose visits may find nothing in L2 (measured on an H200, as what follows: docs/performance-log.md);
+ * is fetched twice; where tiles have unlike lengths, balance is worth two thirds, half where a pattern says so, each of
+ * whose visits may find nothing in L2, and a third in packed sequences (measured on an H200, as what follows:
+ * docs/performance-log.md);
  * - their first tiles fetch from HBM, each 4,096 / block_m bytes a clock where the tensor cores bound, and all later
  * ones wait meanwhile. An SM per 512 rows takes two fifths of what HBM gives. */
 static int64_t reading_heads(const fk_problem *p, const fk_plan_info *plan, bool pattern, int64_t walked,
                              int64_t num_sms, int64_t l2_bytes) {
-    const int64_t twelfths = pattern ? 6 : p->num_masks ? 8 : 3;
+    const int64_t twelfths = pattern ? 6 : p->num_masks ? 8 : p->packed ? 4 : 3;
     const int64_t fitting = l2_bytes * twelfths / 12 / walked, fetching = num_sms * plan->block_m / 512;
     return fitting < fetching ? fitting : fetching;
 }
@@ -35,7 +36,8 @@ static int64_t reading_heads(const fk_problem *p, const fk_plan_info *plan, bool
  * other warps add, and tiles are those of a pattern, a third of L2 is as fast. */
 static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool pattern, const fk_shape *shape,
                             int64_t walked, int64_t num_sms, int64_t l2_bytes) {
-    const bool buffered = plan->q_stages == 2, unlike = p->num_masks > 0, follow = buffered && !unlike;
+    const bool buffered = plan->q_stages == 2, unlike = p->num_masks > 0;
+    const bool follow = buffered && !unlike && !p->packed;
     if (buffered && pattern && !p->deterministic) return l2_bytes / 3 / walked;
     const bool ordered = fk_has_adders(p, plan->q_stages);
     const int64_t ctas = num_sms * plan->ctas_per_sm / fk_plan_cluster(p, plan); /* a cluster's add to other columns */

@@ -114,7 +114,7 @@ static void sequences(void **state) {
     fk_forward_params p = prepared(&kernel, &a, 6 * (170 / 128 + 3));
     assert_tiles(&p, 6, 24, 24); /* 170 queries in 3 sequences: at most 4 tiles of 128 */
     assert_int_equal(p.total_q, 170);
-    kernel.l2_bytes = 4 * 2 * 300 * 96 * 2; /* a quarter holds two heads: groups of 2 and 1 */
+    kernel.l2_bytes = 3 * 2 * 300 * 96 * 2; /* a third holds two heads: groups of 2 and 1 */
     p = prepared(&kernel, &a, 24);
     assert_tiles(&p, 4, 16, 24);
 }
