@@ -54,16 +54,17 @@ typedef struct fk_smem_layout {
     int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
+    bool pattern;        /* ... but a pattern */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
     bool staged;         /* tiles of an array are copied beside those of K, or Q */
     bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
-/** Where a mask is no bound: tiles of keys to look for, whether those of a tile of queries may be counted beforehand,
- * and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row). And whether scores
- * read an array of which tiles can be copied (fk_score_staged). */
+/** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
+ * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
+ * And whether scores read an array of which tiles can be copied (fk_score_staged). */
 typedef struct fk_mask_scan {
-    bool needed, counted, staged, window;
+    bool needed, pattern, counted, staged, window;
     int query_rows, key_rows;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */

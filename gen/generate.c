@@ -229,6 +229,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->plan = *plan;
     out->plan.smem_bytes = judged.smem_bytes; /* what the text really uses */
     out->d_pad = layout.d_pad;
+    out->pattern = layout.pattern;
     out->dq_block_m = judged.dq_kernel ? planner->dq.block_m : 0;
     name_kernels(planner, &judged, out);
     if (planner->p->dropout) {

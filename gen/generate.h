@@ -22,6 +22,10 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
+/** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);
+ * packed: shape->batch is 1. `d_pad`: columns of dq's sum; `pattern`: fk_source's. */
+int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,
+                       int64_t num_sms, int64_t l2_bytes);
 /** Moves a plan of a list to its front, where it is the one to take; `chosen`: fk_plan_info's. */
 void fk_plan_promote(fk_plan_info *plans, size_t index, int32_t chosen);
 /** Fills the zero fields of a shape and checks it. */
@@ -85,6 +89,7 @@ typedef struct fk_source {
     fk_array_list arrays; /* of the parameter block's array */
     uint32_t grad, once;  /* fk_problem_score's */
     int32_t staged;       /* one more than the array of which tiles are copied beside those of K; 0: none */
+    int32_t pattern;      /* bool: tiles are those of a pattern */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
                              most; 0: none */
 } fk_source;

@@ -138,10 +138,10 @@ static double makespan(double sms, const fk_plan_info *plan, const fk_visit_cost
     return fmax(busy + idle, longest);
 }
 
-/* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them,
- * and never more than once for each visit. */
-static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_shape *shape,
-                                const fk_plan_info *plan, const fk_tile_totals *tiles) {
+/* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them
+ * (family wgmma: model_l2.c), and never more than once for each visit. */
+static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
+                                const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
     const double width = (double)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
@@ -154,7 +154,9 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     const double visited = heads * (double)tiles->num_ctas * tiles->mean_visited * plan->block_n * width;
     const double waves = ceil(heads * (double)tiles->num_ctas / slots);
     double kv = kv_heads * kv_head;
-    if (heads_at_a_time * kv_head > L2_SHARE * (double)device->l2_bytes)
+    if (layout->wgmma)
+        kv *= 1 + fk_model_passes_again(p, device, layout, shape, plan, tiles);
+    else if (heads_at_a_time * kv_head > L2_SHARE * (double)device->l2_bytes)
         kv = fmax(kv, waves * heads_at_a_time * kv_head);
     return once + fmin(kv, visited);
 }
@@ -198,8 +200,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
         fk_backward_hbm_bytes(p, device, layout, shape, plan, tiles, &bytes, &around_bytes);
     } else {
-        bytes =
-            forward ? forward_hbm_bytes(p, device, shape, plan, tiles) : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
+        bytes = forward ? forward_hbm_bytes(p, device, layout, shape, plan, tiles)
+                        : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
     around_bytes += split.combine_bytes;
     if (p->dtype == FK_E4M3) /* the values are transposed first */

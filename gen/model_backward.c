@@ -83,7 +83,8 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
 }
 
 /* K, V, dK and dV pass once. Q, dO, the row statistics and dQ's sum pass once if the heads that run at a time fit L2,
- * else once for each wave over them, and never more than once for each visit. */
+ * else once for each wave over them (family wgmma: model_l2.c), and never more than once for each visit. A sum is read
+ * and written each time, but for the first where the first add stores. */
 void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
                            const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles,
                            double *tiles_bytes, double *around_bytes) {
@@ -93,16 +94,19 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
     const double sum = plan->dq_kernel ? 0 : 4.0 * layout->d_pad;
     const double once = kv_heads * (double)shape->seqlen_k * 2 * width;
     const double row = width + 8 + 2 * sum; /* q, dout, lse, delta; the sum read and written */
+    const bool stored = plan->q_stages == 2;
     const double slots = (double)device->num_sms / fk_plan_cluster(p, plan) * plan->ctas_per_sm,
                  ctas = kv_heads * (double)tiles->num_ctas;
     const double group = heads / kv_heads; /* query heads that one CTA goes through */
     const double heads_at_a_time = fmin(kv_heads, ceil(slots / (double)tiles->num_ctas)) * group;
     const double visited = ctas * group * tiles->mean_visited * plan->block_m * row;
     double q = heads * seqlen_q * row;
-    if (heads_at_a_time * seqlen_q * row > L2_SHARE * (double)device->l2_bytes)
+    if (layout->wgmma)
+        q += q * fk_model_passes_again(p, device, layout, shape, plan, tiles);
+    else if (heads_at_a_time * seqlen_q * row > L2_SHARE * (double)device->l2_bytes)
         q = fmax(q, ceil(ctas / slots) * heads_at_a_time * seqlen_q * row);
-    *tiles_bytes = once + fmin(q, visited);
-    const double cleared = plan->q_stages == 2 ? 0 : sum; /* in turn the first add stores */
+    *tiles_bytes = once + fmin(q, visited) - (stored ? heads * seqlen_q * sum : 0);
+    const double cleared = stored ? 0 : sum;
     const double delta =
         2 * bytes * p->head_dim_v + 4 + 8 + cleared; /* o, dout and lse in; statistics and a cleared sum out */
     const double dq = plan->dq_kernel ? 0 : sum + bytes * p->head_dim;

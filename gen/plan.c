@@ -145,6 +145,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     const bool both = split->num_upper > 0 && split->num_lower > 0;
     const bool counted = planner->p->op == FK_FORWARD && !planner->p->packed && planner->terms.mask.in_blocks;
     fk_mask_scan scan = {.needed = residual != NULL,
+                         .pattern = residual && planner->terms.mask.in_blocks,
                          .counted = residual && counted,
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0};

@@ -84,6 +84,14 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
 /** The time of both kernels but for combine_bytes, given what the main one computes and what it loads. */
 double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split);
 
+/* ---- groups.c, model_l2.c: what is fetched more than once ---- */
+
+/** Bytes that the tiles of one kv head walk over. `d_pad`: columns of dq's sum. */
+int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad);
+/** Family wgmma: how often, after the first time, what tiles walk over comes from HBM. */
+double fk_model_passes_again(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
+                             const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles);
+
 /* ---- model_backward.c: the same for the backward pass ---- */
 
 int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);

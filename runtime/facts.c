@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "flashkiln launch 2\n"
+#define MAGIC "flashkiln launch 3\n"
 
 /* How many a source has room for. */
 #define ROOM(member) ((int32_t)(sizeof((fk_source *)0)->member / sizeof *((fk_source *)0)->member))
@@ -37,6 +37,7 @@ static const struct field {
     FIELD("overlap", plan.overlap, 0, 8),
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
+    FIELD("pattern", pattern, 0, 1),
     FIELD("leading_rows", leading_rows, 0, FK_MAX_SEQLEN),
     FIELD("main_kernel", main_kernel, 0, FK_MAX_KERNELS - 1),
     FIELD("early", early, 0, (1 << FK_MAX_KERNELS) - 1),
@@ -68,7 +69,7 @@ static void put(text *t, const char *format, ...) {
     t->left -= used;
 }
 
-/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 26 fields, 32 values, 8 kernels and 8 arrays. */
+/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 27 fields, 32 values, 8 kernels and 8 arrays. */
 void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BYTES]) {
     text t = {out, FK_FACTS_BYTES};
     put(&t, MAGIC "key: %s\nfamily: %s\n", key, s->plan.family);

@@ -4,44 +4,16 @@
 #define MAX_GRID_YZ 65535     /* CUDA's limit for gridDim.y and .z */
 #define MAX_ARRAY_BLOCKS 1024 /* of 256 threads: more than any GPU holds, and they take further rows in turn */
 
-/* KV heads for whom what their CTAs walk over finds room in half of L2: the rest is for own tiles and luck. */
-static int64_t fitting_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    const fk_problem *p = &kernel->problem;
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
-    const int64_t element_bytes = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
-    /* Backward walks over q and dout of a kv head's query heads, with two floats a row, and adds to dq's sum. */
-    const int64_t walked_bytes = p->op == FK_BACKWARD ? a->seqlen_q * (element_bytes + 8 + kernel->d_pad * 4) * ratio
-                                                      : a->seqlen_k * element_bytes;
-    const int64_t fitting = kernel->l2_bytes / 2 / walked_bytes;
-    return fitting < 1 ? 1 : fitting;
-}
-
-/* Persistent CTAs of the backward pass add to dq. In order, those of one head start one after another, each a visit
- * behind the last one, and a group has as many heads as keep the CTAs busy that wait meanwhile: the fewer, the longer
- * their walks. In any order, CTAs of one head hinder one another at the same sums; half as many heads do where all walk
- * alike. What does not fit L2 costs little then, as the CTAs of a head are at neighbouring tiles of queries; but for
- * many heads it adds up.
- */
-static int64_t adding_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    const fk_plan_info *plan = &kernel->info.plan; /* a cluster's CTAs add to different columns */
-    const int64_t ctas =
-        (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / fk_plan_cluster(&kernel->problem, plan);
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
-    const int64_t walk = (a->seqlen_q + kernel->info.plan.block_m - 1) / kernel->info.plan.block_m * ratio;
-    const bool ordered = fk_kernel_has_adders(kernel), unlike = kernel->problem.num_masks > 0;
-    const int64_t enough = (ordered || unlike ? 8 : 4) * ctas / walk, most = ctas / (ordered ? 4 : unlike ? 8 : 16);
-    return enough < most ? enough : most;
-}
-
-/* Groups as equal as can be, all as large as the first, or one or more heads short at the end. */
-static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a, int64_t kv_heads) {
-    const bool adds = kernel->problem.op == FK_BACKWARD && fk_is_persistent(kernel);
-    const int64_t adding = adds ? adding_kv_heads(kernel, a) : 1;
-    const int64_t fitting = fitting_kv_heads(kernel, a), group = fitting > adding ? fitting : adding;
-    const int64_t most = MAX_GRID_YZ / fk_num_splits(kernel, a);
-    int64_t groups = (kv_heads + group - 1) / group;
-    if (groups > most) groups = most;
-    return (kv_heads + groups - 1) / groups;
+/* A grid's z counts groups, and within each the splits. */
+int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
+    const fk_shape shape = {kernel->problem.packed ? 1 : a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q,
+                            a->seqlen_k};
+    const int64_t kv_heads = shape.batch * shape.num_heads_kv, most_groups = MAX_GRID_YZ / fk_num_splits(kernel, a);
+    const int64_t num_sms = fk_is_persistent(kernel) ? kernel->context->runs.num_sms : 0;
+    const int64_t group = fk_group_heads(&kernel->problem, &kernel->info.plan, kernel->d_pad, kernel->pattern, &shape,
+                                         num_sms, kernel->l2_bytes);
+    const int64_t least = (kv_heads + most_groups - 1) / most_groups;
+    return group > least ? group : least;
 }
 
 /* Rows of a CTA's tile, where CTAs own queries. */
@@ -55,7 +27,7 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
     const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
     const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q * row_heads;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
-    const int64_t num_tiles = (own + block - 1) / block, group = group_kv_heads(kernel, a, kv_heads);
+    const int64_t num_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
     if (num_tiles > MAX_GRID_YZ)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "seqlen_%c is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
@@ -69,10 +41,6 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
 
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block) {
     return total / block + batch;
-}
-
-int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    return group_kv_heads(kernel, a, (kernel->problem.packed ? 1 : a->batch) * a->num_heads_kv);
 }
 
 /* x: tiles of all sequences, and within each the heads of a group; y: groups; z: splits. */

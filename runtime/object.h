@@ -158,6 +158,7 @@ struct fk_kernel {
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
+    bool pattern;                                      /* fk_source's */
     uint32_t early;                                    /* fk_source's */
     void *library, *function[FK_MAX_KERNELS];          /* CUlibrary; CUfunctions in the primary context */
     fk_emu_image *image;                               /* the emulator's */
@@ -197,9 +198,7 @@ typedef struct fk_grid {
 } fk_grid;
 /** The grid of one of the kernel's launches. */
 fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *args, fk_grid_kind kind, fk_grid *out, fk_error *err);
-/** How many kv heads share L2, as many as a grid of packed sequences or a persistent backward one counts through
- * together.
- */
+/** How many kv heads walk together, through which a grid counts before it goes on to the next ones. */
 int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *args);
 /** Packed: tiles of all sequences of queries (or keys), broken and superfluous ones too. */
 int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block);

@@ -20,25 +20,6 @@ bool fk_is_persistent(const fk_kernel *kernel) {
     return false;
 }
 
-/* How many kv heads walk over their keys together. More than one, so that the longest tiles of many heads come first
- * and the shortest last; but
- * - what they walk over shares the L2 cache. An SM sees the far half of it through the near one, so that a third is
- * sure to stay; where tiles have unlike lengths, balance is worth two thirds;
- * - their first tiles fetch from HBM, each 4,096 / block_m bytes a clock where the tensor cores bound, and all later
- * ones wait meanwhile. An SM per 512 rows takes two fifths of what HBM gives (measured on an H200:
- * docs/performance-log.md).
- */
-static int64_t group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
-    const fk_problem *p = &kernel->problem;
-    const int64_t kv_heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
-    const int64_t walked_bytes = a->seqlen_k * (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
-    const int64_t fitting = kernel->l2_bytes * (p->num_masks ? 2 : 1) / 3 / walked_bytes;
-    const int64_t fetching = (int64_t)kernel->context->runs.num_sms * kernel->info.plan.block_m / 512;
-    const int64_t most = fitting < fetching ? fitting : fetching;
-    const int64_t groups = most < 1 ? kv_heads : (kv_heads + most - 1) / most;
-    return (kv_heads + groups - 1) / groups;
-}
-
 static size_t whole_parts(int64_t elements) {
     const size_t bytes = (size_t)elements * 4;
     return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
@@ -68,8 +49,7 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     const int64_t heads = packed ? own_heads : a->batch * own_heads;
     const int64_t seqlen = own_keys ? a->seqlen_k : a->seqlen_q, total = own_keys ? a->total_k : a->total_q;
     const int64_t head_tiles = packed ? fk_packed_tiles(total, a->batch, block) : (seqlen + block - 1) / block;
-    out->group_heads =
-        (own_keys ? fk_group_kv_heads(kernel, a) : group_kv_heads(kernel, a)) * (own_heads / a->num_heads_kv);
+    out->group_heads = fk_group_kv_heads(kernel, a) * (own_heads / a->num_heads_kv);
     out->last_group_heads = (heads - 1) % out->group_heads + 1;
     out->group_tiles = out->group_heads * head_tiles;
     out->num_tiles = heads * head_tiles;

@@ -196,6 +196,7 @@ static void accepted_in_order(void **state) {
     fk_kernel kernel = a_kernel(1);
     kernel.context = &context;
     kernel.dq_block_m = 0;
+    strcpy(kernel.info.plan.family, "wgmma");
     kernel.launch[1].grid = FK_GRID_PERSISTENT;
     kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
@@ -226,6 +227,33 @@ static void accepted_in_order(void **state) {
     assert_int_equal(fk_group_kv_heads(&kernel, &a), 3);
     kernel.problem.num_masks = 1;
     assert_int_equal(fk_group_kv_heads(&kernel, &a), 6);
+}
+
+/* Where other warps add, a third of L2 for walks that are alike, more only where a head has too few queries for all
+ * CTAs; for a pattern no more at all. Walks that follow each other and are unlike have half of L2, or more. */
+static void groups_of_buffered_sums(void **state) {
+    (void)state;
+    static fk_context context;
+    fk_kernel kernel = a_kernel(0);
+    kernel.context = &context;
+    strcpy(kernel.info.plan.family, "wgmma");
+    kernel.info.plan.q_stages = 2, kernel.info.plan.ctas_per_sm = 1, kernel.launch[1].grid = FK_GRID_PERSISTENT;
+    context.runs.num_sms = 16;
+    fk_args a = good_args(&kernel); /* six kv heads, of two query heads of 100 rows each */
+    const int64_t head = 100 * ((64 + 32) * 2 + 8 + 64 * 4) * 2;
+    kernel.l2_bytes = 3 * 3 * head;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 3);
+    kernel.l2_bytes = 1;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 2); /* an eighth of the CTAs */
+    a.seqlen_q = 2048;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 1); /* 16 CTAs of 256 queries are one head's 4,096 */
+    a.seqlen_q = 100;
+    kernel.problem.num_masks = 1;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 3); /* a quarter of the CTAs, in equal groups */
+    kernel.pattern = true;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 1);
+    kernel.l2_bytes = 3 * 2 * head;
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 2);
 }
 
 static void workspaces(void **state) {
@@ -263,8 +291,13 @@ static void many_heads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),           cmocka_unit_test(accepted),   cmocka_unit_test(accepted_deterministic),
-        cmocka_unit_test(accepted_in_order), cmocka_unit_test(workspaces), cmocka_unit_test(many_heads),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(accepted),
+        cmocka_unit_test(accepted_deterministic),
+        cmocka_unit_test(accepted_in_order),
+        cmocka_unit_test(groups_of_buffered_sums),
+        cmocka_unit_test(workspaces),
+        cmocka_unit_test(many_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void batches(void **state) {
     p = prepared(&kernel, &a, 10);
     assert_tiles(&p, 2, 6, 36); /* so few SMs fetch for one kv head at a time */
     context.runs.num_sms = 132, kernel.info.plan.ctas_per_sm = 1;
-    kernel.l2_bytes = 3 * (300 * (64 + 32) * 2 * 2 + 5); /* a third of it holds two kv heads, so four query heads */
+    kernel.l2_bytes = 4 * (300 * (64 + 32) * 2 * 2 + 5); /* a quarter of it holds two kv heads, so four query heads */
     p = prepared(&kernel, &a, 36);
     assert_tiles(&p, 4, 12, 36);
     a.batch = 1, a.num_heads_kv = a.num_heads_q = 5; /* pairs of heads: the last one is alone */
@@ -92,10 +92,14 @@ static void batches(void **state) {
     p = prepared(&kernel, &a, 15);
     assert_tiles(&p, 2, 6, 15);
     assert_int_equal(p.last_group_inverse, fk_inverse(1));
-    kernel.problem.num_masks = 1; /* two thirds */
+    kernel.problem.num_masks = 1; /* two thirds hold all five */
+    p = prepared(&kernel, &a, 15);
+    assert_tiles(&p, 5, 15, 15);
+    kernel.pattern = true; /* half of it four: groups of three and two */
     p = prepared(&kernel, &a, 15);
     assert_tiles(&p, 3, 9, 15);
     assert_int_equal(p.last_group_inverse, fk_inverse(2));
+    kernel.pattern = false;
     kernel.problem.num_masks = 0;
     a.seqlen_q = 1, a.batch = 2, a.num_heads_q = a.num_heads_kv = 3;
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);

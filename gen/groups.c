@@ -1,0 +1,61 @@
+/* The order of a launch's tiles: heads walk in groups, one group after the other, so that L2 keeps what a group's tiles
+ * read and add to. Within a group all heads' first tiles begin before any second one does, so that the longest come
+ * first. The runtime makes grids and parameters of it, and the model predicts the traffic of HBM from it. */
+#include "abi.h"
+#include "plan.h"
+
+#include <string.h>
+
+/* Backward: q and dout of its query heads, two floats a row, and dq's sum. */
+int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad) {
+    const int64_t row = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
+    const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
+    return p->op == FK_BACKWARD ? shape->seqlen_q * (row + 8 + d_pad * 4) * ratio : shape->seqlen_k * row;
+}
+
+/* More than one, so that the longest tiles of many heads come first and the shortest last; but
+ * - what they walk over shares the L2 cache, of which an SM sees the far half through the near one. Of a quarter little
+ * is fetched twice; where tiles have unlike lengths, balance is worth two thirds, half where a pattern says so, each of
+ * whose visits may find nothing in L2, and a third in packed sequences (measured on an H200, as what follows:
+ * docs/performance-log.md);
+ * - their first tiles fetch from HBM, each 4,096 / block_m bytes a clock where the tensor cores bound, and all later
+ * ones wait meanwhile. An SM per 512 rows takes two fifths of what HBM gives. */
+static int64_t reading_heads(const fk_problem *p, const fk_plan_info *plan, bool pattern, int64_t walked,
+                             int64_t num_sms, int64_t l2_bytes) {
+    const int64_t twelfths = pattern ? 6 : p->num_masks ? 8 : p->packed ? 4 : 3;
+    const int64_t fitting = l2_bytes * twelfths / 12 / walked, fetching = num_sms * plan->block_m / 512;
+    return fitting < fetching ? fitting : fetching;
+}
+
+/* Persistent CTAs of the backward pass add to dq. As many heads as half of L2 holds, the rest being for own tiles and
+ * luck; or more,
+ * - in order, where CTAs of one head start one after another, each a visit behind the last one: as many as keep the
+ * CTAs busy that wait meanwhile, the fewer, the longer their walks. Where all walk alike and other warps add, few CTAs
+ * ever wait: 256 queries for each of a head's are enough, or what a third of L2 holds, which is not fetched twice;
+ * - in any order, where CTAs of one head hinder one another at the same sums: half as many where all walk alike. Where
+ * other warps add, and tiles are those of a pattern, a third of L2 is as fast. */
+static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool pattern, const fk_shape *shape,
+                            int64_t walked, int64_t num_sms, int64_t l2_bytes) {
+    const bool buffered = plan->q_stages == 2, unlike = p->num_masks > 0;
+    const bool follow = buffered && !unlike && !p->packed;
+    if (buffered && pattern && !p->deterministic) return l2_bytes / 3 / walked;
+    const bool ordered = fk_has_adders(p, plan->q_stages);
+    const int64_t ctas = num_sms * plan->ctas_per_sm / fk_plan_cluster(p, plan); /* a cluster's add to other columns */
+    const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
+    const int64_t walk = (shape->seqlen_q + plan->block_m - 1) / plan->block_m * ratio;
+    const int64_t enough = follow ? 256 * ctas / (shape->seqlen_q * ratio) : (ordered || unlike ? 8 : 4) * ctas / walk;
+    const int64_t most = ctas / (follow ? 8 : ordered ? 4 : unlike ? 8 : 16);
+    const int64_t adding = enough < most ? enough : most, fitting = l2_bytes / (follow ? 3 : 2) / walked;
+    return fitting > adding ? fitting : adding;
+}
+
+int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,
+                       int64_t num_sms, int64_t l2_bytes) {
+    const bool persistent = strcmp(plan->family, "wgmma") == 0;
+    const int64_t walked = fk_walked_bytes(p, shape, d_pad), kv_heads = shape->batch * shape->num_heads_kv;
+    const int64_t fitting = !persistent           ? l2_bytes / 2 / walked
+                            : p->op == FK_FORWARD ? reading_heads(p, plan, pattern, walked, num_sms, l2_bytes)
+                                                  : adding_heads(p, plan, pattern, shape, walked, num_sms, l2_bytes);
+    const int64_t most = fitting < 1 ? 1 : fitting, groups = (kv_heads + most - 1) / most;
+    return (kv_heads + groups - 1) / groups; /* as equal as can be: all as large as the first, or heads short */
+}
