@@ -66,6 +66,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @   include("piece/array_tile.cu", { staged = staged })
 
 @ end
+@ include("piece/send_rows.cu")
+
 @ local adders = plan.adders -- dQ's adds are of other warps, or wait for their leave
 @ if adders then
 @   include("piece/adds.cu")
