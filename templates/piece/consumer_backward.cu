@@ -12,6 +12,7 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
+    u32 held = 0; // the barrier of the stage through which a gradient leaves
 @ if adders then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -49,7 +50,9 @@ struct Consumer {
 
     // This warp is done with what the producer$(pair and "s of the cluster fill" or " fills") again.
     __device__ __forceinline__ void give_back(u32 bar) const {
-        if (threadIdx.x % 32) return;
+        if (threadIdx.x % 32 == 0) arrive(bar);
+    }
+    __device__ __forceinline__ void arrive(u32 bar) const {
         mbarrier_arrive(bar);
 @ if pair then
         cluster_arrive(cluster_map(bar, rank ^ 1));
@@ -101,7 +104,7 @@ struct Consumer {
 @ end
 @ for _, g in ipairs { { name = "dk", cols = layout.dk_cols, dim = "head_dim" }, { name = "dv", cols = layout.dv_own_cols, dim = "head_dim_v" } } do
 @   local name = g.name
-    // Sends $(name), the warp's keys and columns, on its way through its part of a tile in shared memory.
+    // Sends $(name) of the warp's keys, and of its columns, on its way through its own part of a tile in shared memory$(problem.seqused_k and "; of keys that are not used it is 0" or "").
     __device__ __forceinline__ void send_$(name)(float (&$(name))[m_atoms][$(name)_atoms][4], u32 tile, const Where &at, int kv_head) const {
         constexpr int cols = $((g.cols + 63) // 64 * 64);
         const int lane = threadIdx.x % 32;
@@ -377,19 +380,21 @@ struct Consumer {
         // One gradient passes through dS, and the one of fewer columns through the stage that holds no tile.
         send_dk(dk, $(through("dk")), at, kv_head);
         send_dv(dv, $(through("dv")), at, kv_head);
-        mbarrier_wait(smem + k_full, parity ^ 1); // of the next keys; meanwhile the gradients have left
-        if (elect_lane()) tma_store_wait_read<0>();
-        __syncwarp();
-        give_back(smem + empty + 8 * ring.index());
+        __syncwarp(); // else the compiler takes the warp for divided from here on, and has no uniform registers for the loop
+        held = empty + 8 * ring.index();
         ring.next();
-@ if shared > 1 then
-        named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
-@ end
     }
 
     __device__ __forceinline__ void run() {
-        mbarrier_wait(smem + k_full, 0);
         for (u32 parity = 0;; parity ^= 1) {
+            mbarrier_wait(smem + k_full, parity);
+            if (held && elect_lane()) {
+                tma_store_wait_read<0>(); // while the keys came
+                arrive(smem + held);
+            }
+@ if shared > 1 then
+            named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
+@ end
             const int index = warp_word(smem + key_tile);
             if (index == no_more) break;
             compute(index, parity);
