@@ -384,13 +384,16 @@ static void add_param(lua_State *L, int *count, const char *type, const char *na
 
 void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk_problem_terms *terms, int staged) {
     const int op = p->op;
-    const char *const maps[] = {"map_q", "map_k", "map_v", op == FK_BACKWARD ? "map_dout" : "map_o"};
+    static const char *const maps[] = {"map_q", "map_k", "map_v", "map_o"}, *const backward_maps[] = {
+                                                                                "map_q",    "map_k",  "map_v",
+                                                                                "map_dout", "map_dk", "map_dv"};
+    const int num_maps = !wgmma ? 0 : op == FK_BACKWARD ? 6 : 4;
     int count = 0;
     lua_newtable(L);
     if (fk_stages_grad(p, terms->score.grad, staged)) add_param(L, &count, "TensorMap", "map_array_grad");
     if (staged) add_param(L, &count, "TensorMap", "map_array");
-    for (int i = 0; i < 4 && wgmma; ++i)
-        add_param(L, &count, "TensorMap", maps[i]);
+    for (int i = 0; i < num_maps; ++i)
+        add_param(L, &count, "TensorMap", (op == FK_BACKWARD ? backward_maps : maps)[i]);
 #define FK_FIELD(ctype, cudatype, name) add_param(L, &count, #cudatype, #name);
     if (op == FK_BACKWARD) {
         FK_BACKWARD_PARAMS(FK_FIELD)

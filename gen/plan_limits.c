@@ -157,8 +157,10 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const int consumers = fk_tile_consumers(tile);
     const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
+    const fk_problem_mask *mask = &planner->terms.mask;
+    const bool long_walk = mask->in_blocks && fk_expr_size(mask->keep) > 48;
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
+        return long_walk || fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */

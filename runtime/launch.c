@@ -22,7 +22,7 @@ _Static_assert(sizeof(fk_forward_params) + 64 <= sizeof(fk_launch_block) - offse
 
 static size_t num_maps(const fk_kernel *kernel) {
     const bool grad = fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged);
-    return FK_TENSOR_MAPS + (kernel->staged > 0 ? 1u : 0u) + (grad ? 1u : 0u);
+    return (size_t)fk_num_tensor_maps(kernel) + (kernel->staged > 0 ? 1u : 0u) + (grad ? 1u : 0u);
 }
 
 size_t fk_param_bytes(const fk_kernel *kernel) {

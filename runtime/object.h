@@ -218,9 +218,10 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
-#define FK_TENSOR_MAPS 4 /* of q, k, v and o, or dout */
+#define FK_TENSOR_MAPS 4          /* of q, k, v and o */
+#define FK_TENSOR_MAPS_BACKWARD 6 /* of q, k, v, dout, dk and dv */
 #define FK_ALL_MAPS                                                                                                    \
-    (2 + FK_TENSOR_MAPS) /* before them, where they are needed, of a staged array's gradient, and of it */
+    (2 + FK_TENSOR_MAPS_BACKWARD) /* before them, where they are needed, of a staged array's gradient, and of it */
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.
@@ -244,6 +245,10 @@ void *fk_param_block(const fk_kernel *kernel, fk_launch_block *launch);
 /** Whether the kernel's parameter block begins with maps. */
 static inline bool fk_takes_maps(const fk_kernel *kernel) {
     return strcmp(kernel->info.plan.family, "wgmma") == 0;
+}
+/** How many of them are of tensors. */
+static inline int fk_num_tensor_maps(const fk_kernel *kernel) {
+    return kernel->problem.op == FK_BACKWARD ? FK_TENSOR_MAPS_BACKWARD : FK_TENSOR_MAPS;
 }
 /** Makes the maps of a launch whose args have been checked; the primary context is current. `values`: e4m3's, in the
  * workspace. */

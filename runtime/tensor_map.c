@@ -1,13 +1,13 @@
-/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout), boxes of 128 bytes (with
- * the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns of v; of a
- * staged array, queries by keys. The GPU's are the driver's to encode, the emulator's are its own. */
+/* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout, dk and dv), boxes of 128
+ * bytes (with the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns
+ * of v; of a staged array, queries by keys. The GPU's are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { RANK = 4, BOX_BYTES = 128 };
-enum { WARP_ROWS = 16 };  /* each warp stores its own rows of o */
+enum { WARP_ROWS = 16 };  /* each warp stores its own rows of o, dk and dv */
 enum { ARRAY_ROWS = 64 }; /* each warpgroup has its own rows of an array */
 
 _Static_assert(sizeof(fk_tensor_map) == sizeof(fk_emu_tensor_map), "the emulator's maps stand where the GPU's do");
@@ -144,20 +144,25 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
     const int32_t own_keys = plan->block_n / fk_plan_cluster(p, plan); /* a CTA's */
-    const int32_t type = p->dtype, o_type = fk_output_dtype(type);
+    const int32_t type = p->dtype;
     int64_t stride[3];
-    const tensor o = {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, o_type};
-    const tensor dout = {"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
-                         a->num_heads_q, batch,   plan->block_m,  type};
-    tensor tensors[FK_TENSOR_MAPS] = {
+    tensor tensors[FK_TENSOR_MAPS_BACKWARD] = {
         {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m, type},
         {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},
         {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, own_keys, type},
-        p->op == FK_BACKWARD ? dout : o};
+        {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, fk_output_dtype(type)}};
+    if (p->op == FK_BACKWARD) {
+        tensors[3] = (tensor){"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
+                              a->num_heads_q, batch,   plan->block_m,  type};
+        tensors[4] = (tensor){"dk", a->dk, a->dk_stride, p->head_dim, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};
+        tensors[5] =
+            (tensor){"dv", a->dv, a->dv_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};
+    }
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
-    fk_status status = make_array_maps(kernel, a, map, err);
-    for (int i = 0; i < FK_TENSOR_MAPS && !status; i++)
-        status = make(driver, &tensors[i], &map[FK_ALL_MAPS - FK_TENSOR_MAPS + i], err);
+    const int count = fk_num_tensor_maps(kernel), first = FK_ALL_MAPS - count;
+    fk_status status = make_array_maps(kernel, a, &map[first - 2], err);
+    for (int i = 0; i < count && !status; i++)
+        status = make(driver, &tensors[i], &map[first + i], err);
     return status;
 }

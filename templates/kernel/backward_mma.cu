@@ -50,6 +50,8 @@ constexpr int dv_atoms = (dv_pad / 16 + col_warps - 1) / col_warps * 2;
 constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms * col_warps != dv_pad / 8;
 
 @ include("piece/backward_scores.cu")
+
+@ include("piece/store.cu")
 @ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 
 @ -- Dropout: score_gradients takes it from P and dP alike. Where the way back needs the scores, dP loses it before, P on its way.

@@ -66,6 +66,8 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @   include("piece/array_tile.cu", { staged = staged })
 
 @ end
+@ include("piece/send_rows.cu")
+
 @ local adders = plan.adders -- dQ's adds are of other warps, or wait for their leave
 @ if adders then
 @   include("piece/adds.cu")
@@ -74,13 +76,15 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 // ---- the consumers ----
 @ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums })
 
+@ -- What tells the other CTA takes more than 24 registers, and so does the walk over a long pattern.
+@ local more = pair or mask.in_blocks and mask.size > 48
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
-        setmaxnreg_dec<$(pair and 40 or 24)>(); // what tells the other CTA takes more than 24
+        setmaxnreg_dec<$(more and 40 or 24)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
 @ if staged.grad then
         else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
@@ -89,7 +93,7 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
-        setmaxnreg_inc<$(pair and 232 or 240)>();
+        setmaxnreg_inc<$(more and 232 or 240)>();
         Consumer(p, smem, warp).run();
     }
 @ if pair then

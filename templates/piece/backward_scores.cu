@@ -18,4 +18,3 @@
 @ end
 @ include("piece/element.cu")
 
-@ include("piece/store.cu")

@@ -137,7 +137,8 @@ struct Consumer {
             store_rows(o, inverse, spoiled, p, there);
 @   else
             stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
-            store_staged(smem + smem_q + done.index() * q_bytes, 16 * warp, p, there);
+            send_rows<block_m, $(layout.dv_cols), head_dim_v>(smem + smem_q + done.index() * q_bytes, 16 * warp, p.map_o, there.q_first + 16 * warp,
+                                               there.seqlen_q, 0, there.h, $(problem.packed and "there.q_offset, p.o + q_start(there, p.o_batch_stride, p.o_row_stride) + there.h * p.o_head_stride, p.o_row_stride" or "there.b"));
 @   end
             store_lse(lse, warp_row(), p, there);
 @ end

@@ -4,12 +4,15 @@
 @ local late = plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0
+@ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
+@ local function through(name) return name == narrow and "smem + smem_q + ring.index() * stage_bytes" or "smem + smem_ds" end
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
+    u32 held = 0; // the barrier of the stage through which a gradient leaves
 @ if adders then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -47,7 +50,9 @@ struct Consumer {
 
     // This warp is done with what the producer$(pair and "s of the cluster fill" or " fills") again.
     __device__ __forceinline__ void give_back(u32 bar) const {
-        if (threadIdx.x % 32) return;
+        if (threadIdx.x % 32 == 0) arrive(bar);
+    }
+    __device__ __forceinline__ void arrive(u32 bar) const {
         mbarrier_arrive(bar);
 @ if pair then
         cluster_arrive(cluster_map(bar, rank ^ 1));
@@ -97,6 +102,28 @@ struct Consumer {
     }
 
 @ end
+@ for _, g in ipairs { { name = "dk", cols = layout.dk_cols, dim = "head_dim" }, { name = "dv", cols = layout.dv_own_cols, dim = "head_dim_v" } } do
+@   local name = g.name
+    // Sends $(name) of the warp's keys, and of its columns, on its way through its own part of a tile in shared memory$(problem.seqused_k and "; of keys that are not used it is 0" or "").
+    __device__ __forceinline__ void send_$(name)(float (&$(name))[m_atoms][$(name)_atoms][4], u32 tile, const Where &at, int kv_head) const {
+        constexpr int cols = $((g.cols + 63) // 64 * 64);
+        const int lane = threadIdx.x % 32;
+        const u32 own = $(shared == 1 and "tile" or "own_columns<own_n, cols>(tile)");
+#pragma unroll
+        for (int j = 0; j < $(name)_atoms / 2; ++j) {
+@   if name == "dk" then
+#pragma unroll
+            for (int e = 0; e < 8; ++e) dk[0][2 * j + e / 4][e % 4] *= p.scale;
+@   end
+            u32 block[4];
+            pack_block(block, $(name)[0], j);
+            stmatrix_x4(own + fragment_offset<own_n, cols>(0, warp_row() + lane % 16, j, lane / 16), block);
+        }
+        send_rows<own_n, cols, $(g.dim)>(own, warp_row(), p.map_$(name), at.k_first + warp_row(), at.$(problem.seqused_k and "num_keys" or "seqlen_k"), $(shared == 1 and "0" or "group * cols"), kv_head,
+                                   $(problem.packed and ("at.k_offset, p.X + k_start(at, p.X_batch_stride, p.X_row_stride) + kv_head * p.X_head_stride, p.X_row_stride"):gsub("X", name) or "at.b"));
+    }
+
+@ end
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
@@ -125,6 +152,9 @@ struct Consumer {
         int dropped = 0; // the tile that it stands at
 @ end
         int word = wait_tile(ring);
+@ if not late and not pair then
+        u32 ds_before = smem + smem_q + ring.index() * stage_bytes; // the last tile's
+@ end
 @ if plan.turns then
         if (group > 0 && word != no_more) named_barrier_sync(2, 128 * consumers);
 @ end
@@ -148,7 +178,7 @@ struct Consumer {
             if (n >= 0) exchange.next();
             const u32 buffer = exchange.index() * share_bytes;
 @ else
-            multiply_dq(dq, tile_ds + (buffer ^ share_bytes)); // of the tile before; of nothing the first time, which is not added
+            multiply_dq(dq, ds_before); // of the first tile what is there, which is not added
 @ end
 @ if not pair then
             const u32 tile_dout = tile + q_bytes;
@@ -301,6 +331,7 @@ struct Consumer {
             gemm_dkv(dk, tile_ds + buffer, own_columns<block_m, $(layout.dk_cols)>(tile));                  // dK += dS^T Q
 @ end
 @ if not pair then
+            ds_before = tile_ds + buffer;
             buffer ^= share_bytes;
 @ end
         }
@@ -321,11 +352,12 @@ struct Consumer {
             wgmma_wait<0>(registers(dq));
             give_back(smem + dout_empty);
 @ else
-            multiply_dq(dq, smem + smem_ds + (buffer ^ share_bytes));
+            multiply_dq(dq, ds_before);
             wgmma_wait<0>(registers(dq));
 @ end
             give_back(smem + used);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
+            named_barrier_sync(1, 128 * consumers); // every warp is done with dS
             add_dq(dq, at, at.h, n);
         } else {
             mbarrier_wait(smem + v_full, parity);
@@ -339,43 +371,34 @@ struct Consumer {
         }
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
-        give_back(smem + empty + 8 * ring.index());
-        ring.next();
 @ if pair then
         if (n >= 0) mbarrier_wait(smem + used, used_parity); // then the other CTA has the last dS
 @ end
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
-
-        named_barrier_sync(1, 128 * consumers); // every warp is done with dS, where the gradients pass through
-        constexpr int widest = $(math.max(layout.d_cols, layout.dv_cols));
-        const int dk_col = $(shared == 1 and "0" or "group * dk_atoms"), dv_col = $(shared == 1 and "0" or "group * dv_atoms");
-        const u32 stage = smem + smem_ds + warp_row() / 16 * (16 * widest * 2);
-        const float scale[m_atoms][2] = {{p.scale, p.scale}}, one[m_atoms][2] = {{1.0f, 1.0f}};
-        const int first = at.k_first + warp_row(), num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - first; // keys that are not used have dk = dv = 0
-        store_rows<16, $(layout.d_cols), head_dim, false>(dk, scale, stage, 0, dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + first * p.dk_row_stride,
-                                             p.dk_row_stride, num_rows);
-@ if shared > 1 and layout.d_cols ~= layout.dv_cols then
-        named_barrier_sync(1, 128 * consumers); // dV's shares of the columns lie elsewhere
-@ else
-        __syncwarp();
-@ end
-        store_rows<16, $(layout.dv_cols), head_dim_v, false>(dv, one, stage, 0, dv_col, p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + first * p.dv_row_stride,
-                                                p.dv_row_stride, num_rows);
-        named_barrier_sync(1, 128 * consumers); // before dS of the next keys comes
+        // One gradient passes through dS, and the one of fewer columns through the stage that holds no tile.
+        send_dk(dk, $(through("dk")), at, kv_head);
+        send_dv(dv, $(through("dv")), at, kv_head);
+        __syncwarp(); // else the compiler takes the warp for divided from here on, and has no uniform registers for the loop
+        held = empty + 8 * ring.index();
+        ring.next();
     }
 
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
             mbarrier_wait(smem + k_full, parity);
+            if (held && elect_lane()) {
+                tma_store_wait_read<0>(); // while the keys came
+                arrive(smem + held);
+            }
+@ if shared > 1 then
+            named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
+@ end
             const int index = warp_word(smem + key_tile);
             if (index == no_more) break;
             compute(index, parity);
         }
-@ if plan.q_stages > 0 and not adders then
-        if (elect_lane()) tma_store_wait_read<0>();
-@ end
 @ if staged.grad then
         array.finish();
 @ end

@@ -18,12 +18,6 @@ __device__ __forceinline__ u64 atom_cas_u64(u64 *p, u64 expected, u64 desired) {
 }
 
 @ elseif plan.adders then
-__device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
-    u32 v;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-
 // What the thread has seen of other threads' writes to global memory comes before it as its own do.
 __device__ __forceinline__ void st_release_u32(u32 *p, u32 v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");

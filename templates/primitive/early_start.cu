@@ -9,12 +9,6 @@ __device__ __forceinline__ void red_release_inc(u32 *p) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
 }
 
-__device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
-    u32 v;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return v;
-}
-
 // Of memory that a kernel before may have written a moment ago, and that is not read again.
 __device__ __forceinline__ uint4 ld_global_last_v4(const void *p) {
     uint4 v;

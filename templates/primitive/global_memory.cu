@@ -7,6 +7,15 @@ __device__ __forceinline__ uint4 ld_global_v4(const void *p) {
 __device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+@ if walk == "q" and (plan.adders or plan.family == "mma" and arch.early_start) then
+
+// What other blocks wrote before they wrote this is there behind it.
+__device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+@ end
 @ if #arrays > 0 then
 
 // The 4 bytes that lie i strides (of bytes) behind base, in memory that the kernel does not write. From C the compiler makes seven
