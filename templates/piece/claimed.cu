@@ -20,58 +20,80 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) {
 @ end
 }
 
+// Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
+// queries. Words 0: b, h, q_first, which part; 4: how its rows leave; 8: of packed sequences, where they lie and how long they are;
+// 12: for each warpgroup, which tiles of keys its rows visit.
+__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
+__device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
+
+@ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
+@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
+__device__ __forceinline__ void write_place(u32 to, const Params &p, const Where &at) {
+    const u64 lse = lse_start(p, at, at.h) + at.q_first;
+    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
+    st_shared_v4(to + 16, make_uint4(u32(lse), u32(lse >> 32), at.q_last + 1 - at.q_first, $(problem.packed and "at.q_offset + " or "")at.q_first));
 @ if problem.packed then
-// Among packed sequences a tile is looked up once, by the producer of Q, who writes beside it what was found.
-@   local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
-__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 32 * q.slot(); }
-
-__device__ __forceinline__ void write_place(u32 to, const Where &at) {
-    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, at.seqlen_q));
-    st_shared_v4(to + 16, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
-}
-
-// Of the tile in buffer q.
-__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
-    const uint4 query = ld_shared_v4(tile_place(smem, q)), rest = ld_shared_v4(tile_place(smem, q) + 16);
-    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
-    Where at;
-    at.b = same(query.x), at.h = same(query.y), at.q_first = same(query.z), at.seqlen_q = same(query.w);
-    at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
-@   if problem.seqused_k then
-    at.num_keys = same(rest.w);
-@   end
-    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
-    at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
-@   if e4m3 then
-    set_scale(p, at);
-@   end
-    return at;
-}
-@ elseif placed then
-// Where a tile lies the producer of Q writes beside it.
-__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 16 * q.slot(); }
-
-__device__ __forceinline__ void write_place(u32 to, const Where &at) {
-    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(mask.leading_rows > 0 and "at.split" or "0")));
+    st_shared_v4(to + 32, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
+@ end
 }
 
 // Of the tile in buffer q.
 __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
     const uint4 place = ld_shared_v4(tile_place(smem, q));
-    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
     Where at;
+@ if problem.packed then
+    const uint4 rest = ld_shared_v4(tile_place(smem, q) + 32);
+    at.b = same(place.x), at.seqlen_q = same(place.w);
+    at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
+@   if problem.seqused_k then
+    at.num_keys = same(rest.w);
+@   end
+    at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
+@ else
     static_cast<Sequence &>(at) = sequence(p, same(place.x));
+@ end
     at.h = same(place.y), at.q_first = same(place.z);
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
-@   if mask.leading_rows > 0 then
+@ if mask.leading_rows > 0 then
     at.split = same(place.w);
-@   end
-@   if e4m3 then
+@ end
+@ if e4m3 then
     set_scale(p, at);
-@   end
+@ end
     return at;
 }
-@ else
-// Of the tile in buffer q.
-__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) { return claimed(p, claim(smem, q)); }
+
+// How the rows of the tile in buffer q leave: each lane has it for itself.
+struct Leaving {
+    int b, h, first, rows; // how many there are, and which row of O is the first$(problem.packed and ", of all sequences'" or "")
+@ if mask.leading_rows > 0 then
+    int split;
+@ end
+    i64 lse; // of the first row
+
+    __device__ __forceinline__ Leaving(u32 smem, const Ring<q_stages> &q) {
+        const uint4 place = ld_shared_v4(tile_place(smem, q)), rest = ld_shared_v4(tile_place(smem, q) + 16);
+        b = place.x, h = place.y, first = rest.w, rows = rest.z;
+@ if mask.leading_rows > 0 then
+        split = same(place.w);
+@ end
+        lse = i64(u64(rest.y) << 32 | rest.x);
+    }
+};
+@ if bounds then
+
+// `careful`: no tile is taken for full.
+__device__ __forceinline__ void write_ranges(u32 place, const Params &p, const Where &at, bool careful) {
+    const int lane = threadIdx.x % 32; // has a warpgroup's rows
+    if (lane >= consumers) return;
+    const TileRange all = tile_range(p, at);
+    Where own = at;
+    own.q_first += lane * 64;
+    own.q_last = min(own.q_first + 63, at.q_last);
+    TileWalk walk(p, own, careful);
+    if (own.q_first > own.q_last) walk.n = -1;
+    if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+    st_shared_v4(place + 48 + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+    st_shared_v4(place + 64 + 32 * lane, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+}
 @ end

@@ -16,28 +16,27 @@ __device__ __forceinline__ void stage_rows(float (&o)[m_atoms][o_atoms][4], cons
 }
 
 // Sends those rows, from row_0 of the tile on, on their way; TMA leaves out those that do not exist.
-__device__ __forceinline__ void store_staged(u32 tile, int row_0, const Params &p, const Where &at) {
-    const int row = at.q_first + row_0;
+__device__ __forceinline__ void store_staged(u32 tile, int row_0, const Params &p, const Leaving &there) {
     fence_proxy_async();
     __syncwarp();
 @ if problem.packed then
-    if (row + 16 > at.seqlen_q) { // the rows behind are another sequence's
+    const int rows = same(there.rows) - row_0;
+    if (rows < 16) { // the rows behind are another sequence's
         constexpr int chunks = head_dim_v / 8;
-        Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride;
-        for (int i = threadIdx.x % 32; i < 16 * chunks; i += 32) {
-            const int q = row + i / chunks, from = row_0 + i / chunks;
-            if (q < at.seqlen_q)
-                st_global_v4(out + q * p.o_row_stride + i % chunks * 8,
-                             ld_shared_v4(tile + tile_offset<block_m, $(layout.dv_cols)>(from, i % chunks)));
-        }
+        Output *out = p.o + (there.first + row_0) * p.o_row_stride + there.h * p.o_head_stride;
+        for (int i = threadIdx.x % 32; i < rows * chunks; i += 32)
+            st_global_v4(out + i / chunks * p.o_row_stride + i % chunks * 8,
+                         ld_shared_v4(tile + tile_offset<block_m, $(layout.dv_cols)>(row_0 + i / chunks, i % chunks)));
         return;
     }
 @ end
-    if (row < at.seqlen_q && elect_lane()) {
+    if (elect_lane()) {
+        if (row_0 < there.rows) {
 #pragma unroll
-        for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
-            tma_store_4d(&p.map_o, tile + panel * (block_m * 128) + row_0 * 128, 64 * panel,
-                         row$(problem.packed and " + at.q_offset" or ""), at.h, $(problem.packed and "0" or "at.b"));
-        tma_store_commit();
+            for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
+                tma_store_4d(&p.map_o, tile + panel * (block_m * 128) + row_0 * 128, 64 * panel, there.first + row_0, there.h,
+                             $(problem.packed and "0" or "there.b"));
+            tma_store_commit();
+        }
     }
 }
