@@ -21,19 +21,17 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) {
 }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
-// queries. Words 0: b, h, q_first, which part; 4: how its rows leave; 8: of packed sequences, where they lie and how long they are;
-// 12: for each warpgroup, which tiles of keys its rows visit.
+// queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
+// keys there are; 8: for each warpgroup, which tiles of keys its rows visit.
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
 
 @ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
 @ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
-__device__ __forceinline__ void write_place(u32 to, const Params &p, const Where &at) {
-    const u64 lse = lse_start(p, at, at.h) + at.q_first;
+__device__ __forceinline__ void write_place(u32 to, const Where &at) {
     st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
-    st_shared_v4(to + 16, make_uint4(u32(lse), u32(lse >> 32), at.q_last + 1 - at.q_first, $(problem.packed and "at.q_offset + " or "")at.q_first));
 @ if problem.packed then
-    st_shared_v4(to + 32, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
+    st_shared_v4(to + 16, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
 @ end
 }
 
@@ -42,7 +40,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     const uint4 place = ld_shared_v4(tile_place(smem, q));
     Where at;
 @ if problem.packed then
-    const uint4 rest = ld_shared_v4(tile_place(smem, q) + 32);
+    const uint4 rest = ld_shared_v4(tile_place(smem, q) + 16);
     at.b = same(place.x), at.seqlen_q = same(place.w);
     at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
 @   if problem.seqused_k then
@@ -63,21 +61,24 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     return at;
 }
 
-// How the rows of the tile in buffer q leave: each lane has it for itself.
+@ local of = plan.q_stages == 1 and "same" or "int" -- lanes that store for themselves have no registers for it
+// How the rows of the tile in buffer q leave.
 struct Leaving {
-    int b, h, first, rows; // how many there are, and which row of O is the first$(problem.packed and ", of all sequences'" or "")
+    int b, h, first, rows; // the first row of O$(problem.packed and ", of all sequences'" or ""), and how many there are
 @ if mask.leading_rows > 0 then
     int split;
 @ end
-    i64 lse; // of the first row
 
-    __device__ __forceinline__ Leaving(u32 smem, const Ring<q_stages> &q) {
-        const uint4 place = ld_shared_v4(tile_place(smem, q)), rest = ld_shared_v4(tile_place(smem, q) + 16);
-        b = place.x, h = place.y, first = rest.w, rows = rest.z;
+    __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
+        const uint4 place = ld_shared_v4(tile_place(smem, q));
+        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z);
+        rows = $(problem.packed and of .. "(place.w)" or "p.seqlen_q") - first;
+@ if problem.packed then
+        first += $(of)(ld_shared_u32(tile_place(smem, q) + 16));
+@ end
 @ if mask.leading_rows > 0 then
         split = same(place.w);
 @ end
-        lse = i64(u64(rest.y) << 32 | rest.x);
     }
 };
 @ if bounds then
@@ -93,7 +94,7 @@ __device__ __forceinline__ void write_ranges(u32 place, const Params &p, const W
     TileWalk walk(p, own, careful);
     if (own.q_first > own.q_last) walk.n = -1;
     if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-    st_shared_v4(place + 48 + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
-    st_shared_v4(place + 64 + 32 * lane, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+    st_shared_v4(place + 32 + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+    st_shared_v4(place + 48 + 32 * lane, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
 }
 @ end

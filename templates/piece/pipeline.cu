@@ -176,7 +176,7 @@ struct Producer {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             if (at.b >= 0) {
-                write_place(tile_place(smem, q), p, at);
+                write_place(tile_place(smem, q), at);
                 mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
