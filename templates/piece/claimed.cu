@@ -2,29 +2,24 @@
 __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) { return warp_word(smem + q_tile + 4 * q.slot()); }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 @ if e4m3 then
-__device__ __forceinline__ void set_scale(const Params &p, Where &at) {
+__device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
     const int kv_head = $(kv_head);
     const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
     const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
-    const float scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
-    at.scale = __uint_as_float(__shfl_sync(full_warp, __float_as_uint(scale), 0)); // so that it goes to a uniform register
+    return fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
 }
 @ end
-__device__ __forceinline__ Where claimed(const Params &p, int word) {
-@ if e4m3 then
-    Where at = tile_at(p, is_redo(word) ? flush - 1 - word : word);
-    set_scale(p, at);
-    return at;
-@ else
-    return tile_at(p, is_redo(word) ? flush - 1 - word : word);
-@ end
-}
+__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
 // queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
-// keys there are; 8: for each warpgroup, which tiles of keys its rows visit.
+// keys there are; 8: for each warpgroup, which tiles of keys its rows visit$(e4m3 and "; last: what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
+
+@ if e4m3 then
+constexpr u32 tile_scale = place_bytes - 16;
+@ end
 
 @ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
 @ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
@@ -56,7 +51,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     at.split = same(place.w);
 @ end
 @ if e4m3 then
-    set_scale(p, at);
+    at.scale = __uint_as_float(same(ld_shared_u32(tile_place(smem, q) + tile_scale)));
 @ end
     return at;
 }

@@ -155,6 +155,9 @@ struct Producer {
 @ if problem.dropout then
         const uint4 key = dropout_key(p, at.b, at.h);
 @ end
+@ if e4m3 then
+        const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
+@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
@@ -177,6 +180,9 @@ struct Producer {
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             if (at.b >= 0) {
                 write_place(tile_place(smem, q), at);
+@ if e4m3 then
+                st_shared_u32(tile_place(smem, q) + tile_scale, __float_as_uint(scale));
+@ end
                 mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
