@@ -16,7 +16,6 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 // keys there are; 8: for each warpgroup, which tiles of keys its rows visit$(e4m3 and "; last: what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
-
 @ if e4m3 then
 constexpr u32 tile_scale = place_bytes - 16;
 @ end
@@ -67,9 +66,11 @@ struct Leaving {
     __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
         const uint4 place = ld_shared_v4(tile_place(smem, q));
         b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z);
-        rows = $(problem.packed and of .. "(place.w)" or "p.seqlen_q") - first;
 @ if problem.packed then
+        rows = same(place.w) - same(place.z); // for all lanes, as branches depend on it
         first += $(of)(ld_shared_u32(tile_place(smem, q) + 16));
+@ else
+        rows = p.seqlen_q - first;
 @ end
 @ if mask.leading_rows > 0 then
         split = same(place.w);

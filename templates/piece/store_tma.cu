@@ -20,13 +20,13 @@ __device__ __forceinline__ void store_staged(u32 tile, int row_0, const Params &
     fence_proxy_async();
     __syncwarp();
 @ if problem.packed then
-    const int rows = same(there.rows) - row_0;
-    if (rows < 16) { // the rows behind are another sequence's
+    if (row_0 + 16 > there.rows) { // the rows behind are another sequence's
         constexpr int chunks = head_dim_v / 8;
         Output *out = p.o + (there.first + row_0) * p.o_row_stride + there.h * p.o_head_stride;
-        for (int i = threadIdx.x % 32; i < rows * chunks; i += 32)
-            st_global_v4(out + i / chunks * p.o_row_stride + i % chunks * 8,
-                         ld_shared_v4(tile + tile_offset<block_m, $(layout.dv_cols)>(row_0 + i / chunks, i % chunks)));
+        for (int i = threadIdx.x % 32; i < 16 * chunks; i += 32)
+            if (row_0 + i / chunks < there.rows)
+                st_global_v4(out + i / chunks * p.o_row_stride + i % chunks * 8,
+                             ld_shared_v4(tile + tile_offset<block_m, $(layout.dv_cols)>(row_0 + i / chunks, i % chunks)));
         return;
     }
 @ end

@@ -188,7 +188,7 @@ static void test_rejections_name_the_limit(void **state) {
         {128, 48, "k_stages 2, stages 9: must be from 2 to 8"},
         {128, 64, "k_stages 1, stages 2: must be from 2 to 8"},
         {128, 80, "k_stages 9, stages 2: must be from 2 to 8"},
-        {128, 128, "shared memory: 295296 bytes > 232448 of a block"}, /* each ring counts its own stages */
+        {128, 128, "shared memory: 295488 bytes > 232448 of a block"}, /* each ring counts its own stages */
     };
     enum { NUM_LEGAL = 3, NUM_CASES = sizeof cases / sizeof cases[0] };
     const temp_dir dir = temp_dir_create();
