@@ -13,9 +13,12 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
 // queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
-// keys there are; 8: for each warpgroup, which tiles of keys its rows visit$(e4m3 and "; last: what scores are multiplied by" or "").
+// keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
+@ if bounds then
+constexpr u32 tile_ranges = $(problem.packed and 32 or 16);
+@ end
 @ if e4m3 then
 constexpr u32 tile_scale = place_bytes - 16;
 @ end
@@ -90,7 +93,7 @@ __device__ __forceinline__ void write_ranges(u32 place, const Params &p, const W
     TileWalk walk(p, own, careful);
     if (own.q_first > own.q_last) walk.n = -1;
     if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-    st_shared_v4(place + 32 + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
-    st_shared_v4(place + 48 + 32 * lane, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+    st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+    st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
 }
 @ end

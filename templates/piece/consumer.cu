@@ -96,7 +96,8 @@ struct Consumer {
     // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
     __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, $(bounds and "const Ring<q_stages> &q" or "int word")) {
 @ if bounds then
-        const uint4 range = ld_shared_v4(tile_place(smem, q) + 32 + 32 * group), others = ld_shared_v4(tile_place(smem, q) + 48 + 32 * group);
+        const u32 place = tile_place(smem, q) + tile_ranges + 32 * group;
+        const uint4 range = ld_shared_v4(place), others = ld_shared_v4(place + 16);
         walk.n = same(range.x), walk.tiles = {same(range.y), same(range.z), same(range.w), walk.n + 1};
         behind = same(others.y);
         return same(others.x);

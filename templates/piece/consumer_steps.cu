@@ -197,9 +197,7 @@
             gemm_qk(s, $(q_operand), tile_k);
 @   steps.pass_turn()
 @   if beside then
-            if (opaque(walk.n) >= 0) { // it is: what follows would stand between the products
 @     beside()
-            }
 @   end
             wgmma_wait<0>(registers(s));
             $(done_with_k)
