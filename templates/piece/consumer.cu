@@ -93,7 +93,7 @@ struct Consumer {
 
 @ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-    // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
+    // Which key tiles the rows of this warpgroup visit in the tile at hand. Returns how many of the CTA's come before them.
     __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, $(bounds and "const Ring<q_stages> &q" or "int word")) {
 @ if bounds then
         const u32 place = tile_place(smem, q) + tile_ranges + 32 * group;
