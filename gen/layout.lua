@@ -24,7 +24,7 @@
 --
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
 --
--- with each Q buffer passing its tile of the output on. Places are where two tiles of packed sequences lie. Rows are what a mask that is no bound reads along a tile's queries or keys
+-- with each Q buffer passing its tile of the output on. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
 -- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 32 keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
@@ -113,7 +113,8 @@ local function wgmma(problem, plan, scan)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local array_bars = tile_places + (problem.packed and 2 * 32 or scan.counted and 2 * 16 or 0)
+  local place_bytes = 16 * (1 + (problem.packed and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (e4m3 and 1 or 0))
+  local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
@@ -125,7 +126,7 @@ local function wgmma(problem, plan, scan)
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     array = array, array_bytes = array_bytes, array_bars = array_bars,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
-    team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
+    place_bytes = place_bytes, team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
   }
 end
 

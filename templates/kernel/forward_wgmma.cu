@@ -62,8 +62,6 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @   end
 @ end
-@ include("piece/epilogue.cu")
-
 @ if not mask.residual then
 @   include("piece/walk.cu")
 
@@ -73,6 +71,8 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 
 @ end
 @ include("piece/pipeline.cu", { staged = staged })
+
+@ include("piece/epilogue.cu")
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}

@@ -2,76 +2,98 @@
 __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) { return warp_word(smem + q_tile + 4 * q.slot()); }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
 @ if e4m3 then
-__device__ __forceinline__ void set_scale(const Params &p, Where &at) {
+__device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
     const int kv_head = $(kv_head);
     const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
     const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
-    const float scale = fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
-    at.scale = __uint_as_float(__shfl_sync(full_warp, __float_as_uint(scale), 0)); // so that it goes to a uniform register
+    return fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
 }
 @ end
-__device__ __forceinline__ Where claimed(const Params &p, int word) {
+__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
+
+// Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
+// queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
+// keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
+__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
+__device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
+@ if bounds then
+constexpr u32 tile_ranges = $(problem.packed and 32 or 16);
+@ end
 @ if e4m3 then
-    Where at = tile_at(p, is_redo(word) ? flush - 1 - word : word);
-    set_scale(p, at);
-    return at;
-@ else
-    return tile_at(p, is_redo(word) ? flush - 1 - word : word);
+constexpr u32 tile_scale = place_bytes - 16;
 @ end
-}
 
+@ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
+@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
+__device__ __forceinline__ void write_place(u32 to, const Where &at) {
+    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
 @ if problem.packed then
-// Among packed sequences a tile is looked up once, by the producer of Q, who writes beside it what was found.
-@   local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
-__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 32 * q.slot(); }
-
-__device__ __forceinline__ void write_place(u32 to, const Where &at) {
-    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, at.seqlen_q));
     st_shared_v4(to + 16, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
-}
-
-// Of the tile in buffer q.
-__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
-    const uint4 query = ld_shared_v4(tile_place(smem, q)), rest = ld_shared_v4(tile_place(smem, q) + 16);
-    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
-    Where at;
-    at.b = same(query.x), at.h = same(query.y), at.q_first = same(query.z), at.seqlen_q = same(query.w);
-    at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
-@   if problem.seqused_k then
-    at.num_keys = same(rest.w);
-@   end
-    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
-    at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
-@   if e4m3 then
-    set_scale(p, at);
-@   end
-    return at;
-}
-@ elseif placed then
-// Where a tile lies the producer of Q writes beside it.
-__device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + 16 * q.slot(); }
-
-__device__ __forceinline__ void write_place(u32 to, const Where &at) {
-    st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(mask.leading_rows > 0 and "at.split" or "0")));
+@ end
 }
 
 // Of the tile in buffer q.
 __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) {
     const uint4 place = ld_shared_v4(tile_place(smem, q));
-    const auto same = [](u32 word) { return int(__shfl_sync(full_warp, word, 0)); };
     Where at;
+@ if problem.packed then
+    const uint4 rest = ld_shared_v4(tile_place(smem, q) + 16);
+    at.b = same(place.x), at.seqlen_q = same(place.w);
+    at.q_offset = same(rest.x), at.k_offset = same(rest.y), at.seqlen_k = same(rest.z);
+@   if problem.seqused_k then
+    at.num_keys = same(rest.w);
+@   end
+    at.diag = $(problem.top_left and "0" or "at.seqlen_k - at.seqlen_q");
+@ else
     static_cast<Sequence &>(at) = sequence(p, same(place.x));
+@ end
     at.h = same(place.y), at.q_first = same(place.z);
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
-@   if mask.leading_rows > 0 then
+@ if mask.leading_rows > 0 then
     at.split = same(place.w);
-@   end
-@   if e4m3 then
-    set_scale(p, at);
-@   end
+@ end
+@ if e4m3 then
+    at.scale = __uint_as_float(same(ld_shared_u32(tile_place(smem, q) + tile_scale)));
+@ end
     return at;
 }
+
+@ local of = plan.q_stages == 1 and "same" or "int" -- lanes that store for themselves have no registers for it
+// How the rows of the tile in buffer q leave.
+struct Leaving {
+    int b, h, first, rows; // the first row of O$(problem.packed and ", of all sequences'" or ""), and how many there are
+@ if mask.leading_rows > 0 then
+    int split;
+@ end
+
+    __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
+        const uint4 place = ld_shared_v4(tile_place(smem, q));
+        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z);
+@ if problem.packed then
+        rows = same(place.w) - same(place.z); // for all lanes, as branches depend on it
+        first += $(of)(ld_shared_u32(tile_place(smem, q) + 16));
 @ else
-// Of the tile in buffer q.
-__device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q_stages> &q) { return claimed(p, claim(smem, q)); }
+        rows = p.seqlen_q - first;
+@ end
+@ if mask.leading_rows > 0 then
+        split = same(place.w);
+@ end
+    }
+};
+@ if bounds then
+
+// `careful`: no tile is taken for full.
+__device__ __forceinline__ void write_ranges(u32 place, const Params &p, const Where &at, bool careful) {
+    const int lane = threadIdx.x % 32; // has a warpgroup's rows
+    if (lane >= consumers) return;
+    const TileRange all = tile_range(p, at);
+    Where own = at;
+    own.q_first += lane * 64;
+    own.q_last = min(own.q_first + 63, at.q_last);
+    TileWalk walk(p, own, careful);
+    if (own.q_first > own.q_last) walk.n = -1;
+    if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+    st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+    st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+}
 @ end

@@ -93,18 +93,14 @@ struct Consumer {
 
 @ local at_end = mask.residual and "walk.last()" or "walk.n < 0"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-    // Which key tiles the rows of this warpgroup visit in the tile `word`. Returns how many of the CTA's come before them.
-    __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, int word) {
+    // Which key tiles the rows of this warpgroup visit in the tile at hand. Returns how many of the CTA's come before them.
+    __device__ __forceinline__ int begin_walk($(mask.residual and "Visit" or "TileWalk") &walk, const Where &at, $(bounds and "const Ring<q_stages> &q" or "int word")) {
 @ if bounds then
-        Where own = at;
-        own.q_first += group * 64;
-        own.q_last = min(own.q_first + 63, at.q_last);
-        const TileRange all = tile_range(p, at);
-        walk = TileWalk(p, own, is_redo(word));
-        if (own.q_first > own.q_last) walk.n = -1;
-        if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-        behind = walk.tiles.begin - all.begin;
-        return all.end - walk.tiles.end;
+        const u32 place = tile_place(smem, q) + tile_ranges + 32 * group;
+        const uint4 range = ld_shared_v4(place), others = ld_shared_v4(place + 16);
+        walk.n = same(range.x), walk.tiles = {same(range.y), same(range.z), same(range.w), walk.n + 1};
+        behind = same(others.y);
+        return same(others.x);
 @ elseif mask.residual then
         wait_k();
         walk = visit(smem, k);
@@ -119,7 +115,7 @@ struct Consumer {
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
         at = claimed(p, smem, q);
-        lead = begin_walk(walk, at, word);
+        lead = begin_walk(walk, at, $(bounds and "q" or "word"));
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
 @     local row = "warp_row()"
@@ -137,16 +133,15 @@ struct Consumer {
             store_rows(o, inverse, spoiled, p, there);
 @   else
             stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
-            send_rows<block_m, $(layout.dv_cols), head_dim_v>(smem + smem_q + done.index() * q_bytes, 16 * warp, p.map_o, there.q_first + 16 * warp,
-                                               there.seqlen_q, 0, there.h, $(problem.packed and "there.q_offset, p.o + q_start(there, p.o_batch_stride, p.o_row_stride) + there.h * p.o_head_stride, p.o_row_stride" or "there.b"));
+            send_rows<block_m, $(layout.dv_cols), head_dim_v>(smem + smem_q + done.index() * q_bytes, 16 * warp, p.map_o, $(problem.packed and "16 * warp, there.rows" or "there.first + 16 * warp, p.seqlen_q"), 0,
+                                               there.h, $(problem.packed and "there.first, p.o + there.first * p.o_row_stride + there.h * p.o_head_stride, p.o_row_stride" or "there.b"));
 @   end
-            store_lse(lse, warp_row(), p, there);
+            store_lse(lse, p, there);
 @ end
 @ -- The rows of the tile before, in o, leave.
 @ local function store_step()
         {
-            const Where there = claimed(p, smem, done);
-            u32 spoiled[2] = {0, 0};
+            const Leaving there(p, smem, done);
 @   if mask.leading_rows > 0 then
             if (there.split >= 0) {
                 store_part(o, inverse, lse, spoiled, p, there);
@@ -159,8 +154,9 @@ struct Consumer {
 @   if plan.q_stages == 2 then
             held = done.index();
 @   end
-            const bool left = left_range(spoiled, m_i, l_i, there.q_last + 1 - there.q_first); // all lanes together
-            if (optimistic && __any_sync(full_warp, left) && leader)
+            const int row = warp_row() + int(threadIdx.x) % 32 / 4;
+            const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
+            if (__any_sync(full_warp, left) && optimistic && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
             __syncwarp(); // before any lane gives back the buffer
         }
@@ -171,18 +167,23 @@ struct Consumer {
         release_q(q.index()); // all scores are there
 @   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
-        if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) { // it is; but the compiler may not mix what follows with the products
-            finish_rows(inverse, lse, m_i, l_i, p, $(problem.packed and "at" or "claimed(p, smem, q)"));
-        }
-        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
-@   if bounds then
-        trail = behind;
-@   end
         done = q;
         q.next();
 @   if plan.q_stages == 2 then
         const int word = next_word(q);
         opened = is_tile(word);
+@   else
+        if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) // it is; but the compiler may not mix what follows with the products
+@   end
+        {
+            finish_rows(inverse, lse, m_i, l_i, p, $((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)"));
+            find_strays(spoiled, m_i, l_i);
+        }
+        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+@   if bounds then
+        trail = behind;
+@   end
+@   if plan.q_stages == 2 then
         if (opened) {
 @     open_tile()
         }
@@ -205,6 +206,7 @@ struct Consumer {
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
         u64 m_scaled[m_atoms];
         float inverse[m_atoms][2], lse[m_atoms][2];
+        u32 spoiled[2]; // whether rows g and g + 8 left their range
         u32 weights[$(arrays_of_p)][p_steps][4];
 @ if plan.q_in_regs then
 @   local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -300,6 +302,7 @@ struct Consumer {
 @ end
                 fill(o, 0.0f);
                 finish_rows(inverse, lse, m_i, l_i, p, at);
+                spoiled[0] = spoiled[1] = 0;
                 optimistic = false;
 @ if bounds then
                 trail = behind;

@@ -45,6 +45,16 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
         }
 }
 
+@ if plan.family == "wgmma" then
+__device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], const Params &p, const Leaving &there) {
+    const int lane = opaque(int(threadIdx.x)) % 32, row = warp_row() + lane / 4;
+    if (!p.lse || lane % 4 != 0) return;
+    float *out = p.lse + $(problem.packed and "i64(there.h) * p.total_q" or "i64(there.b * p.num_heads_q + there.h) * p.seqlen_q") + there.first + row;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        if (row + 8 * r < there.rows) out[8 * r] = lse[0][r];
+}
+@ else
 __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int row_0, const Params &p, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32;
     if (!p.lse || lane % 4 != 0) return;
@@ -56,6 +66,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
             if (q < at.seqlen_q) p.lse[lse_start(p, at, at.h) + q] = lse[m][r];
         }
 }
+@ end
 @ if plan.family == "wgmma" then
 
 @   if mask.leading_rows > 0 then

@@ -28,6 +28,9 @@ struct TileRange {
 };
 
 __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at) {
+@ if walk == "k" and #mask.upper + #mask.lower == 0 then
+    return {0, 0, int(u32(at.seqlen_k) / block_n), int((u32(at.seqlen_k) + (block_n - 1)) / block_n)};
+@ else
     i64 any_lo = 0, any_hi = at.seqlen_$(walk) - 1; // $(walk) that may be paired with some $(own) of the tile
 @ if walk == "k" then
     i64 all_lo = any_lo, all_hi = any_hi; // and with every one, as far as the bounds go
@@ -64,6 +67,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
     tiles.full_begin = int(min(max((all_lo + $(walk_block) - 1) / $(walk_block), i64(tiles.begin)), i64(tiles.end)));
     tiles.full_end = int(max(min((all_hi + 1) / $(walk_block), i64(tiles.end)), i64(tiles.full_begin)));
     return tiles;
+@ end
 }
 
 @ if mask.residual then

@@ -7,10 +7,7 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
-@ local placed = mask.in_blocks and mask.residual and not problem.packed -- rows are short, and where they lie is much to compute
-@ if problem.packed or placed then
-constexpr u32 tile_places = $(layout.tile_places); // of the tile at hand and the one before
-@ end
+constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
 @ if problem.dropout then
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
 @ end
@@ -87,7 +84,8 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
-@ include("piece/claimed.cu", { placed = placed, e4m3 = e4m3, kv_head = kv_head })
+@ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -157,6 +155,9 @@ struct Producer {
 @ if problem.dropout then
         const uint4 key = dropout_key(p, at.b, at.h);
 @ end
+@ if e4m3 then
+        const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
+@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
@@ -168,16 +169,20 @@ struct Producer {
             rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
         }
 @ end
-@ if stages_queries or problem.dropout then
+@ if bounds then
+        if (at.b >= 0) write_ranges(tile_place(smem, q), p, at, is_redo(word));
+@ end
+@ if stages_queries or problem.dropout or bounds then
         __syncwarp();
 @ end
         if (elect_lane()) {
             const u32 bar = smem + q_full + 8 * q.index();
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
-@ if problem.packed or placed then
-            if (at.b >= 0) write_place(tile_place(smem, q), at);
-@ end
             if (at.b >= 0) {
+                write_place(tile_place(smem, q), at);
+@ if e4m3 then
+                st_shared_u32(tile_place(smem, q) + tile_scale, __float_as_uint(scale));
+@ end
                 mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));

@@ -204,26 +204,32 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 
 // Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
 // at the end: a row sum or an output that left its range, or a row to which the tiles before gave no m.
-__device__ __forceinline__ bool left_range($(plan.family == "wgmma" and "const u32 (&spoiled)[2]" or "const float (&o)[m_atoms][o_atoms][4]"), const float (&m_i)[m_atoms][2],
+@ if plan.family == "wgmma" then
+__device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+@   if estimates then
+        const float sum = quad_sum(l_i[0][r]); // of a reference that may be too high as well
+@   end
+        const bool left = m_i[0][r] == NEG_INF || !(l_i[0][r] <= $(problem.dtype == "fp16" and "65504.0f" or "0x1p64f"))$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
+        spoiled[r] = left ? 0x3c003c00 : 0; // which stays what it is where zeros are added
+    }
+}
+@ else
+__device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                            const float (&l_i)[m_atoms][2], int num_rows) {
     bool left = false;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-@ if estimates then
-            const float sum = quad_sum(l_i[m][r]); // of a reference that may be too high as well
-@ end
             if (warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4 >= num_rows) continue;
-            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= $(problem.dtype == "fp16" and plan.family == "wgmma" and "65504.0f" or "0x1p64f"))$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
-@ if plan.family == "wgmma" then
-            left = left || spoiled[r];
-@ else
+            left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= 0x1p64f);
             float sum = 0.0f; // of zeros, unless an element is infinite or NaN
 #pragma unroll
             for (int n = 0; n < o_atoms; ++n) sum += o[m][n][2 * r] * 0.0f + o[m][n][2 * r + 1] * 0.0f;
             left = left || sum != 0.0f;
-@ end
         }
     return left;
 }
+@ end
