@@ -49,10 +49,10 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
-/* Of a staged array's element: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock at
- * least, clocks that a visit takes besides, as reads stand between products and exponentials, and the share by which
- * two warpgroups that take no turns are slower: fitted to 192 x 128 at head dim 64 and to 128 x 128 at 128. */
-static const double STAGED_BYTES = 8.0, STAGED_RATE = 45.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
+/* Of a staged array's element: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
+ * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the share by
+ * which it is longer where two warpgroups take no turns: fitted to 192 x 128 at head dim 64 and to 128 x 128 at 128. */
+static const double STAGED_BYTES = 8.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 

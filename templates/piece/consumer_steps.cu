@@ -167,7 +167,7 @@
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
-@   if steps.staged then -- reads and exponentials of a whole tile are mixed, as nothing stands between them
+@   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
         if ($(whole)$(steps.estimates and " && !careful" or "")) {
             score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""), tile_array);
 @     if stages_keys then
