@@ -49,10 +49,10 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
-/* Of a staged array's element: written once, and read by pairs at half the rate. Bytes of it, K and V that an SM gets
- * from L2 in a clock, and clocks of a visit that its one buffer stands empty: fitted to 192 x 128 at head dim 64 and to
- * 128 x 128 and 128 x 96 at 128. */
-static const double STAGED_BYTES = 12.0, STAGED_RATE = 36.0, STAGED_WAIT = 600.0;
+/* Of a staged array's element: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
+ * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the share by
+ * which it is longer where two warpgroups take no turns: fitted to 192 x 128 at head dim 64 and to 128 x 128 at 128. */
+static const double STAGED_BYTES = 8.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -144,7 +144,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
     const double step = IN_STEP * in_step;
     const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
-    const double apart = fmax(p->dropout ? drop_step : 0, layout->mask_rows ? DOCUMENTS_STEP : 0);
+    const double mixed = layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0;
+    const double apart = fmax(p->dropout ? drop_step : 0, mixed);
     const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;

@@ -62,7 +62,10 @@
 @     if first and steps.ahead then
         const KeyPairs<0> key_pairs(walk.n, p, at);
 @     end
-        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", wait_array()" or ""));
+@     if first and steps.staged then
+        const u32 tile_array = wait_array();
+@     end
+        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
 @     if steps.staged then
         release_array();
 @     end
@@ -159,9 +162,34 @@
 @   if steps.ahead then
         const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
 @   end
+@   if steps.staged then
+        const u32 tile_array = wait_array();
+@   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
-@   steps.score_step(false)
+@   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
+        if ($(whole)$(steps.estimates and " && !careful" or "")) {
+            score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""), tile_array);
+@     if stages_keys then
+            release_k();
+@     end
+            exponentiate(s, m_scaled, l_i, $(scale));
+            release_array();
+@     steps.weigh_step(from, into)
+        } else {
+@     steps.any_score_step(false)
+@     steps.weigh_step(from, into)
+        }
+@   else
+@     steps.score_step(false)
+@     steps.weigh_step(from, into)
+@   end
+@   if not mask.residual then
+@     steps.next_tile_step()
+@   end
+@ end
+@ -- Exponentials become weights: an array of its own is filled before the wait for P V, that which the products read behind it.
+@ function steps.weigh_step(from, into)
 @   if from ~= into then
 @     steps.pack_step(into)
 @   end
@@ -182,9 +210,6 @@
         release_v();
 @   if from == into then
 @     steps.pack_step(into)
-@   end
-@   if not mask.residual then
-@     steps.next_tile_step()
 @   end
 @ end
 @ -- The first scores of the tile in buffer q. What stands between their products and the wait for them: `beside`.

@@ -122,6 +122,20 @@ __device__ __forceinline__ u32 array_place(u32 tile) {
     return tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
 }
 __device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024 + i % 2 * 4; }
+
+// Pairs of keys of the panel's four atoms of 8, from score i of row r on. Shared memory serves four rows at once, which would share banks
+// in twos: odd rows read the atom that is two further on or back.
+__device__ __forceinline__ void read_panel(uint2 (&pairs)[4], u32 first, int i, int r) {
+    const bool odd = opaque(int(threadIdx.x)) / 4 % 2;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = ld_shared_v2(array_place(odd ? first ^ 64 : first, i + 2 * j, r));
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        const uint2 a = pairs[j], b = pairs[j + 2];
+        pairs[j] = make_uint2(odd ? b.x : a.x, odd ? b.y : a.y);
+        pairs[j + 2] = make_uint2(odd ? a.x : b.x, odd ? a.y : b.y);
+    }
+}
 @   end
 
 @ end
@@ -163,7 +177,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
             uint2 $(array.name)_pair;
 @ end
 @ if staged and walk == "k" then
-            uint2 $(staged.name)_pair;
+            uint2 $(staged.name)_panel[4];
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
@@ -176,8 +190,8 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ if staged and walk == "q" then
                 const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(ld_shared_u32(array_place(first, i, r))); };
 @ elseif staged then
-@   local pair = staged.name .. "_pair"
-                if (i % 2 == 0) $(pair) = ld_shared_v2(array_place(first, i, r));
+@   local pair = staged.name .. "_panel[i / 2 % 4]"
+                if (i % 8 == 0) read_panel($(staged.name)_panel, first, i, r);
                 const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ for _, array in ipairs(in_pairs) do
