@@ -5,8 +5,9 @@
 
 /* Visits of key tiles that a CTA's start and end cost, and those of launching the combine kernel. */
 static const double CTA_VISITS = 2, COMBINE_VISITS = 4;
-/* Of a load from HBM while all SMs load. */
-static const double MEMORY_NS = 800;
+/* Of a load from HBM while all SMs load; and of each copy of 16 bytes that a thread starts, one after another, where it
+ * first looks for the row's page, or need not: fitted to what decoding takes on an H200. */
+static const double MEMORY_NS = 800, COPY_NS = 20, PAGED_COPY_NS = 50;
 /* Of one more kernel in a stream. */
 static const double COMBINE_US = 2.5;
 /* Share of what runs beside the longest of computing, loading and waiting that adds to it. */
@@ -38,6 +39,14 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
     return best;
 }
 
+/* The rows of a tile of K or V of which a thread copies its part (templates/piece/tile_copy.cu). */
+static double copied_rows(const fk_problem *p, const fk_plan_info *plan, int head_dim) {
+    const int chunks = head_dim * (int)fk_dtype_bytes(p->dtype) / 16;
+    int lanes = 2; /* that copy a row */
+    while (lanes < chunks) lanes *= 2;
+    return ceil((double)plan->block_n * lanes / (32 * plan->warps));
+}
+
 void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
                     fk_tile_totals *walks, fk_split_model *out) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
@@ -57,7 +66,10 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     }
     const double resident = fmin(plan->ctas_per_sm, ceil(out->num_ctas / device->num_sms));
     const double visits = out->num_ctas * walks->mean_visited / (device->num_sms * resident);
-    out->latency_us = visits * MEMORY_NS * 1e-3 * (plan->stages == 1 ? 2 : 1);
+    double wait_ns = MEMORY_NS * (plan->stages == 1 ? 2 : 1);
+    wait_ns += (p->paged ? PAGED_COPY_NS : COPY_NS) *
+               (copied_rows(p, plan, p->head_dim) + copied_rows(p, plan, p->head_dim_v));
+    out->latency_us = visits * wait_ns * 1e-3;
 }
 
 double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split) {
