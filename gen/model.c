@@ -40,12 +40,11 @@ static const double BESIDE_WGMMA = 1.25, BACKWARD_BESIDE_WGMMA = 1.65;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 
-/* 16-byte registers that one thread stages of a tile of K or V: templates/piece/tile.cu. */
-static int staged_chunks(int block_n, int columns, int threads) {
+int fk_model_copied_rows(int block_n, int chunks, int threads) {
     int lanes = 2; /* the least power of two that covers a row's chunks */
-    while (lanes * 8 < columns)
+    while (lanes < chunks)
         lanes *= 2;
-    const int rows_at_a_time = threads / lanes;
+    const int rows_at_a_time = threads > lanes ? threads / lanes : 1;
     return (block_n + rows_at_a_time - 1) / rows_at_a_time;
 }
 
@@ -67,7 +66,8 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     const int fixed = 32; /* addresses, loop counters, bounds of the mask, scale */
     const int declared = acc_o + acc_s + q + operand + stats + fixed;
     if (!arch->async_copy) { /* staged tiles with their addresses; operands made ahead of their use */
-        const int all = declared + 7 * staged_chunks(tile->block_n, widest, threads) + (whole_panels ? 46 : 54);
+        const int all =
+            declared + 7 * fk_model_copied_rows(tile->block_n, widest / 8, threads) + (whole_panels ? 46 : 54);
         return rows * tile->block_n == 16 * 16 && all > 255 ? 255 : all; /* the smallest there is: a few may spill */
     }
     int ahead = 6;

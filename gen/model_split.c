@@ -39,14 +39,6 @@ int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_s
     return best;
 }
 
-/* The rows of a tile of K or V of which a thread copies its part (templates/piece/tile_copy.cu). */
-static double copied_rows(const fk_problem *p, const fk_plan_info *plan, int head_dim) {
-    const int chunks = head_dim * (int)fk_dtype_bytes(p->dtype) / 16;
-    int lanes = 2; /* that copy a row */
-    while (lanes < chunks) lanes *= 2;
-    return ceil((double)plan->block_n * lanes / (32 * plan->warps));
-}
-
 void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
                     fk_tile_totals *walks, fk_split_model *out) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
@@ -66,10 +58,11 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     }
     const double resident = fmin(plan->ctas_per_sm, ceil(out->num_ctas / device->num_sms));
     const double visits = out->num_ctas * walks->mean_visited / (device->num_sms * resident);
-    double wait_ns = MEMORY_NS * (plan->stages == 1 ? 2 : 1);
-    wait_ns += (p->paged ? PAGED_COPY_NS : COPY_NS) *
-               (copied_rows(p, plan, p->head_dim) + copied_rows(p, plan, p->head_dim_v));
-    out->latency_us = visits * wait_ns * 1e-3;
+    const int per_chunk = 16 / (int)fk_dtype_bytes(p->dtype), threads = 32 * plan->warps;
+    const int copies = fk_model_copied_rows(plan->block_n, p->head_dim / per_chunk, threads) +
+                       fk_model_copied_rows(plan->block_n, p->head_dim_v / per_chunk, threads);
+    const double load_ns = MEMORY_NS * (plan->stages == 1 ? 2 : 1);
+    out->latency_us = visits * (load_ns + copies * (p->paged ? PAGED_COPY_NS : COPY_NS)) * 1e-3;
 }
 
 double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split) {

@@ -55,6 +55,9 @@ typedef struct fk_mma_kind {
     double bytes;  /* of an element */
 } fk_mma_kind;
 fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);
+/** Of how many rows of a tile of K or V a thread copies a chunk of 16 bytes (templates/piece/tile_copy.cu). `chunks`:
+ * of a row. */
+int fk_model_copied_rows(int block_n, int chunks, int threads);
 /** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads;
  * for fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);

@@ -218,10 +218,10 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_tensor_map {
     _Alignas(64) unsigned char bytes[128];
 } fk_tensor_map;
-#define FK_TENSOR_MAPS 4          /* of q, k, v and o */
+#define FK_ARRAY_MAPS 2  /* before the others, where they are needed: of a staged array's gradient, and of it */
+#define FK_TENSOR_MAPS 4 /* of q, k, v and o */
 #define FK_TENSOR_MAPS_BACKWARD 6 /* of q, k, v, dout, dk and dv */
-#define FK_ALL_MAPS                                                                                                    \
-    (2 + FK_TENSOR_MAPS_BACKWARD) /* before them, where they are needed, of a staged array's gradient, and of it */
+#define FK_ALL_MAPS (FK_ARRAY_MAPS + FK_TENSOR_MAPS_BACKWARD)
 
 /* A launch: one parameter block serves all kernels of a problem; each has a grid of its own, of x = 0 if it is left
  * out. Kernels that copy by TMA take the maps with it, from their address on.

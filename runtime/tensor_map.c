@@ -121,12 +121,13 @@ static fk_status make(const fk_driver *driver, const tensor *t, fk_tensor_map *o
 }
 
 /* Those that come before the others. */
-static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[2], fk_error *err) {
+static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[FK_ARRAY_MAPS],
+                                 fk_error *err) {
     const int index = kernel->staged - 1;
     const fk_driver *driver = kernel->context->driver;
     tensor array;
     int64_t stride[3] = {0, 0, 0};
-    memset(map, 0, 2 * sizeof *map);
+    memset(map, 0, FK_ARRAY_MAPS * sizeof *map);
     if (index < 0) return FK_OK;
     fk_status status = FK_OK;
     if (array_of(kernel, a, a->array[index].data, a->array[index].stride, &array, stride))
@@ -161,7 +162,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
     const int count = fk_num_tensor_maps(kernel), first = FK_ALL_MAPS - count;
-    fk_status status = make_array_maps(kernel, a, &map[first - 2], err);
+    fk_status status = make_array_maps(kernel, a, &map[first - FK_ARRAY_MAPS], err);
     for (int i = 0; i < count && !status; i++)
         status = make(driver, &tensors[i], &map[first + i], err);
     return status;

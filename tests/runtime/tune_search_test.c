@@ -143,7 +143,6 @@ static void finds_the_fastest(void **state) {
     assert_true(exact > 180);
 }
 
-/* Halving spends its samples on what is fast. */
 /* What is dropped early was timed on a faster chip, and is not the faster for it. */
 static void tells_times_of_one_clock(void **state) {
     (void)state;
@@ -161,6 +160,7 @@ static void tells_times_of_one_clock(void **state) {
     }
 }
 
+/* Halving spends its samples on what is fast. */
 static void spends_less_than_timing_all(void **state) {
     (void)state;
     fk_trial t[MOST];
