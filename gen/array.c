@@ -11,6 +11,14 @@ static const struct {
 } dims[] = {{"", ""}, {"b", "batch"}, {"h", "num_heads_q"}, {"q", "seqlen_q"}, {"k", "seqlen_k"}};
 enum { NUM_DIMS = sizeof dims / sizeof dims[0] };
 
+/* In the order of fk_element. */
+static const char *const elements[] = {"float", "int", "fp16", "bf16"};
+enum { NUM_ELEMENTS = sizeof elements / sizeof elements[0] };
+
+const char *fk_array_element_name(const fk_array_decl *array) {
+    return elements[array->type];
+}
+
 bool fk_is_identifier(const char *text) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
     if (!*text || !strchr(letters, *text)) return false;
@@ -45,12 +53,12 @@ static bool accept_dim(const char **at, int32_t *out) {
 
 const char *fk_array_read_type(const char *text, fk_array_decl *out, char message[160]) {
     const char *at = text;
-    fk_array_decl a = {.type = FK_FLOAT32};
+    fk_array_decl a = {.type = 0};
     memcpy(a.name, out->name, sizeof a.name);
-    if (accept(&at, "int"))
-        a.type = FK_INT32;
-    else if (!accept(&at, "float"))
-        return snprintf(message, 160, "expected float[...] or int[...]"), NULL;
+    while (a.type < NUM_ELEMENTS && !accept(&at, elements[a.type]))
+        ++a.type;
+    if (a.type == NUM_ELEMENTS)
+        return snprintf(message, 160, "expected float[...], fp16[...], bf16[...] or int[...]"), NULL;
     while (accept(&at, "[")) {
         if (a.rank == FK_MAX_RANK) return snprintf(message, 160, "more than %d dimensions", FK_MAX_RANK), NULL;
         if (!accept_dim(&at, &a.dim[a.rank++]))
@@ -63,7 +71,7 @@ const char *fk_array_read_type(const char *text, fk_array_decl *out, char messag
 }
 
 void fk_array_write_type(const fk_array_decl *array, char out[FK_ARRAY_TYPE_SIZE]) {
-    strcpy(out, array->type == FK_INT32 ? "int" : "float");
+    strcpy(out, fk_array_element_name(array));
     for (int i = 0; i < array->rank; ++i)
         strcat(strcat(strcat(out, "["), dims[array->dim[i]].name), "]");
     if (array->sorted) strcat(out, ":sorted");
@@ -89,8 +97,9 @@ fk_status fk_array_check(const fk_array_decl *in, fk_array_decl *out, fk_error *
         return fk_fail(err, FK_BAD_PROBLEM, "the name of an array is \"%.31s\": must be an identifier of its own",
                        in->name);
     }
-    if (in->type != FK_FLOAT32 && in->type != FK_INT32) {
-        return fk_fail(err, FK_BAD_PROBLEM, "type of array %s is %d: must be 0 (float) or 1 (int)", in->name, in->type);
+    if (in->type < 0 || in->type >= NUM_ELEMENTS) {
+        return fk_fail(err, FK_BAD_PROBLEM, "type of array %s is %d: must be 0 (float), 1 (int), 2 (fp16) or 3 (bf16)",
+                       in->name, in->type);
     }
     if (in->rank < 1 || in->rank > FK_MAX_RANK) {
         return fk_fail(err, FK_BAD_PROBLEM, "rank of array %s is %d: must be from 1 to %d", in->name, in->rank,
@@ -135,6 +144,14 @@ fk_status fk_array_list_add(fk_array_list *list, const fk_array_decl *array, fk_
         return fk_fail(err, FK_BAD_PROBLEM, "array %s: more than %d arrays", array->name, FK_MAX_ARRAYS);
     list->decl[list->count++] = *array;
     return FK_OK;
+}
+
+fk_status fk_array_list_join(fk_array_list *list, const fk_array_decl *array, fk_error *err) {
+    const int found = fk_array_list_find(list, array->name);
+    fk_array_decl same = *array;
+    if (found >= 0 && array->type == FK_FLOAT32 && fk_array_element_bytes(&list->decl[found]) == 2)
+        same.type = list->decl[found].type;
+    return fk_array_list_add(list, &same, err);
 }
 
 /* ---- reads ---- */

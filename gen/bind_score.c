@@ -213,7 +213,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
     return uses(terms->score.term, terms->score.num_terms, array->name) && !terms->arrays.clamp[i] &&
-           array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
+           array->dim[array->rank - 1] == FK_DIM_SEQLEN_K && fk_array_element_bytes(array) == 4;
 }
 
 bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
@@ -236,6 +236,12 @@ int fk_score_staged(const fk_problem_terms *terms, bool backward) {
     return 0;
 }
 
+/* The device function that makes a value of an element's bits (templates/primitive/convert.cu). */
+static const char *value_of(const fk_array_decl *array) {
+    static const char *const values[] = {"__uint_as_float", "int", "lower_fp16", "lower_bf16"}; /* by fk_element */
+    return values[array->type];
+}
+
 void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, int staged) {
     const fk_array_list *arrays = &terms->arrays;
     luaL_checkstack(L, 8, "arrays");
@@ -247,7 +253,10 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_ter
         lua_newtable(L);
         fk_table_set_text(L, "name", array->name);
         fk_table_set_text(L, "declared", declared);
-        fk_table_set_text(L, "type", array->type == FK_INT32 ? "int" : "float");
+        fk_table_set_text(L, "type", fk_array_is_float(array) ? "float" : "int");
+        fk_table_set_text(L, "element", fk_array_element_name(array));
+        fk_table_set_int(L, "bytes", fk_array_element_bytes(array));
+        fk_table_set_text(L, "value", value_of(array));
         fk_table_set_int(L, "rank", array->rank);
         fk_table_set_bool(L, "sorted", array->sorted);
         const fk_expr *residual = terms->mask.split_k.residual;

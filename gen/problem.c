@@ -124,7 +124,7 @@ static fk_status load_file(checker *c, const term *t, fk_term_file *file, fk_err
     fk_status status = c->lua ? FK_OK : fk_term_lua_open(NULL, &c->lua, err);
     if (status == FK_OK) status = fk_term_file_load(c->lua, t->kind, t->name, file, err);
     for (int i = 0; status == FK_OK && i < file->num_arrays; ++i)
-        status = fk_array_list_add(&c->arrays, &file->array[i], err);
+        status = fk_array_list_join(&c->arrays, &file->array[i], err);
     if (status != FK_OK || fk_term_takes(t->kind, file, t->num_values)) return status;
     const int blocks = t->kind == FK_TERM_PATTERN ? 2 : 0;
     char params[32 + FK_MAX_TERM_VALUES * 48] = "";
@@ -223,7 +223,7 @@ static fk_status check_grad(const fk_problem *in, const fk_array_list *arrays, f
     if (in->grad == 0) return FK_OK;
     if (in->op != FK_BACKWARD) return fk_fail(err, FK_BAD_PROBLEM, "grad is %d: must be 0 for fwd", in->grad);
     for (int i = 0; i < 32; ++i) {
-        if (!((uint32_t)in->grad >> i & 1) || (i < arrays->count && arrays->decl[i].type == FK_FLOAT32)) continue;
+        if (!((uint32_t)in->grad >> i & 1) || (i < arrays->count && fk_array_is_float(&arrays->decl[i]))) continue;
         return fk_fail(err, FK_BAD_PROBLEM, "grad names array %d: must be one of the %d arrays, of floats", i,
                        arrays->count);
     }

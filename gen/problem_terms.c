@@ -26,23 +26,25 @@ static fk_status load_file(loader *l, fk_term_kind kind, const char *name, int n
                    name, out->num_params, num_values - (kind == FK_TERM_PATTERN ? 2 : 0));
 }
 
-static fk_status add_arrays(loader *l, const fk_array_decl *array, int count, fk_error *err) {
+static fk_status join_arrays(loader *l, const fk_array_decl *array, int count, fk_error *err) {
     fk_status status = FK_OK;
     for (int i = 0; i < count && status == FK_OK; ++i)
-        status = fk_array_list_add(&l->out->arrays, &array[i], err);
+        status = fk_array_list_join(&l->out->arrays, &array[i], err);
     return status;
 }
 
 static fk_status load_files(loader *l, fk_error *err) {
     const fk_problem *p = l->p;
-    fk_status status = add_arrays(l, p->array, p->num_arrays, err);
+    fk_status status = FK_OK;
+    for (int i = 0; i < p->num_arrays && status == FK_OK; ++i)
+        status = fk_array_list_add(&l->out->arrays, &p->array[i], err);
     for (int i = 0; i < p->num_scores && status == FK_OK; ++i) {
         status = load_file(l, FK_TERM_SCORE, p->score[i].name, p->score[i].num_values, &l->score[i], err);
-        if (status == FK_OK) status = add_arrays(l, l->score[i].array, l->score[i].num_arrays, err);
+        if (status == FK_OK) status = join_arrays(l, l->score[i].array, l->score[i].num_arrays, err);
     }
     for (int i = 0; i < p->num_masks && status == FK_OK; ++i) {
         status = load_file(l, fk_mask_kind(&p->mask[i]), p->mask[i].name, p->mask[i].num_values, &l->mask[i], err);
-        if (status == FK_OK) status = add_arrays(l, l->mask[i].array, l->mask[i].num_arrays, err);
+        if (status == FK_OK) status = join_arrays(l, l->mask[i].array, l->mask[i].num_arrays, err);
     }
     return status;
 }

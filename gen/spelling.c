@@ -251,7 +251,7 @@ static fk_status resolve_grads(reader *r, const fk_problem *canonical) {
         snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), r->grad_at[i]);
         const int found = fk_array_list_find(&arrays, name);
         if (found < 0) return fail_at(r, r->grad_at[i], "grad=%s: the problem has no such array", name);
-        if (arrays.decl[found].type != FK_FLOAT32)
+        if (!fk_array_is_float(&arrays.decl[found]))
             return fail_at(r, r->grad_at[i], "grad=%s: only arrays of floats have gradients", name);
         r->p.grad |= 1 << found;
     }

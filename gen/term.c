@@ -120,7 +120,7 @@ static size_t list_symbols(fk_term_kind kind, const fk_term_file *file, const fk
     for (int i = 0; i < arrays->count; ++i) {
         const fk_array_decl *array = &arrays->decl[i];
         out[count] =
-            (fk_expr_symbol){.type = array->type == FK_INT32 ? FK_EXPR_INT : FK_EXPR_FLOAT, .rank = array->rank};
+            (fk_expr_symbol){.type = fk_array_is_float(array) ? FK_EXPR_FLOAT : FK_EXPR_INT, .rank = array->rank};
         memcpy(out[count++].name, array->name, sizeof out->name);
     }
     return count;

@@ -126,7 +126,8 @@ typedef struct fk_score {
     double value[FK_MAX_SCORE_VALUES]; /**< in the order of the file's params; ints as whole numbers */
 } fk_score;
 
-typedef enum fk_element { FK_FLOAT32 = 0, FK_INT32 = 1 } fk_element;
+/** Elements of an array; all but FK_INT32 are floats to whoever reads them. */
+typedef enum fk_element { FK_FLOAT32 = 0, FK_INT32 = 1, FK_FLOAT16 = 2, FK_BFLOAT16 = 3 } fk_element;
 /** What a dimension of an array runs over. FK_DIM_ANY: its size is a run-time value, fk_array.size. */
 typedef enum fk_dim {
     FK_DIM_ANY = 0,
@@ -166,7 +167,8 @@ typedef struct fk_problem {
     int32_t num_masks, num_scores, num_arrays;
     fk_mask mask[FK_MAX_MASKS];
     fk_score score[FK_MAX_SCORES];
-    fk_array_decl array[FK_MAX_ARRAYS]; /**< those that expressions of the caller's read and no named term declares */
+    fk_array_decl array[FK_MAX_ARRAYS]; /**< those that expressions of the caller's read and no named term declares; and
+                                             those of 16 bits that take the place of a named term's floats */
 } fk_problem;
 
 #define FK_PROBLEM_INIT FK_SIZED(fk_problem)
@@ -180,6 +182,7 @@ typedef struct fk_problem {
  *      bwd bf16 d128 bias causal grad=bias
  *      fwd bf16 d128 softcap(50) alibi causal
  *      fwd bf16 d64 array=slope:float[h] score="s + 0.1 * tanh(s) - abs(q - k) * slope[h]"
+ *      fwd bf16 d128 array=bias:bf16[b][h][q][k] bias
  *  Words may come in any order after the op; they are canonicalised. Masks and scores are the built-in ones and the
  *  files of $FLASHKILN_TEMPLATE_DIR/mask and /score; here and below, where a function has no template_dir.
  *  @return FK_BAD_PROBLEM: the message shows the spelling, or the expression in it, with a caret under the offending
@@ -193,7 +196,8 @@ FK_API fk_status fk_problem_spell(const fk_problem *problem, char *out, size_t s
  *  @return FK_BAD_PROBLEM: names the field; FK_TEMPLATE_ERROR, FK_IO: a mask's file */
 FK_API fk_status fk_problem_canonical(const fk_problem *problem, fk_problem *out);
 /** The arrays of a problem in the order of fk_args.array: the caller's own, then those of its score files, then those
- * of its mask files; arrays of one name are one array. `out` has room for FK_MAX_ARRAYS. */
+ * of its mask files; arrays of one name are one array, of 16 bits where the caller's is. `out` has room for
+ * FK_MAX_ARRAYS. */
 FK_API fk_status fk_problem_arrays(const fk_problem *problem, fk_array_decl *out, size_t *count);
 /** Rows and columns of the blocks of a problem's first pattern (docs/block-sparse.md); 0 and 0 without one. */
 FK_API fk_status fk_problem_blocks(const fk_problem *problem, int32_t *rows, int32_t *columns);
@@ -466,8 +470,8 @@ typedef struct fk_kernel_info {
 /** How the kernel came to be. */
 FK_API fk_status fk_kernel_describe(const fk_kernel *kernel, fk_kernel_info *out);
 
-/** A declared array of one launch: a device pointer (host pointer on the emulator) to float32 or int32 elements,
- * aligned to 4 bytes, and strides in elements, at least 0. A stride of 0 repeats one element along its dimension. */
+/** A declared array of one launch: a device pointer (host pointer on the emulator) to elements as declared, aligned to
+ * their 4 or 2 bytes, and strides in elements, at least 0. A stride of 0 repeats one element along its dimension. */
 typedef struct fk_array {
     const void *data;
     int64_t size[FK_MAX_RANK];   /**< of dimensions FK_DIM_ANY, 1 to 2^31 - 1; those of the others follow from args */

@@ -1,5 +1,6 @@
 /* Declared arrays of a launch. No read leaves an array: indices are clamped, so data, sizes and strides are all that
  * has to be right. */
+#include "emulator/half.h"
 #include "object.h"
 
 #include <string.h>
@@ -29,11 +30,12 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
                               uintptr_t *end, fk_error *err) {
     const fk_array_decl *decl = &arrays->decl[index];
     const fk_array *array = &args->array[index];
+    const uintptr_t bytes = (uintptr_t)fk_array_element_bytes(decl);
     int64_t extent = 1;
     if (!array->data) return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is null", index, decl->name);
-    if ((uintptr_t)array->data % 4)
-        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is at %p; it must be aligned to 4 bytes", index,
-                       decl->name, array->data);
+    if ((uintptr_t)array->data % bytes)
+        return fk_fail(err, FK_BAD_ARGUMENT, "array[%d] (%s) is at %p; it must be aligned to %d bytes", index,
+                       decl->name, array->data, (int)bytes);
     for (int d = 0; d < decl->rank; d++) {
         const int64_t size = size_of(decl, array, args, d), stride = array->stride[d];
         const int64_t limit = d == decl->rank - 1 ? INT32_MAX / 4 : INT64_MAX; /* kernels keep it in bytes, as an int */
@@ -51,7 +53,7 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
         extent += span;
     }
     *begin = (uintptr_t)array->data;
-    if (__builtin_add_overflow(*begin, (uintptr_t)extent * 4, end))
+    if (__builtin_add_overflow(*begin, (uintptr_t)extent * bytes, end))
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "array[%d] (%s) at %p spans %lld elements; it must end within the address "
                        "space",
@@ -60,13 +62,13 @@ fk_status fk_array_check_args(const fk_array_list *arrays, int index, const fk_a
 }
 
 bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
-                    const int64_t *strides) {
-    enum { CHUNK = 4 }; /* elements of the 16 bytes that copies are aligned to */
+                    const int64_t *strides, int element_bytes) {
+    const int chunk = 16 / element_bytes; /* elements of the bytes that copies are aligned to */
     const fk_array_decl *decl = &arrays->decl[index];
     bool good = (uintptr_t)data % 16 == 0 && strides[decl->rank - 1] == 1;
     for (int d = 0; d < decl->rank - 1; d++) {
         const int64_t stride = strides[d];
-        const bool fits = stride % CHUNK == 0 && stride < FK_MAX_MAP_STRIDE / 4;
+        const bool fits = stride % chunk == 0 && stride < FK_MAX_MAP_STRIDE / element_bytes;
         const bool repeats = stride == 0 && decl->dim[d] == FK_DIM_SEQLEN_Q; /* a tile has more than one row */
         good = good && (fk_array_size(arrays, index, args, d) == 1 || (fits && !repeats));
     }
@@ -77,7 +79,8 @@ void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_p
     for (int i = 0; i < arrays->count; i++) {
         const fk_array *array = &args->array[i];
         out[i].data = array->data;
-        out[i].boxed = fk_array_boxes(arrays, i, args, array->data, array->stride);
+        out[i].boxed = fk_array_boxes(arrays, i, args, array->data, array->stride,
+                                      fk_array_element_bytes(&arrays->decl[i]));
         out[i].unused = 0;
         memcpy(out[i].stride, array->stride, sizeof array->stride);
         for (int d = 0; d < arrays->decl[i].rank; d++)
@@ -91,6 +94,14 @@ double fk_array_element(const fk_array_decl *decl, const fk_array *array, const 
         const int64_t last = size_of(decl, array, args, d) - 1;
         offset += (index[d] < 0 ? 0 : index[d] > last ? last : index[d]) * array->stride[d];
     }
-    if (decl->type == FK_INT32) return ((const int32_t *)array->data)[offset];
-    return (double)((const float *)array->data)[offset];
+    switch ((fk_element)decl->type) {
+    case FK_INT32:
+        return ((const int32_t *)array->data)[offset];
+    case FK_FLOAT16:
+        return (double)fk_fp16_to_float(((const uint16_t *)array->data)[offset]);
+    case FK_BFLOAT16:
+        return (double)fk_bf16_to_float(((const uint16_t *)array->data)[offset]);
+    default:
+        return (double)((const float *)array->data)[offset];
+    }
 }

@@ -383,7 +383,7 @@ int64_t fk_array_size(const fk_array_list *arrays, int index, const fk_args *arg
 /** Whether a tensor map can copy tiles of array `index`, or of its gradient, which lies at `data`: keys lie beside each
  *  other, what else it depends on in strides of 16 bytes. What it does not depend on has one entry. */
 bool fk_array_boxes(const fk_array_list *arrays, int index, const fk_args *args, const void *data,
-                    const int64_t *strides);
+                    const int64_t *strides, int element_bytes);
 /** The arrays of a launch, whose args have been checked. */
 void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_param out[FK_MAX_ARRAYS]);
 /** An element, an index outside a dimension that of the nearest. */

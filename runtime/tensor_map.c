@@ -95,12 +95,12 @@ static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *
 }
 
 /* Of the staged array or its gradient, as if it had every dimension. What copies cannot read has no map. */
-static bool array_of(const fk_kernel *kernel, const fk_args *a, const void *data, const int64_t *strides, tensor *out,
-                     int64_t stride[3]) {
+static bool array_of(const fk_kernel *kernel, const fk_args *a, const void *data, const int64_t *strides, int32_t dtype,
+                     tensor *out, int64_t stride[3]) {
     const int index = kernel->staged - 1;
-    if (!fk_array_boxes(&kernel->arrays, index, a, data, strides)) return false;
+    if (!fk_array_boxes(&kernel->arrays, index, a, data, strides, fk_dtype_bytes(dtype))) return false;
     const fk_array_decl *decl = &kernel->arrays.decl[index];
-    *out = (tensor){decl->name, data, stride, a->seqlen_k, 1, 1, 1, ARRAY_ROWS, FK_FP32};
+    *out = (tensor){decl->name, data, stride, a->seqlen_k, 1, 1, 1, ARRAY_ROWS, dtype};
     for (int d = 0; d < decl->rank - 1; d++) {
         const int64_t size = strides[d] ? fk_array_size(&kernel->arrays, index, a, d) : 1;
         if (decl->dim[d] == FK_DIM_SEQLEN_Q)
@@ -130,10 +130,11 @@ static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_t
     memset(map, 0, FK_ARRAY_MAPS * sizeof *map);
     if (index < 0) return FK_OK;
     fk_status status = FK_OK;
-    if (array_of(kernel, a, a->array[index].data, a->array[index].stride, &array, stride))
+    if (array_of(kernel, a, a->array[index].data, a->array[index].stride, fk_array_dtype(&kernel->arrays.decl[index]),
+                 &array, stride))
         status = make(driver, &array, &map[1], err);
     if (status || !fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged)) return status;
-    if (array_of(kernel, a, a->array_grad[index].data, a->array_grad[index].stride, &array, stride))
+    if (array_of(kernel, a, a->array_grad[index].data, a->array_grad[index].stride, FK_FP32, &array, stride))
         status = make(driver, &array, &map[0], err);
     return status;
 }

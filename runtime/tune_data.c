@@ -1,3 +1,4 @@
+#include "emulator/half.h"
 #include "tune_data.h"
 
 #include <stdlib.h>
@@ -161,11 +162,15 @@ static int64_t lay_out(const fk_array_decl *decl, const fk_args *a, int64_t size
 static void fill_array(const fk_array_decl *decl, const fk_args *a, int64_t elements, int64_t last, uint64_t seed,
                        void *out) {
     float *floats = out;
+    uint16_t *halves = out;
     int32_t *ints = out;
     for (int64_t i = 0; i < elements; i++) {
         const uint64_t random = next_random(&seed);
+        const float uniform = (float)((double)(random >> 40) * 0x1p-24 - 0.5);
         if (decl->type == FK_FLOAT32)
-            floats[i] = (float)((double)(random >> 40) * 0x1p-24 - 0.5);
+            floats[i] = uniform;
+        else if (fk_array_is_float(decl))
+            halves[i] = decl->type == FK_FLOAT16 ? fk_fp16_from_float(uniform) : fk_bf16_from_float(uniform);
         else if (decl->sorted)
             ints[i] = (int32_t)(i % last * NUM_DOCUMENTS / last);
         else if (decl->rank == 1)
@@ -180,7 +185,7 @@ static fk_status add_array(fk_tune_data *d, int i, const fk_array_decl *decl, fk
     const int64_t elements = lay_out(decl, &d->device, size, stride);
     void *host = NULL;
     fk_status status = new_piece(d, offsetof(fk_args, array) + (size_t)i * sizeof(fk_array) + offsetof(fk_array, data),
-                                 (size_t)elements * 4, false, &host, err);
+                                 (size_t)elements * (size_t)fk_array_element_bytes(decl), false, &host, err);
     if (status) return status;
     fill_array(decl, &d->device, elements, size[decl->rank - 1], (uint64_t)i + 100, host);
     status = upload(d, err);

@@ -1,4 +1,5 @@
 #include "random_terms.h"
+#include "random_element.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,9 @@ static const term_row scores[] = {
     {"softcap($)", 1, 60},
     {"alibi", 0, 0},
     {"bias", 0, 0},
+    {"array=bias:bf16[b][h][q][k] bias", 0, 0},
+    {"array=near:fp16[h][q][k] score=\"s + near[h][q][k]\"", 0, 0},
+    {"array=table:fp16[h][] relative($)", 0, 60},
     {"relative($)", 0, 60},
     {"sink", 0, 0},
     {"score=\"0.5 * s\"", 0, 0},
@@ -26,6 +30,7 @@ static const term_row scores[] = {
     {"array=temp:float[b][h] score=\"s * temp[b][h]\"", 0, 0},
     {"array=w:float[h][] score=\"q < k ? s : s - 0.25 * w[h][abs(q - k) - 3]\"", 0, 0}, /* indices outside, too */
     {"array=u:float[q] array=v:float[k] score=\"s + u[q] * v[k]\"", 0, 0},
+    {"array=x:bf16[q] array=y:fp16[k] score=\"s + x[q] * y[k]\"", 0, 0},
     {"score=\"max(s, -4) - log(1 + exp(-abs(s)))\"", 0, 0},
     {"array=id:int[b][k] score=\"s + 0.5 * (id[b][k] + (h + q) % 3)\"", 0, 0},
 };
@@ -42,6 +47,7 @@ static const term_row masks[] = {
     {"array=id:int[b][k] keep=\"id[b][k] != 1\"", 0, 0},
     {"array=seg:int[] keep=\"seg[q / 7] <= seg[k / 7 - 1]\"", 0, 0},
     {"array=block:int[h][][] keep=\"block[h][q / 16][k / 16] % 2 == 0\"", 0, 0},
+    {"array=x:bf16[q] array=y:fp16[k] keep=\"x[q] > y[k] - 1 || k < 9\"", 0, 0},
     {"array=u:float[q] keep=\"u[q] > -1.5 || k < 9\"", 0, 0},
     {"array=v:float[k] array=id:int[b][k] array=u:float[q] keep=\"v[k] < 1 && u[q] > id[b][k] - 2 || k == q\"", 0, 0},
 };
@@ -118,6 +124,7 @@ static const struct {
     int lo, hi;
 } contents[] = {{"slope", 1, 1},    {"temp", 10, 2},  {"bias", 0, 20},  {"table", 0, 20},
                 {"sink", 0, 30},    {"w", 0, 10},     {"u", 0, 10},     {"v", 0, 10},
+                {"x", 0, 10},       {"y", 0, 10},     {"near", 0, 20},
                 {"bucket", -2, 40}, {"id", 0, 3},     {"seg", 0, 4},    {"block", 0, 5},
                 {"reach", 0, 3},    {"first", -2, 0}, {"length", 0, 3}, {"prefix", 0, 1}};
 
@@ -131,7 +138,7 @@ static double range_end(const char *name, bool high, int64_t seqlen_k) {
 }
 
 static float draw_float(rng *r, const char *name, int64_t seqlen_k) {
-    if (strcmp(name, "bias") == 0 && rng_chance(r, 3)) return -INFINITY; /* as some masks are given */
+    if ((strcmp(name, "bias") == 0 || strcmp(name, "near") == 0) && rng_chance(r, 3)) return -INFINITY; /* as some masks are given */
     return (float)((range_end(name, false, seqlen_k) + range_end(name, true, seqlen_k) * rng_normal(r)) / 10);
 }
 
@@ -151,19 +158,24 @@ static int64_t dim_size(rng *r, const fk_args *a, int32_t dim) {
                                     : rng_range(r, 1, 40);
 }
 
+/* Of an array's floats. */
+static fk_dtype dtype_of(const fk_array_decl *decl) {
+    return decl->type == FK_FLOAT16 ? FK_FP16 : decl->type == FK_BFLOAT16 ? FK_BF16 : FK_FP32;
+}
+
 /* Rows along the last dimension; those of a sorted array never decrease. */
-static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, int32_t *row, int64_t size, int64_t stride) {
+static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *row, int64_t size, int64_t stride) {
+    int32_t *ints = row;
     int32_t id = (int32_t)rng_range(r, 0, 2);
     const int percent = (int)rng_range(r, 0, 20);
     for (int64_t i = 0; i < size; i++) {
         if (decl->sorted) {
             id += rng_chance(r, percent);
-            row[i * stride] = id;
+            ints[i * stride] = id;
         } else if (decl->type == FK_INT32) {
-            row[i * stride] = draw_int(r, decl->name, a->seqlen_k);
+            ints[i * stride] = draw_int(r, decl->name, a->seqlen_k);
         } else {
-            const float value = draw_float(r, decl->name, a->seqlen_k);
-            memcpy(&row[i * stride], &value, sizeof value);
+            element_set(row, dtype_of(decl), i * stride, (double)draw_float(r, decl->name, a->seqlen_k));
         }
     }
 }
@@ -184,19 +196,21 @@ bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array
     int64_t last = 0;
     for (int d = 0; d < decl->rank; d++)
         last += (size[d] - 1) * out->stride[d];
-    *bytes = (size_t)(offset + last + 1) * 4;
-    int32_t *words = malloc(*bytes);
-    *memory = words;
-    if (!words) return false;
-    memset(words, 0xff, *bytes);
-    out->data = words + offset;
+    const int64_t size_of_one = dtype_of(decl) == FK_FP32 ? 4 : 2;
+    *bytes = (size_t)((offset + last + 1) * size_of_one);
+    char *elements = malloc(*bytes);
+    *memory = elements;
+    if (!elements) return false;
+    memset(elements, 0xff, *bytes);
+    elements += offset * size_of_one;
+    out->data = elements;
     const int d = decl->rank - 1;
     for (int64_t i = 0; i < (d > 0 ? size[0] : 1); i++)
         for (int64_t j = 0; j < (d > 1 ? size[1] : 1); j++)
             for (int64_t k = 0; k < (d > 2 ? size[2] : 1); k++)
                 fill_row(r, decl, args,
-                         words + offset + (d > 0 ? i * out->stride[0] : 0) + (d > 1 ? j * out->stride[1] : 0) +
-                             (d > 2 ? k * out->stride[2] : 0),
+                         elements + size_of_one * ((d > 0 ? i * out->stride[0] : 0) + (d > 1 ? j * out->stride[1] : 0) +
+                                                   (d > 2 ? k * out->stride[2] : 0)),
                          size[d], out->stride[d]);
     return true;
 }

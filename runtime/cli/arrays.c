@@ -1,4 +1,5 @@
 #include "arrays.h"
+#include "half.h"
 #include "npy.h"
 #include "tensors.h"
 
@@ -11,6 +12,11 @@ static int64_t declared_size(const fk_args *a, int32_t dim) {
            : dim == FK_DIM_SEQLEN_Q ? a->seqlen_q
            : dim == FK_DIM_SEQLEN_K ? a->seqlen_k
                                     : 0;
+}
+
+/* fk_dtype of the floats of an array. */
+static int32_t dtype_of(const fk_array_decl *decl) {
+    return decl->type == FK_FLOAT16 ? FK_FP16 : decl->type == FK_BFLOAT16 ? FK_BF16 : FK_FP32;
 }
 
 /* The file behind NAME=, or null. */
@@ -65,9 +71,15 @@ static cli_exit read_array(const char *path, const fk_args *args, size_t i, arra
     char message[NPY_MESSAGE];
     cli_exit code = npy_read(path, decl->rank, &file, message);
     if (code != CLI_OK) return cli_fail(code, "%s", message);
+    const int32_t dtype = dtype_of(decl);
     a->host[i] = file.data;
-    a->bytes[i] = (size_t)file.count * 4;
-    if (file.type != wanted)
+    a->elements[i] = file.count;
+    a->bytes[i] = (size_t)file.count * element_bytes(dtype);
+    if (dtype != FK_FP32) {
+        code = tensors_convert(path, dtype, &file, &a->host[i]);
+        npy_free(&file);
+        if (code != CLI_OK) return a->host[i] = NULL, code;
+    } else if (file.type != wanted)
         return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; %s needs %s", path, npy_type_name(file.type), decl->name,
                         npy_type_name(wanted));
     return set_shape(path, decl, file.shape, args, out);
@@ -78,16 +90,16 @@ static cli_exit draw_array(uint64_t seed, const fk_args *args, size_t i, arrays 
     int64_t shape[FK_MAX_RANK], count = 1;
     for (int d = 0; d < decl->rank; d++) {
         shape[d] = declared_size(args, decl->dim[d]);
-        if (!shape[d] || decl->type != FK_FLOAT32 || count > ((int64_t)1 << 40) / shape[d])
+        if (!shape[d] || decl->type == FK_INT32 || count > ((int64_t)1 << 40) / shape[d])
             return cli_fail(CLI_USAGE, "run: array %s cannot be drawn; give --array %s=FILE.npy", decl->name,
                             decl->name);
         count *= shape[d];
     }
-    float *values = malloc((size_t)count * sizeof *values);
-    if (!values) return cli_fail(CLI_FAILED, "no memory for array %s", decl->name);
-    tensors_draw_normal(seed, values, count);
-    a->host[i] = values;
-    a->bytes[i] = (size_t)count * sizeof *values;
+    a->elements[i] = count;
+    a->bytes[i] = (size_t)count * element_bytes(dtype_of(decl));
+    a->host[i] = malloc(a->bytes[i]);
+    if (!a->host[i]) return cli_fail(CLI_FAILED, "no memory for array %s", decl->name);
+    tensors_draw_normal(seed, dtype_of(decl), a->host[i], (size_t)count);
     return set_shape("", decl, shape, args, out);
 }
 

@@ -36,10 +36,11 @@ static cli_exit allocate(const arrays *a, size_t i, fk_args *args, grads *g) {
     const fk_array *array = &args->array[i];
     fk_array_grad *grad = &args->array_grad[i];
     g->rank[i] = a->decl[i].rank;
-    g->elements[i] = (int64_t)(a->bytes[i] / sizeof(float));
-    g->host[i] = malloc(a->bytes[i]);
+    g->elements[i] = a->elements[i];
+    const size_t bytes = (size_t)a->elements[i] * sizeof(float);
+    g->host[i] = malloc(bytes);
     if (!g->host[i]) return cli_fail(CLI_FAILED, "no memory for the gradient of %s", g->name[i]);
-    memset(g->host[i], 0xff, a->bytes[i]);
+    memset(g->host[i], 0xff, bytes);
     int64_t rest = g->elements[i];
     for (int d = 0; d < g->rank[i]; d++) {
         const int64_t below = array->stride[d];

@@ -85,29 +85,28 @@ static npy_type native_type(int32_t dtype) {
     return types[dtype];
 }
 
-/* Turns what was read into elements of the problem's dtype. Frees nothing. */
-static cli_exit convert(const char *path, const fk_problem *p, const npy_array *in, void **out) {
-    const npy_type native = native_type(p->dtype);
-    const char *name = p->dtype == FK_BF16 ? "bf16" : p->dtype == FK_E4M3 ? "e4m3" : "fp16";
+cli_exit tensors_convert(const char *path, int32_t dtype, const npy_array *in, void **out) {
+    const npy_type native = native_type(dtype);
+    const char *name = dtype == FK_BF16 ? "bf16" : dtype == FK_E4M3 ? "e4m3" : "fp16";
     static const double largest[] = {65504.0, 3.3895314e38, 0, 448}; /* by fk_dtype */
-    if (in->type != native && p->dtype == FK_FP32)
+    if (in->type != native && dtype == FK_FP32)
         return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; fp32 needs <f4", path, npy_type_name(in->type));
     if (in->type != NPY_FP32 && in->type != native)
         return cli_fail(CLI_BAD_INPUT, "%s: dtype is %s; %s needs %s or <f4", path, npy_type_name(in->type), name,
                         npy_type_name(native));
-    const size_t bytes = (size_t)in->count * element_bytes(p->dtype);
+    const size_t bytes = (size_t)in->count * element_bytes(dtype);
     void *to = malloc(bytes);
     if (!to) return cli_fail(CLI_FAILED, "%s: no memory for %lld elements", path, (long long)in->count);
     if (in->type == native) memcpy(to, in->data, bytes);
     const float *values = in->data;
     for (int64_t i = 0; i < in->count && in->type != native; i++) {
-        element_set(to, (size_t)i, values[i], p->dtype);
+        element_set(to, (size_t)i, values[i], dtype);
         const bool too_large =
-            p->dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, p->dtype));
+            dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, dtype));
         if (isfinite(values[i]) && too_large) {
             free(to);
             return cli_fail(CLI_BAD_INPUT, "%s: element %lld is %g; the largest %s is %g", path, (long long)i,
-                            (double)values[i], name, largest[p->dtype]);
+                            (double)values[i], name, largest[dtype]);
         }
     }
     *out = to;
@@ -122,7 +121,7 @@ static cli_exit read_tensor(const char *path, const fk_problem *p, void **out, i
     shape[0] = 1;
     for (int i = 0; i < array.rank; i++)
         shape[i + p->packed] = array.shape[i];
-    code = convert(path, p, &array, out);
+    code = tensors_convert(path, p->dtype, &array, out);
     npy_free(&array);
     return code;
 }
@@ -203,14 +202,13 @@ static float next_normal(uint64_t *state) {
     return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * phase));
 }
 
-void tensors_draw_normal(uint64_t seed, float *out, int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        out[i] = next_normal(&seed);
+void tensors_draw_normal(uint64_t seed, int32_t dtype, void *out, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        element_set(out, i, next_normal(&seed), dtype);
 }
 
 static void draw(const tensors *t, tensor which, uint64_t seed, int32_t dtype) {
-    for (size_t i = 0; i < t->bytes[which] / element_bytes(dtype); i++)
-        element_set(t->data[which], i, next_normal(&seed), dtype);
+    tensors_draw_normal(seed, dtype, t->data[which], t->bytes[which] / element_bytes(dtype));
 }
 
 cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, const fk_args *lengths,

@@ -4,6 +4,7 @@
 #define FK_CLI_TENSORS_H
 
 #include "cli.h"
+#include "npy.h"
 
 /* Those from TENSOR_DOUT on: in the backward pass. */
 typedef enum tensor {
@@ -36,9 +37,11 @@ cli_exit tensors_read(const char *const path[NUM_TENSORS], const fk_problem *pro
  *  values on every machine with the same libm. */
 cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int layout, const fk_args *lengths,
                       tensors *out);
-/** `count` such values. */
-void tensors_draw_normal(uint64_t seed, float *out, int64_t count);
+/** `count` such values, rounded to a dtype. */
+void tensors_draw_normal(uint64_t seed, int32_t dtype, void *out, size_t count);
 void tensors_free(tensors *t);
+/** What was read from `path` as malloc'ed elements of a dtype, <f4 rounded where it is another. */
+cli_exit tensors_convert(const char *path, int32_t dtype, const npy_array *in, void **out);
 
 /** Points args at `count` tensors. */
 void tensors_point(fk_args *args, void *const data[NUM_TENSORS], int count);

@@ -264,6 +264,9 @@ inline void st_global_v4(void *p, uint4 v) {
 inline unsigned int ld_global_at(const void *base, int i, int stride) {
     return *(const unsigned int *)((const char *)base + (long long)i * stride);
 }
+inline unsigned int ld_global_half_at(const void *base, int i, int stride) {
+    return *(const unsigned short *)((const char *)base + (long long)i * stride);
+}
 inline uint2 ld_global_pair_at(const void *base, int i) {
     return *(const uint2 *)((const unsigned int *)base + i);
 }
@@ -353,6 +356,18 @@ inline unsigned int pack_e4m3(float a, float b, float c, float d) {
            fk_emu_engine->pack_e4m3(d) << 24;
 }
 
+inline float lower_fp16(unsigned int v) {
+    return fk_emu_engine->unpack_fp16(v & 0xffffu);
+}
+inline float upper_fp16(unsigned int v) {
+    return fk_emu_engine->unpack_fp16(v >> 16);
+}
+inline float lower_bf16(unsigned int v) {
+    return fk_emu_bits<float>(v << 16);
+}
+inline float upper_bf16(unsigned int v) {
+    return fk_emu_bits<float>(v & 0xffff0000u);
+}
 inline float2 unpack_fp16(unsigned int v) {
     return {fk_emu_engine->unpack_fp16(v & 0xffffu), fk_emu_engine->unpack_fp16(v >> 16)};
 }

@@ -19,9 +19,9 @@ __device__ __forceinline__ $(array.type) $(array.name)_at(const Params &p, $(ind
     $(names[d]) = max(min($(names[d]), $(a).size[$(d - 1)] - 1), 0);
 @     end
 @   end
-@   local row = "(const " .. array.type .. " *)" .. a .. ".data" -- of the last dimension
+@   local row = "(const " .. (array.bytes == 2 and "u16" or array.type) .. " *)" .. a .. ".data" -- of the last dimension
 @   for d = 1, array.rank - 1 do row = row .. " + " .. names[d] .. " * " .. a .. ".stride[" .. (d - 1) .. "]" end
-    return $(array.type == "float" and "__uint_as_float" or "int")(ld_global_at($(row), $(names[array.rank]), int($(a).stride[$(array.rank - 1)]) * 4));
+    return $(array.value)($(array.bytes == 2 and "ld_global_half_at" or "ld_global_at")($(row), $(names[array.rank]), int($(a).stride[$(array.rank - 1)]) * $(array.bytes)));
 }
 @   if array.staged then
 @     local at_row = table.move(names, 1, array.rank - 1, 1, {})

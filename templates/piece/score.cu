@@ -188,11 +188,11 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
 @ if staged and walk == "q" then
-                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(ld_shared_u32(array_place(first, i, r))); };
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(ld_shared_u32(array_place(first, i, r))); };
 @ elseif staged then
 @   local pair = staged.name .. "_panel[i / 2 % 4]"
                 if (i % 8 == 0) read_panel($(staged.name)_panel, first, i, r);
-                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
@@ -201,7 +201,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
 @   end
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.value)(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
 @ if tanh then
                 const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));

@@ -80,6 +80,27 @@ __device__ __forceinline__ float rcp(float x) {
 }
 
 @ end
+@ local elements = {}
+@ for _, array in ipairs(arrays) do elements[array.element] = true end
+@ if elements.fp16 then
+// The lower and the upper of two.
+__device__ __forceinline__ float lower_fp16(u32 v) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(v));
+    return x;
+}
+__device__ __forceinline__ float upper_fp16(u32 v) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(v));
+    return x;
+}
+
+@ end
+@ if elements.bf16 then
+__device__ __forceinline__ float lower_bf16(u32 v) { return __uint_as_float(v << 16); }
+__device__ __forceinline__ float upper_bf16(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+
+@ end
 // x, about which the compiler knows nothing: what follows from it is computed where it is used, and not kept in registers
 // that the accumulators need.
 template <class T> __device__ __forceinline__ T opaque(T x) {

@@ -25,8 +25,17 @@ __device__ __forceinline__ u32 ld_global_at(const void *base, int i, int stride)
     asm("{ .reg .b64 a; mad.wide.s32 a, %1, %2, %3; ld.global.nc.u32 %0, [a]; }" : "=r"(v) : "r"(i), "r"(stride), "l"(base));
     return v;
 }
-@   local key_pairs = false
-@   for _, array in ipairs(arrays) do key_pairs = key_pairs or array.key_pairs end
+@   local halves, key_pairs = false, false
+@   for _, array in ipairs(arrays) do halves, key_pairs = halves or array.bytes == 2, key_pairs or array.key_pairs end
+@   if halves then
+
+// 2 bytes likewise, in the lower half.
+__device__ __forceinline__ u32 ld_global_half_at(const void *base, int i, int stride) {
+    u32 v;
+    asm("{ .reg .b64 a; mad.wide.s32 a, %1, %2, %3; ld.global.nc.u16 %0, [a]; }" : "=r"(v) : "r"(i), "r"(stride), "l"(base));
+    return v;
+}
+@   end
 @   if key_pairs and plan.family == "wgmma" and walk == "k" then
 
 // Elements i and i + 1 of 4 bytes, aligned to 8 bytes.
