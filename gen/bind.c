@@ -256,9 +256,10 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "counted", scan.counted);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
-    out->staged = scan.staged && fk_tile_stages(p, tile);
+    out->staged = fk_tile_stages(p, tile) ? scan.staged : 0;
     out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
-    fk_table_set_bool(L, "staged", out->staged);
+    fk_table_set_bool(L, "staged", out->staged > 0);
+    fk_table_set_int(L, "staged_bytes", out->staged);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);

@@ -57,15 +57,15 @@ typedef struct fk_smem_layout {
     bool pattern;        /* ... but a pattern */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
-    bool staged;         /* tiles of an array are copied beside those of K, or Q */
+    int staged;          /* bytes of an element of the array of which tiles are copied beside those of K, or Q; 0: none */
     bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
- * And whether scores read an array of which tiles can be copied (fk_score_staged). */
+ * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or 0. */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, staged, window;
-    int query_rows, key_rows;
+    bool needed, pattern, counted, window;
+    int query_rows, key_rows, staged;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
 void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile, int arch, fk_mask_scan scan,

@@ -213,7 +213,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
     return uses(terms->score.term, terms->score.num_terms, array->name) && !terms->arrays.clamp[i] &&
-           array->dim[array->rank - 1] == FK_DIM_SEQLEN_K && fk_array_element_bytes(array) == 4;
+           array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
 }
 
 bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
@@ -231,6 +231,7 @@ int fk_score_staged(const fk_problem_terms *terms, bool backward) {
         int of_dim[FK_DIM_SEQLEN_K + 1] = {0}, most = 0;
         for (int d = 0; d < array->rank; ++d)
             if (++of_dim[array->dim[d]] > most) most = of_dim[array->dim[d]];
+        if (backward && fk_array_element_bytes(array) == 2) continue;
         if (fk_score_reads_pairs(terms, i) && of_dim[FK_DIM_SEQLEN_Q] && most == 1) return i + 1;
     }
     return 0;
@@ -264,7 +265,8 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_ter
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
         fk_table_set_bool(L, "staged", i + 1 == staged);
         fk_table_set_bool(L, "staged_grad", i + 1 == staged && fk_stages_grad(p, terms->score.grad, staged));
-        fk_table_set_bool(L, "key_pairs", i + 1 != staged && fk_score_reads_pairs(terms, i));
+        fk_table_set_bool(L, "key_pairs",
+                          i + 1 != staged && fk_array_element_bytes(array) == 4 && fk_score_reads_pairs(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

@@ -25,7 +25,7 @@
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
 --
 -- with each Q buffer passing its tile of the output on. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
--- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 32 keys by 64 rows, and two barriers.
+-- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
 -- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
@@ -108,7 +108,8 @@ local function wgmma(problem, plan, scan)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes
-  local array_bytes = scan.staged and (plan.block_n + 31) // 32 * (64 * 128) or 0 -- of a warpgroup
+  local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
+  local array_bytes = scan.staged and (plan.block_n + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
   local rows = array + plan.consumers * array_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
@@ -171,7 +172,7 @@ local function wgmma_backward(problem, plan, scan)
 end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K.
+-- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)

@@ -14,9 +14,11 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
                           .along = score->along}; /* one multiply-add: templates/piece/score_along.cu */
     for (int i = 0; i < score->num_terms && !score->along; ++i)
         work.lanes += fk_expr_lanes(i + 1 < score->num_terms ? score->term[i].value : score->rest, varying);
-    for (int i = 0; i < terms->arrays.count; ++i)
-        work.pairs += fk_score_reads_pairs(terms, i);
-    work.l2 = 4.0 * work.pairs / PAIRS_RATE;
+    for (int i = 0; i < terms->arrays.count; ++i) {
+        if (!fk_score_reads_pairs(terms, i)) continue;
+        ++work.pairs;
+        work.l2 += fk_array_element_bytes(&terms->arrays.decl[i]) / PAIRS_RATE;
+    }
     return work;
 }
 

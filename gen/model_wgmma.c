@@ -49,10 +49,10 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
-/* Of a staged array's element: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
+/* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the share by
  * which it is longer where two warpgroups take no turns: fitted to 192 x 128 at head dim 64 and to 128 x 128 at 128. */
-static const double STAGED_BYTES = 8.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
+static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -120,8 +120,9 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const fk_tile tile = fk_plan_tile(p, plan);
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
-    const double staged_bytes = layout->staged ? STAGED_BYTES * scores : 0;
-    const double copied = 4.0 * plan->block_m * ((plan->block_n + 31) / 32 * 32); /* in panels of 32 keys */
+    const double staged_bytes = STAGED_PASSES * layout->staged * scores;
+    const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
+    const double copied = (double)layout->staged * plan->block_m * ((plan->block_n + panel - 1) / panel * panel);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,

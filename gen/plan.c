@@ -147,8 +147,9 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
     fk_mask_scan scan = {.needed = residual != NULL,
                          .pattern = residual && planner->terms.mask.in_blocks,
                          .counted = residual && counted,
-                         .window = both && !residual && !fk_array_list_reads(arrays, keep),
-                         .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0};
+                         .window = both && !residual && !fk_array_list_reads(arrays, keep)};
+    const int staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD);
+    if (staged) scan.staged = fk_array_element_bytes(&arrays->decl[staged - 1]);
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);

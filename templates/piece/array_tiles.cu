@@ -1,4 +1,4 @@
-// Tiles of $(staged.array.name): each warpgroup has a buffer of its own for its rows, in panels of 32 keys, so that none waits for the others.
+// Tiles of $(staged.array.name): each warpgroup has a buffer of its own for its rows, in panels of $(128 // staged.array.bytes) keys, so that none waits for the others.
 constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), array_full = $(layout.array_bars), array_empty = array_full + 8 * consumers;
 
 __device__ __forceinline__ void init_array_barriers(u32 smem) {
@@ -27,7 +27,7 @@ struct ArrayTiles {
                     mbarrier_arrive_expect_tx(bar, array_bytes);
 #pragma unroll
                     for (int i = 0; i < $(layout.array_bytes // 8192); ++i)
-                        tma_load_4d(tile + i * 8192, &p.map_array, bar, n * block_n + 32 * i, q, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
+                        tma_load_4d(tile + i * 8192, &p.map_array, bar, n * block_n + $(128 // staged.array.bytes) * i, q, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
                 } else {
                     mbarrier_arrive(bar); // consumers read it themselves
                 }

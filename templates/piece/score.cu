@@ -69,6 +69,11 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
+@ -- Of score i, whose key is even or odd.
+@ local function of_pair(array, pair)
+@   if array.bytes == 4 then return ("%s(i %% 2 == 0 ? %s.x : %s.y)"):format(array.value, pair, pair) end
+@   return ("i %% 2 == 0 ? lower_%s(%s) : upper_%s(%s)"):format(array.element, pair, array.element, pair)
+@ end
 @ local together = {} -- may all of them be?
 @ for i, array in ipairs(pairs) do together[i] = array.name .. "_pairs(p)" end
 @ together = table.concat(together, " && ")
@@ -107,7 +112,7 @@ template <int AHEAD> struct KeyPairs {
 
 @ end
 @ if staged then
-// A staged tile has panels of 32 keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row. Where the
+// A staged tile has panels of $(128 // staged.bytes) keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row. Where the
 @   if walk == "q" then
 // elements of queries 2 (lane % 4) and keys lane / 4 of the warp's lie; and of score i of row r. No two lanes share a bank.
 __device__ __forceinline__ u32 array_place(u32 tile) {
@@ -115,6 +120,15 @@ __device__ __forceinline__ u32 array_place(u32 tile) {
     return tile + warp_row() / 32 * 8192 + q * 128 + ((warp_row() % 32 / 4 + lane / 16 ^ q) << 4) + lane / 4 % 4 * 4;
 }
 __device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ r * 32 ^ i % 2 * 16) + i % 2 * 128 + i / 2 * 1024; }
+@   elseif staged.bytes == 2 then
+// eight keys of four atoms begin that query lane % 8 of the warp's has in atom lane / 8.
+__device__ __forceinline__ u32 array_place(u32 tile) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+    return tile + (warp_row() % 64 + lane % 8) * 128 + ((lane / 8 ^ lane % 8) << 4);
+}
+
+// Pairs of keys of four atoms of 8, from score i of row r on, as accumulators have them.
+__device__ __forceinline__ void read_panel(u32 (&pairs)[4], u32 first, int i, int r) { ldmatrix_x4(pairs, (first ^ i / 8 % 2 * 64) + i / 16 * 8192 + r * 1024); }
 @   else
 // elements of queries lane / 4 and keys 2 (lane % 4) of the warp's lie; and of score i of row r.
 __device__ __forceinline__ u32 array_place(u32 tile) {
@@ -150,7 +164,17 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
     if (!p.array[$(slot)].boxed) { // then there was no copy: each lane brings what it reads
 @   local list = {}
 @   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "q" or d ~= "k" and "at." .. d or nil end
-        const int stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * 4;
+        const int stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * $(staged.bytes);
+@   if staged.bytes == 2 then
+#pragma unroll 4
+        for (int i = 0; i < s_atoms * 2; ++i) {
+            const int r = i % 2, q = min(opaque(at.q_first) + warp_row() + 8 * r + lane / 4, at.seqlen_q - 1), k = n * block_n + 8 * (i / 2) + 2 * (lane % 4);
+            const char *row = $(staged.name)_row_at(p, $(table.concat(list, ", ")));
+            const u32 lower = ld_global_half_at(row, min(k, at.seqlen_k - 1), stride), upper = ld_global_half_at(row, min(k + 1, at.seqlen_k - 1), stride);
+            st_shared_u32(tile + i / 16 * 8192 + (warp_row() % 64 + 8 * r + lane / 4) * 128 + ((i / 2 % 8 ^ lane / 4) << 4) + lane % 4 * 4, lower | upper << 16);
+        }
+        __syncwarp();
+@   else
 #pragma unroll 4
         for (int i = 0; i < s_atoms * 4; ++i) {
             const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
@@ -159,6 +183,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
         }
         cp_async_commit();
         cp_async_wait<0>();
+@   end
     }
 @ end
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
@@ -177,7 +202,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
             uint2 $(array.name)_pair;
 @ end
 @ if staged and walk == "k" then
-            uint2 $(staged.name)_panel[4];
+            $(staged.bytes == 2 and "u32" or "uint2") $(staged.name)_panel[4];
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
@@ -192,7 +217,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ elseif staged then
 @   local pair = staged.name .. "_panel[i / 2 % 4]"
                 if (i % 8 == 0) read_panel($(staged.name)_panel, first, i, r);
-                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(i % 2 == 0 ? $(pair).x : $(pair).y); };
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(of_pair(staged, pair)); };
 @ end
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
@@ -201,7 +226,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
 @   end
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.value)(i % 2 == 0 ? $(pair).x : $(pair).y); };
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(of_pair(array, pair)); };
 @ end
 @ if tanh then
                 const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
