@@ -38,8 +38,18 @@ def dtype_name(x):
     return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
 
 
-def is_float(x):
-    return "float" in dtype_name(x)
+def element_of(x):
+    """How an array's elements are passed on: as they are if they are floats of 16 bits, else as floats or ints of 32."""
+    name = dtype_name(x)
+    return {"float16": "fp16", "bfloat16": "bf16"}.get(name, "float" if "float" in name else "int")
+
+
+def brought(named):
+    """(name, element) of arrays of arguments of their own: floats, whatever they are given as."""
+    return tuple([(name, "float" if element_of(x) == "int" else element_of(x)) for name, x in named.items()])
+
+
+NUMPY_DTYPES = {"float": "float32", "int": "int32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def is_array(x):
@@ -76,8 +86,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
         mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(*shapes[:2], layout) if alike else None)
     if not isinstance(score, str) and score is not None:
         score, arrays = _problem.read("score", score, arrays)
-    named, brought, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
-    terms = _problem.terms(causal, tuple(window) if isinstance(window, list) else window, mask, score, softcap, align, brought,
+    named, own, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
+    terms = _problem.terms(causal, tuple(window) if isinstance(window, list) else window, mask, score, softcap, align, own,
                            given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None)
     sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
     sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
@@ -88,7 +98,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
 
 
 def name_arrays(convert, bias, alibi_slopes, sink, arrays):
-    """({name: array}, names of those that arguments of their own bring, (key, is_float, rank) of the others)."""
+    """({name: array}, (name, element) of those that arguments of their own bring, (key, element, rank) of the others)."""
     named = {}
     if alibi_slopes is not None:
         slopes = convert(alibi_slopes)
@@ -98,12 +108,12 @@ def name_arrays(convert, bias, alibi_slopes, sink, arrays):
         named["bias"] = bias.reshape(*(1,) * (4 - len(bias.shape)), *bias.shape)
     if sink is not None:
         named["sink"] = convert(sink)
-    brought, given = tuple(named), []
+    own, given = brought(named), []
     for key, x in (arrays or {}).items():
         x = convert(x)
-        given.append((key, is_float(x), len(x.shape)))
+        given.append((key, element_of(x), len(x.shape)))
         named[key.partition(":")[0].strip()] = x
-    return named, brought, tuple(given)
+    return named, own, tuple(given)
 
 
 ARGUMENTS = {"bias": ("bias",), "sink": ("sink",), "alibi_slopes": ("slope", "batch_slope")}
@@ -114,8 +124,8 @@ def names_of(grad, terms):
     out = []
     for asked in (grad,) if isinstance(grad, str) else grad:
         name = next((name for name in ARGUMENTS.get(asked, (asked,)) if name in terms.names), None)
-        if name is None or not terms.floats[terms.names.index(name)]:
-            floats = [name for name, is_float in zip(terms.names, terms.floats) if is_float]
+        if name is None or terms.elements[terms.names.index(name)] == "int":
+            floats = [name for name, element in zip(terms.names, terms.elements) if element != "int"]
             raise BadProblem(f"grad: '{asked}' is no array of floats that masks or scores read; they read: "
                              f"{_problem.listed(floats)}")
         out.append(name)

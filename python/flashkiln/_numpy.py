@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 from . import _problem, _runtime
-from ._arguments import ask, dtype_name, is_tensor, names_of, padded
+from ._arguments import NUMPY_DTYPES, ask, dtype_name, is_tensor, names_of, padded
 from ._arrays import library_of
 from ._dlpack import contiguous
 from .errors import BadArgument, Unsupported
@@ -37,7 +37,8 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
                      docs/masks-and-scores.md. Masks are joined by and; a mask may be a block mask, too
     sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
                      block mask, or a list of these: docs/block-sparse.md
-    arrays           {name: array} that masks and scores read: ints as int32, floats as float32. Axes of 1 are repeated.
+    arrays           {name: array} that masks and scores read: ints as int32, floats as float32, or of 16 bits as they
+                     are. Axes of 1 are repeated.
                      What an axis runs over follows from plain indices, as in slope[h]; a name such as
                      "slope:float[b][h]" says it
     bias             added to the scores: [batch or 1, heads or 1, seqlen_q or 1, seqlen_k or 1], or the last of these
@@ -159,8 +160,7 @@ class Call:
         if library.device == "emu":
             bound(options)
         asked = self.asked = ask(q, k, v, convert=library.array, **options)
-        self.arrays = [self.whole(x, "float32" if is_float else "int32")
-                       for x, is_float in zip(asked.arrays, asked.terms.floats)]
+        self.arrays = [self.whole(x, NUMPY_DTYPES[element]) for x, element in zip(asked.arrays, asked.terms.elements)]
         for decl, array in zip(asked.terms.arrays, self.arrays):
             _problem.check_array(decl, tuple(array.shape), asked.sizes)
         self.dims = [x.shape[-1] for x in (q, k, v)]
@@ -192,7 +192,7 @@ class Call:
 
     def whole(self, x, dtype):
         """An array that masks and scores read, of which strides must not be negative."""
-        x = self.library.array(x, dtype)
+        x = self.library.array(x, None if dtype_name(x) == dtype else dtype)
         return x if min(self.library.view(x).strides, default=0) >= 0 else self.library.copy(x)
 
     def plain(self, x, dtype=None):

@@ -18,17 +18,21 @@ BLOCKS_TERM = re.compile(r'\s*blocks\([\s\dx]*\)="[^"]*"\s*$')  # a predicate ov
 
 # ---- masks and scores ------------------------------------------------------------------------------------------------
 
+ELEMENTS = {"FK_FLOAT32": "float", "FK_INT32": "int", "FK_FLOAT16": "fp16", "FK_BFLOAT16": "bf16"}  # as types spell them
+
 class Terms:
     """The words of a problem but for op, dtype and head dims, with the arrays that they read.
 
     `words` says it all: Terms.of(words) is the same for the same words. `arrays`: fk_array_decl of each array in the
-    order of fk_args.array, `names` likewise. `calls` is for fronts: what they have prepared."""
+    order of fk_args.array, `names` and `elements` (words of ELEMENTS) likewise. `calls` is for fronts: what they have
+    prepared."""
 
     def __init__(self, words):
         self.words = words
         self.arrays = library().array_decls(library().problem("fwd fp16 d64 " + words))
         self.names = tuple(decl.name.decode() for decl in self.arrays)
-        self.floats = tuple(decl.type == library().values["FK_FLOAT32"] for decl in self.arrays)
+        spelled = {library().values[name]: word for name, word in ELEMENTS.items()}
+        self.elements = tuple(spelled[decl.type] for decl in self.arrays)
         flags = set(words.split()) & {"packed", "seqused_k", "paged"}
         self.bare = not self.arrays and not flags  # reads nothing but q, k and v
         self.calls = {}
@@ -63,14 +67,16 @@ def listed(names):
 # Arrays that arguments of their own bring, and the terms that read them, in the order in which they are applied.
 BUILT_IN = {"slope": "alibi", "batch_slope": 'score="s - batch_slope[b][h] * abs(q + diag - k)"', "bias": "bias",
             "sink": "sink"}
+DIMENSIONS = {"slope": "[h]", "batch_slope": "[b][h]", "bias": "[b][h][q][k]", "sink": "[h]"}
 
 
 @functools.lru_cache(maxsize=4096)
 def terms(causal=False, window=None, mask=None, score=None, softcap=None, align="bottom-right", brought=(), arrays=(),
           dropout=False, packed=False, seqused_k=False, paged=False):
-    """Terms of attention's arguments. mask, score: a string or a tuple of them. arrays: (key, is_float, rank) of each of
-    the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: names in BUILT_IN of those of other arguments.
-    Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
+    """Terms of attention's arguments. mask, score: a string or a tuple of them. arrays: (key, element, rank) of each of
+    the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: (name, element) of those of other arguments, with
+    names in BUILT_IN. Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
+    brought = dict(brought)
     names = [*brought, *(key.partition(":")[0].strip() for key, _, _ in arrays)]
     if len(set(names)) != len(names):
         raise BadProblem(f"arrays: a name is given twice: {listed(names)}; alibi_slopes is 'slope' or 'batch_slope', bias "
@@ -82,8 +88,9 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     words += [text if NAMED_TERM.match(text) else f'score="{text}"' for text in scores]
     words += [text if NAMED_TERM.match(text) or BLOCKS_TERM.match(text) else f'keep="{text}"' for text in masks]
     expressions = [text for text in masks + scores if not NAMED_TERM.match(text)]
-    words += [declaration(key, is_float, rank, expressions) for key, is_float, rank in arrays]
-    words += ["array=batch_slope:float[b][h]"] if "batch_slope" in brought else []
+    words += [declaration(key, element, rank, expressions) for key, element, rank in arrays]
+    words += [f"array={name}:{element}{DIMENSIONS[name]}" for name, element in brought.items()
+              if element != "float" or name == "batch_slope"]
     if align not in ("bottom-right", "top-left"):
         raise BadProblem(f'align is {align!r}; it must be "bottom-right" or "top-left"')
     words += ["top-left"] if align == "top-left" else []
@@ -136,7 +143,7 @@ def window_words(causal, window):
     return f"window({UNBOUNDED if left < 0 else left},{UNBOUNDED if right < 0 else right})"
 
 
-def declaration(key, is_float, rank, expressions):
+def declaration(key, element, rank, expressions):
     """`array=NAME:TYPE[...]` of an array that expressions read, "" of one that a named term declares. Dimensions follow
     from plain indices: slope[h] runs over heads; any other index makes a dimension of a size given at run time."""
     if ":" in key:
@@ -151,7 +158,7 @@ def declaration(key, is_float, rank, expressions):
     for axis in zip(*found):
         plain = axis[0] in ("b", "h", "q", "k") and len(set(axis)) == 1
         dims.append(f"[{axis[0] if plain else ''}]")
-    return f"array={key}:{'float' if is_float else 'int'}{''.join(dims)}"
+    return f"array={key}:{element}{''.join(dims)}"
 
 
 def reads(text, name):

@@ -26,7 +26,7 @@ from torch.autograd import forward_ad
 
 from . import _problem, _runtime
 from ._sdpa_inner import INNER
-from ._torch import DTYPES, attention
+from ._torch import DTYPES, attention, float_element
 from .errors import Unsupported
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -209,11 +209,11 @@ def mask_refused(q, k, mask, is_causal):
 
 @functools.lru_cache(maxsize=4096)
 def case(device, dtype, dim, dim_v, gqa, causal, align, term, dropout, packed, backward):
-    """(spelling of the forward problem, why the device cannot have it or ""). term: None, "bits" or "bias"; backward: None,
-    or the words that the backward problem has besides. Kernels are made here, so that nothing is refused later."""
+    """(spelling of the forward problem, why the device cannot have it or ""). term: None, "bits" or a bias's element; backward:
+    None, or the words that the backward problem has besides. Kernels are made here, so that nothing is refused later."""
     terms = _problem.terms(causal=causal, align=align, mask="bits" if term == "bits" else None, dropout=dropout,
-                           brought=("bias",) if term == "bias" else (), packed=packed,
-                           arrays=(("bits", False, 4),) if term == "bits" else ())
+                           brought=(("bias", term),) if term not in (None, "bits") else (), packed=packed,
+                           arrays=(("bits", "int", 4),) if term == "bits" else ())
     sizes = _problem.Shapes(1, 2 if gqa else 1, 1, 1, 1, dim + -dim % 8, dim_v + -dim_v % 8)
     spelling = terms.spelling("fwd", dtype, sizes)
     try:
@@ -288,9 +288,9 @@ def judge(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
     if why:
         return "", why, {}
     align = "top-left" if is_causal and q.shape[-2] != k.shape[-2] else "bottom-right"
-    term = None if mask is None else "bits" if mask.dtype == torch.bool else "bias"
+    term = None if mask is None else "bits" if mask.dtype == torch.bool else float_element(mask.dtype)
     spelling, why = find_case(q, k, v, 1 if q.dim() == 4 else None, causal=is_causal, align=align, term=term,
-                              dropout=dropout_p > 0, bias_grad=term == "bias" and mask.requires_grad)
+                              dropout=dropout_p > 0, bias_grad=mask is not None and mask.requires_grad)
     return spelling, why, {"layout": "bhsd", "causal": is_causal, "align": align}
 
 

@@ -13,6 +13,7 @@ from . import _problem, _runtime, _torch_e4m3
 from .errors import BadArgument, Unsupported
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+ELEMENTS = {"float": torch.float32, "int": torch.int32, "fp16": torch.float16, "bf16": torch.bfloat16}  # of arrays
 E4M3 = getattr(torch, "float8_e4m3fn", None)  # which other rules hold for: _torch_e4m3.py
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes may do something of their own with operators
 NO_EXTRAS = (None,) * 5  # dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
@@ -94,9 +95,9 @@ def check(terms, q, k, v, arrays, extras):
     for name, x in zip(names, (k, v, *extras, *arrays)):
         if x is not None and x.device != q.device:
             raise BadArgument(f"{name} is on {x.device} and q on {q.device}; they must be equal")
-    for name, is_float, x in zip(terms.names, terms.floats, arrays):
-        if x.dtype != (torch.float32 if is_float else torch.int32):
-            raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {'float32' if is_float else 'int32'}")
+    for name, element, x in zip(terms.names, terms.elements, arrays):
+        if x.dtype is not ELEMENTS[element]:
+            raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {ELEMENTS[element]}")
     if q.device.type not in ("cpu", "cuda"):
         raise Unsupported(f"q is on {q.device}; it must be on a CUDA device, or on the CPU for the emulator")
 
@@ -149,12 +150,12 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
     of_q, of_k, of_v = call.grads
     out = [q.new_empty_strided(*of_q), q.new_empty_strided(*of_k), q.new_empty_strided(*of_v)]
     if arrays:
-        out += [array.new_empty(array.shape) if want else None for array, want in zip(arrays, wanted)]
+        out += [array.new_empty(array.shape, dtype=torch.float32) if want else None for array, want in zip(arrays, wanted)]
     if call.layout == "packed" or call.launch is None:  # rows of no sequence are not written
         for x in out[:3] if call.launch is not None else filter(lambda x: x is not None, out):
             x.zero_()
     if call.launch is None:
-        return out
+        return rounded(out, arrays)
     dout = o.new_zeros(o.shape) if dout is None else dout
     launch = call.backward.get((dout.stride(), o.stride(), wanted, deterministic))
     if launch is None or dout.data_ptr() & 15:
@@ -172,7 +173,15 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
         if wanted[i]:
             args.array_grad[i].data = out[3 + i].data_ptr()
     execute(call, launch, args, q)
-    return out
+    return rounded(out, arrays)
+
+
+def rounded(grads, arrays):
+    """Gradients of arrays, which are float32, as the arrays' own dtype."""
+    for i, array in enumerate(arrays, 3):
+        if grads[i] is not None:
+            grads[i] = converted(grads[i], array.dtype)
+    return grads
 
 
 def describe_backward(terms, call, dout, o, out, arrays, wanted, deterministic):
@@ -256,9 +265,9 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
                      docs/masks-and-scores.md. Masks are joined by and; a mask may be a block mask, too
     sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
                      block mask, FlexAttention's BlockMask, or a list of these: docs/block-sparse.md
-    arrays           {name: tensor} that masks and scores read: ints as int32, floats as float32, with gradients. Axes
-                     of 1 are repeated. What an axis runs over follows from plain indices, as in slope[h]; a name such as
-                     "slope:float[b][h]" says it
+    arrays           {name: tensor} that masks and scores read: ints as int32, floats as float32, or of 16 bits as they are,
+                     with gradients. Axes of 1 are repeated. What an axis runs over follows from plain indices, as in
+                     slope[h]; a name such as "slope:float[b][h]" says it
     bias             added to the scores: [batch or 1, heads or 1, seqlen_q or 1, seqlen_k or 1], or the last of these
     softcap          c: scores become c tanh(score / c)
     alibi_slopes     [heads] or [batch, heads]: slope * abs(i + diag - j) is taken from the scores
@@ -313,8 +322,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     terms = traced_terms(fixed(said)) if traced else _problem.terms(*said)
     tensors = ()
     if named or terms.names:
-        tensors = tuple([converted(x, torch.float32 if is_float else torch.int32)
-                         for x, is_float in zip(_problem.in_order(terms.names, named), terms.floats)])
+        tensors = tuple([converted(x, ELEMENTS[element])
+                         for x, element in zip(_problem.in_order(terms.names, named), terms.elements)])
     e4m3 = q.dtype is E4M3
     if not e4m3 and (q_descale is not None or k_descale is not None or v_descale is not None):
         raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; q is of {q.dtype}")
@@ -374,7 +383,7 @@ def of_arrays(**arguments):
 
 
 def name_arrays(q, bias, alibi_slopes, sink, arrays):
-    """({name: tensor}, names of those that arguments of their own bring, (key, is_float, rank) of the others)."""
+    """({name: tensor}, (name, element) of those that arguments of their own bring, (key, element, rank) of the others)."""
     named = {}
     if alibi_slopes is not None:
         named["slope" if alibi_slopes.dim() == 1 else "batch_slope"] = alibi_slopes
@@ -382,12 +391,17 @@ def name_arrays(q, bias, alibi_slopes, sink, arrays):
         named["bias"] = bias[(None,) * (4 - bias.dim())] if bias.dim() < 4 else bias
     if sink is not None:
         named["sink"] = sink
-    brought, given = tuple(named), []
+    own, given = tuple([(name, float_element(x.dtype)) for name, x in named.items()]), []
     for key, x in (arrays or {}).items():
         x = torch.as_tensor(x, device=q.device)
-        given.append((key, x.is_floating_point(), x.dim()))
+        given.append((key, float_element(x.dtype) if x.is_floating_point() else "int", x.dim()))
         named[key.partition(":")[0].strip()] = x
-    return named, brought, tuple(given)
+    return named, own, tuple(given)
+
+
+def float_element(dtype):
+    """How floats of a dtype are passed on: of 16 bits as they are, others as float32."""
+    return DTYPES[dtype] if dtype is torch.float16 or dtype is torch.bfloat16 else "float"
 
 
 def fixed(value):
@@ -402,13 +416,13 @@ def fixed(value):
 def traced_terms(said):
     """What a traced call needs of its Terms, as a constant: the compiler does not look inside."""
     terms = _problem.terms(*said)
-    return TracedTerms(terms.words, terms.names, terms.floats)
+    return TracedTerms(terms.words, terms.names, terms.elements)
 
 
 class TracedTerms(NamedTuple):
     words: str
     names: Tuple[str, ...]
-    floats: Tuple[bool, ...]
+    elements: Tuple[str, ...]
 
 
 def autocast(*tensors):

@@ -158,7 +158,7 @@ def test_dropout_in_a_checkpoint():
 def test_opcheck(layout):
     shape = (1, 64, 2, 64) if layout == "bshd" else (1, 2, 64, 64)
     q, k, v = (draw(*shape, dtype=torch.bfloat16) for _ in range(3))
-    words = _problem.terms(causal=True, brought=("slope",), dropout=True).words
+    words = _problem.terms(causal=True, brought=(("slope", "float"),), dropout=True).words
     state = torch.tensor([5, 6], device="cuda")
     torch.library.opcheck(torch.ops.flashkiln.attention_forward.default,
                           (q, k, v, [draw(2)], state, None, None, None, None, words, layout, 0.125, 0.5, 1, 0, 0, True))

@@ -19,7 +19,7 @@ def test_opcheck(layout):
     packed = layout == "packed"
     cu = torch.tensor([0, 8, 20], dtype=torch.int32) if packed else None
     q, k, v, slope = leaves(shape, shape, shape, (2,))
-    words = _problem.terms(causal=True, brought=("slope",), packed=packed, dropout=True).words
+    words = _problem.terms(causal=True, brought=(("slope", "float"),), packed=packed, dropout=True).words
     state = torch.tensor([5, 6])
     torch.library.opcheck(torch.ops.flashkiln.attention_forward.default,
                           (q, k, v, [slope], state, cu, cu, None, None, words, layout, 0.25, 0.5, 1, 0, 0, False))
