@@ -6,7 +6,7 @@
   tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
            that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
            features-tiles.csv
-  cost     each of --features (window, document, packed, alibi, softcap, bias, gqa) beside this library's kernel without it and
+  cost     each of --features (window, document, packed, alibi, softcap, bias, bias16, gqa) beside this library's kernel without it and
            beside FlexAttention, compiled for it, round-robin: time of a visited tile over that of the plain kernel's, and the
            ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
@@ -120,6 +120,7 @@ FEATURES = {
     "alibi": {"score": "alibi"},
     "softcap": {"score": "softcap"},
     "bias": {"score": "bias"},
+    "bias16": {"score": "bias16"},
     "gqa": {"group": 8},
 }
 BIAS_SEQLEN = 4096  # whose bias takes 64 MB a head
@@ -141,12 +142,12 @@ def cost_row(session, name, shape, plan, times):
 def cost_of(session, name, op, dim):
     """Of one feature; False: this library has no time."""
     torch, args = session.torch, session.args
-    seqlen = BIAS_SEQLEN if name == "bias" else args.tokens
+    seqlen = BIAS_SEQLEN if name.startswith("bias") else args.tokens
     shape = Shape(torch, args, seqlen, dim, op=op, batch=args.tokens // seqlen, **{"mask": "full", **FEATURES[name]})
     t, ours, grads = Tensors(torch, shape), session.ours(), ()
     if name == "packed":
         shape, t, ours = packed(session, op, dim)
-    elif name == "bias" and op == "bwd":
+    elif "bias" in t.arrays and op == "bwd":
         grads = ("bias",)
         sums = torch.zeros(t.arrays["bias"][:1].shape, device="cuda").expand(shape.batch, -1, -1, -1)
         ours = session.ours(words=" grad=bias", grads={"bias": sums})

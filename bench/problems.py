@@ -62,18 +62,23 @@ def slopes(torch, shape):
     return {"slope": torch.exp2(torch.arange(1, shape.heads + 1, device="cuda") * (-8.0 / shape.heads))}
 
 
-def biases(torch, shape):
+def biases(torch, shape, dtype=None):
     """One for all entries of a batch."""
     generator = torch.Generator("cuda").manual_seed(5)
     size = (1, shape.heads, shape.seqlen, shape.seqlen)
-    return {"bias": torch.randn(size, generator=generator, device="cuda").expand(shape.batch, -1, -1, -1)}
+    return {"bias": torch.randn(size, generator=generator, device="cuda").to(dtype or torch.float32).expand(shape.batch, -1, -1, -1)}
+
+
+def add_bias(torch, t, s, b, h, q, k):
+    return s + t.arrays["bias"][b, h, q, k]
 
 
 SCORES = {
     "none": Score(),
     "alibi": Score(" alibi", lambda torch, t, s, b, h, q, k: s - t.arrays["slope"][h] * (q - k).abs(), slopes),
     "softcap": Score(" softcap(30)", lambda torch, t, s, b, h, q, k: 30 * torch.tanh(s / 30)),
-    "bias": Score(" bias", lambda torch, t, s, b, h, q, k: s + t.arrays["bias"][b, h, q, k], biases),
+    "bias": Score(" bias", add_bias, biases),
+    "bias16": Score(" array=bias:bf16[b][h][q][k] bias", add_bias, lambda torch, shape: biases(torch, shape, torch.bfloat16)),
 }
 
 
