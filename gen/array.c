@@ -148,10 +148,12 @@ fk_status fk_array_list_add(fk_array_list *list, const fk_array_decl *array, fk_
 
 fk_status fk_array_list_join(fk_array_list *list, const fk_array_decl *array, fk_error *err) {
     const int found = fk_array_list_find(list, array->name);
-    fk_array_decl same = *array;
-    if (found >= 0 && array->type == FK_FLOAT32 && fk_array_element_bytes(&list->decl[found]) == 2)
-        same.type = list->decl[found].type;
-    return fk_array_list_add(list, &same, err);
+    if (found >= 0 && fk_array_element_bytes(&list->decl[found]) == 2) {
+        fk_array_decl wide = list->decl[found];
+        wide.type = FK_FLOAT32;
+        if (memcmp(&wide, array, sizeof wide) == 0) return FK_OK;
+    }
+    return fk_array_list_add(list, array, err);
 }
 
 /* ---- reads ---- */

@@ -35,6 +35,8 @@ static void test_spellings_are_canonicalised(void **state) {
          "array=id:int[batch][]:sorted",
          "fwd fp16 d8 array=w:float[h] array=id:int[b][]:sorted score=\"s + w[h] * 2\" keep=\"id[b][q] == id[b][k]\""},
         {"fwd fp16 d8 alibi array=slope:float[h]", "fwd fp16 d8 array=slope:float[h] alibi"}, /* one array */
+        {"fwd bf16 d8 bias array=bias:bf16[batch][h][q][k]", "fwd bf16 d8 array=bias:bf16[b][h][q][k] bias"},
+        {"bwd fp16 d8 sink alibi array=slope:fp16[h] grad=slope", "bwd fp16 d8 array=slope:fp16[h] grad=slope sink alibi"},
         {"bwd fp16 d8 sink alibi grad=slope bias grad=sink", "bwd fp16 d8 grad=sink grad=slope sink alibi bias"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -208,7 +210,7 @@ static const struct {
     {"fwd fp16 d64 relative(0.5)", "reach of score relative is 0.5: must be an integer", 13},
     {"fwd fp16 d64 alibi alibi alibi alibi sink", "more than 4 scores", 37},
     {"fwd fp16 d64 array=w", "array: expected NAME:TYPE[...], such as slope:float[h]", 19},
-    {"fwd fp16 d64 array=w:bool[h]", "array w: expected float[...] or int[...]", 21},
+    {"fwd fp16 d64 array=w:bool[h]", "array w: expected float[...], fp16[...], bf16[...] or int[...]", 21},
     {"fwd fp16 d64 array=w:float", "array w: expected a dimension, such as [h]", 21},
     {"fwd fp16 d64 array=w:float[x]", "array w: a dimension is b, h, q, k or empty", 21},
     {"fwd fp16 d64 array=w:float[][][][][]", "array w: more than 4 dimensions", 21},
@@ -217,6 +219,10 @@ static const struct {
     {"fwd fp16 d64 array=q:float[h]", "the name of an array is \"q\": must be an identifier of its own", -1},
     {"fwd fp16 d64 array=w:float[h] array=w:int[h]", "array w is declared as float[h] and as int[h]: must be one", -1},
     {"fwd fp16 d64 array=slope:float[q] alibi", "array slope is declared as float[q] and as float[h]", 34},
+    {"fwd fp16 d64 array=slope:bf16[q] alibi", "array slope is declared as bf16[q] and as float[h]", 33},
+    {"fwd fp16 d64 array=length:fp16[b] key_padding", "array length is declared as fp16[b] and as int[b]", 34},
+    {"fwd fp16 d64 array=w:fp16[h] array=w:float[h]", "array w is declared as fp16[h] and as float[h]", -1},
+    {"fwd fp16 d64 array=w:bf16[h]:sorted", "sorted of array w is 1: must be 0, or 1 for an int array", -1},
     {"fwd fp16 d64 alibi grad=slope", "grad is a word of bwd", 19},
     {"bwd fp16 d64 alibi grad=slop", "grad=slop: the problem has no such array", 24},
     {"bwd fp16 d64 document grad=doc_q", "grad=doc_q: only arrays of floats have gradients", 27},
@@ -357,7 +363,7 @@ static void set_array(fk_problem *p, fk_array_decl array) {
     p->array[0] = array;
 }
 static void set_array_type(fk_problem *p) {
-    set_array(p, (fk_array_decl){"w", 2, 1, {0}, 0});
+    set_array(p, (fk_array_decl){"w", 4, 1, {0}, 0});
 }
 static void set_array_rank(fk_problem *p) {
     set_array(p, (fk_array_decl){"w", 0, 5, {0}, 0});
@@ -411,7 +417,7 @@ static void test_bad_fields_are_named(void **state) {
         {set_dropout, FK_BAD_PROBLEM, "dropout is 2: must be 0 or 1"},
         {set_seqused_k, FK_BAD_PROBLEM, "seqused_k is -1: must be 0 or 1"},
         {set_grad_of_none, FK_BAD_PROBLEM, "grad names array 1: must be one of the 0 arrays, of floats"},
-        {set_array_type, FK_BAD_PROBLEM, "type of array w is 2: must be 0 (float) or 1 (int)"},
+        {set_array_type, FK_BAD_PROBLEM, "type of array w is 4: must be 0 (float), 1 (int), 2 (fp16) or 3 (bf16)"},
         {set_array_rank, FK_BAD_PROBLEM, "rank of array w is 5: must be from 1 to 4"},
         {set_array_dim, FK_BAD_PROBLEM, "dim[1] of array w is 5: must be from 0 to 4"},
         {set_array_name, FK_BAD_PROBLEM, "the name of an array is \"a b\": must be an identifier"},

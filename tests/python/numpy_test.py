@@ -291,6 +291,7 @@ def test_spell_and_devices():
     assert flashkiln.spell(q, k, v, window=(5, -1)) == "fwd fp16 d16 gqa window(5,536870912)"
     assert flashkiln.spell(q, k, v, bias=np.zeros((20, 24)), backward=True, grad="bias", deterministic=True) == (
         "bwd fp16 d16 gqa grad=bias bias deterministic")
+    assert flashkiln.spell(q, k, v, bias=np.zeros((20, 24), np.float16)) == "fwd fp16 d16 gqa array=bias:fp16[b][h][q][k] bias"
     assert {"t4", "a100", "h200"} <= {device.key for device in flashkiln.devices()}
 
 

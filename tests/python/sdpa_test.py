@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeW
 CUDA = torch.cuda.is_available()
 DEVICE, DTYPE, TIMES = ("cuda", torch.bfloat16, 16) if CUDA else ("cpu", torch.float32, 1)
 FLOOR = {torch.float32: 1e-6, torch.bfloat16: 5e-4}[DTYPE]  # relative
+BIAS = {torch.float32: "bias", torch.bfloat16: "array=bias:bf16[b][h][q][k] bias"}[DTYPE]  # a mask of the query's dtype
 SPELLED = {torch.float32: "fp32", torch.bfloat16: "bf16"}[DTYPE]
 
 
@@ -116,13 +117,13 @@ def test_hidden_rows_are_zero():
 @pytest.mark.parametrize("shape, expand", [((1, 2, 20, 20), None), ((20, 20), None), ((1, 1, 20, 20), (2, 2, -1, -1))])
 def test_float_masks_and_their_gradients(shape, expand):
     bias = torch.randn(*(n * TIMES if n >= 20 else n for n in shape), device=DEVICE).to(DTYPE)
-    check(tensors(), "d16 bias", attn_mask=bias.expand(*expand).requires_grad_() if expand else bias.requires_grad_())
+    check(tensors(), f"d16 {BIAS}", attn_mask=bias.expand(*expand).requires_grad_() if expand else bias.requires_grad_())
 
 
 def test_float_masks_that_hide():
     bias = torch.zeros(2, 1, 1, 20 * TIMES, device=DEVICE, dtype=DTYPE)
     bias[1, ..., 7:] = float("-inf")
-    check(tensors(), "d16 bias", attn_mask=bias)
+    check(tensors(), f"d16 {BIAS}", attn_mask=bias)
 
 
 def test_heads_dims_scale():

@@ -84,6 +84,23 @@ def test_bfloat16_bias_has_bfloat16_gradients():
     check(tensors(dtype=torch.bfloat16), {"bias": bias}, expect={"score": lambda s, g: s + bias.double()})
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_arrays_of_16_bits_are_read_as_they_are(dtype):
+    t, made = tensors(batch=2), {"bias": torch.randn(1, 2, 20, 24), "sink": torch.randn(2), "near": torch.randn(24)}
+    made = {name: x.to(dtype).requires_grad_() for name, x in made.items()}
+    word = {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    given = dict(bias=made["bias"], sink=made["sink"], score="s + near[k]", arrays={"near": made["near"]})
+    assert {f"array=bias:{word}[b][h][q][k]", f"array=sink:{word}[h]", f"array=near:{word}[k]"} < set(
+        flashkiln.spell(*t.values(), **given).split())
+    wide = {name: x.detach().float().requires_grad_() for name, x in made.items()}
+    o = attention(*t.values(), **given)
+    expected = attention(*t.values(), bias=wide["bias"], sink=wide["sink"], score="s + near[k]", arrays={"near": wide["near"]})
+    assert torch.equal(o, expected)
+    for x, y in zip(torch.autograd.grad(o.square().sum(), [*made.values()]),
+                    torch.autograd.grad(expected.square().sum(), [*wide.values()])):
+        assert x.dtype == dtype and torch.allclose(x.float(), y, rtol=2**-7, atol=1e-5)
+
+
 def test_bias_alone_requires_grad():
     t = {name: x.detach() for name, x in tensors().items()}
     bias = torch.randn(1, 2, 20, 24, requires_grad=True)

@@ -26,6 +26,7 @@ typedef struct fixture {
     uint16_t q[NUM_Q], k[NUM_K], v[NUM_K], dout[NUM_Q];
     float dlse[NUM_ROWS], values[FK_MAX_ARRAYS][MAX_ELEMENTS];
     int32_t ints[FK_MAX_ARRAYS][MAX_ELEMENTS];
+    uint16_t halves[FK_MAX_ARRAYS][MAX_ELEMENTS]; /* fp16 */
 } fixture;
 
 static double draw(uint32_t *state) { /* steps of 1/64 within -2 .. 2 */
@@ -56,8 +57,11 @@ static void prepare(fixture *f, const char *spelling, bool repeated) {
         for (int j = 0; j < MAX_ELEMENTS; j++) {
             f->values[i][j] = (float)draw(&state);
             f->ints[i][j] = (int32_t)(draw(&state) * 4);
+            f->halves[i][j] = fk_fp16_from_float(f->values[i][j]);
         }
-        a.array[i].data = f->decl[i].type == FK_FLOAT32 ? (const void *)f->values[i] : f->ints[i];
+        a.array[i].data = f->decl[i].type == FK_FLOAT32   ? (const void *)f->values[i]
+                          : f->decl[i].type == FK_FLOAT16 ? (const void *)f->halves[i]
+                                                          : f->ints[i];
         for (int d = f->decl[i].rank - 1; d >= 0; d--) {
             f->size[i][d] = a.array[i].size[d] = extents[f->decl[i].dim[d]];
             const bool summed = repeated && d == 0;
@@ -86,6 +90,11 @@ static double loss(const fixture *f) {
     return total;
 }
 
+static void set(fixture *f, size_t array, int64_t element, float value) {
+    f->values[array][element] = value;
+    f->halves[array][element] = fk_fp16_from_float(value); /* no bits are lost: fractions of 2^-9 below 4 */
+}
+
 static void compare_arrays(fixture *f, const char *spelling) {
     const float step = 0x1p-9f;
     static double got[FK_MAX_ARRAYS][MAX_ELEMENTS], eager[FK_MAX_ARRAYS][MAX_ELEMENTS];
@@ -100,11 +109,11 @@ static void compare_arrays(fixture *f, const char *spelling) {
             if (f->args.array[i].stride[d]) count *= f->size[i][d];
         for (int64_t j = 0; j < count && (f->p.grad >> i & 1); j++) {
             const float kept = f->values[i][j];
-            f->values[i][j] = kept + step;
+            set(f, i, j, kept + step);
             const double above = loss(f);
-            f->values[i][j] = kept - step;
+            set(f, i, j, kept - step);
             const double below = loss(f);
-            f->values[i][j] = kept;
+            set(f, i, j, kept);
             const double want = (above - below) / (2 * (double)step);
             if (!(fabs(got[i][j] - want) <= 2e-4 * (1 + fabs(want))))
                 fail_msg("%s: %s[%d] is %.9g, not %.9g", spelling, f->decl[i].name, (int)j, got[i][j], want);
@@ -139,6 +148,7 @@ static void is_the_derivative(void **state) {
         "bwd fp16 d8 gqa array=slope:float[h] score=\"s + 0.1 * tanh(s) - abs(q - k) * slope[h]\" grad=slope",
         "bwd fp16 d8 gqa alibi causal grad=slope",
         "bwd fp16 d8 gqa bias grad=bias",
+        "bwd fp16 d8 gqa array=bias:fp16[b][h][q][k] bias grad=bias",
         "bwd fp16 d8 gqa bias grad=bias causal softcap(3)",
         "bwd fp16 d8 gqa relative(3) grad=table",
         "bwd fp16 d8 gqa sink grad=sink keep=\"q != 1 && k <= q\"",

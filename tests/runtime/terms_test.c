@@ -21,6 +21,7 @@ enum { B = 2, H = 4, HKV = 2, SQ = 37, SK = 53, D = 16, REACH = 8, BUCKETS = 5 }
 
 static _Alignas(16) uint16_t q[B * SQ * H * D], k[B * SK * HKV * D], v[B * SK * HKV * D], o[B * SQ * H * D];
 static float lse[B * H * SQ], slope[H], sink[H], bias[H * SK], table[H * BUCKETS];
+static uint16_t bias_fp16[H * SK], bias_bf16[H * SK]; /* the same numbers */
 static int32_t bucket[2 * REACH + 1], prefix[B], length[B], first[B], doc_q[B * SQ], doc_k[B * SK], bits[SQ * 2];
 
 static void fill_all(void) {
@@ -34,8 +35,11 @@ static void fill_all(void) {
         }
     for (int h = 0; h < H; h++) {
         slope[h] = 0.25f / (float)(h + 1), sink[h] = (float)h - 1.5f;
-        for (int i = 0; i < SK; i++)
+        for (int i = 0; i < SK; i++) {
             bias[h * SK + i] = (float)((h * 7 + i * 3) % 11) / 4 - 1;
+            bias_fp16[h * SK + i] = fk_fp16_from_float(bias[h * SK + i]);
+            bias_bf16[h * SK + i] = fk_bf16_from_float(bias[h * SK + i]);
+        }
         for (int i = 0; i < BUCKETS; i++)
             table[h * BUCKETS + i] = (float)(i * i - h) / 3;
     }
@@ -124,11 +128,14 @@ static const formula formulas[] = {
     {"fwd fp16 d16 gqa document causal", score_of_documents, false},
     {"fwd fp16 d16 gqa bits", score_of_bits, false},
     {"fwd fp16 d16 gqa chunked(10) dilated(3)", score_of_chunks, false},
+    {"fwd fp16 d16 gqa array=bias:fp16[b][h][q][k] bias", score_of_bias, false},
+    {"fwd fp16 d16 gqa array=near:bf16[h][k] score=\"s + near[h][k]\"", score_of_bias, false},
 };
 
 /* ---- arguments ---------------------------------------------------------------------------------------- */
 
-static fk_array array_named(const char *name) {
+static fk_array array_of(const fk_array_decl *decl) {
+    if (!strcmp(decl->name, "bias") && decl->type == FK_FLOAT16) return (fk_array){bias_fp16, {0}, {0, SK, 0, 1}};
     const struct {
         const char *name;
         fk_array array;
@@ -136,6 +143,7 @@ static fk_array array_named(const char *name) {
         {"slope", {slope, {0}, {1}}},
         {"sink", {sink, {0}, {1}}},
         {"bias", {bias, {0}, {0, SK, 0, 1}}}, /* one for all of a batch and all queries */
+        {"near", {bias_bf16, {0}, {SK, 1}}},
         {"table", {table, {0, BUCKETS}, {BUCKETS, 1}}},
         {"bucket", {bucket, {2 * REACH + 1}, {1}}},
         {"prefix", {prefix, {0}, {1}}},
@@ -146,8 +154,8 @@ static fk_array array_named(const char *name) {
         {"bits", {bits, {0, 0, 0, 2}, {0, 0, 2, 1}}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(all[i].name, name) == 0) return all[i].array;
-    fail_msg("no data for %s", name);
+        if (strcmp(all[i].name, decl->name) == 0) return all[i].array;
+    fail_msg("no data for %s", decl->name);
     return (fk_array){NULL, {0}, {0}};
 }
 
@@ -160,7 +168,7 @@ static fk_args args_for(const fk_problem *p) {
     assert_int_equal(fk_args_layout(p, FK_BSHD, &a), FK_OK);
     assert_int_equal(fk_problem_arrays(p, decl, &count), FK_OK);
     for (size_t i = 0; i < count; i++)
-        a.array[i] = array_named(decl[i].name);
+        a.array[i] = array_of(&decl[i]);
     return a;
 }
 
