@@ -57,12 +57,13 @@ typedef struct fk_smem_layout {
     bool pattern;        /* ... but a pattern */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
-    int staged;          /* bytes of an element of the array of which tiles are copied beside those of K, or Q; 0: none */
+    int staged;          /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
     bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
- * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or 0. */
+ * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
+ * gradient's where that takes the tile's place; or 0. */
 typedef struct fk_mask_scan {
     bool needed, pattern, counted, window;
     int query_rows, key_rows, staged;

@@ -231,7 +231,6 @@ int fk_score_staged(const fk_problem_terms *terms, bool backward) {
         int of_dim[FK_DIM_SEQLEN_K + 1] = {0}, most = 0;
         for (int d = 0; d < array->rank; ++d)
             if (++of_dim[array->dim[d]] > most) most = of_dim[array->dim[d]];
-        if (backward && fk_array_element_bytes(array) == 2) continue;
         if (fk_score_reads_pairs(terms, i) && of_dim[FK_DIM_SEQLEN_Q] && most == 1) return i + 1;
     }
     return 0;

@@ -42,8 +42,8 @@
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, one of dK and dV passes
--- through dS, and the one of fewer columns through the stage that says so and holds no tile; so the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
--- place the tile's gradient takes; and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
+-- through dS, and the one of fewer columns through the stage that says so and holds no tile; so the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 128 bytes of keys, whose
+-- place the tile's gradient takes, in panels of 32 (those of 64 keys then lie where theirs begin); and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
 -- half of the columns of the other's K. For these dO makes room, of which there is one buffer:
@@ -148,7 +148,7 @@ local function wgmma_backward(problem, plan, scan)
   local pair = plan.cluster > 1
   local other_k = k_bytes + v_bytes
   local q = other_k + (pair and k_bytes // 2 or 0)
-  local array_bytes = scan.staged and plan.block_m * own_n * 4 or 0
+  local array_bytes = scan.staged and plan.block_m * own_n * scan.staged_bytes or 0
   local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
   local dout = pair and q + plan.stages * stage_bytes or q + q_bytes
   local ds = q + plan.stages * stage_bytes + (pair and dout_bytes or 0)
@@ -172,7 +172,7 @@ local function wgmma_backward(problem, plan, scan)
 end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's.
+-- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)

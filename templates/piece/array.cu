@@ -36,14 +36,16 @@ __device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indice
 @     names[array.rank] = nil
 // Where the last index is 0.
 __device__ __forceinline__ const char *$(array.name)_row_at(const Params &p$(#names > 0 and ", " .. indices("int", names) or "")) { return (const char *)($(row)); }
+@     names[array.rank] = "i" .. (array.rank - 1)
+@   end
+@   if array.key_pairs and plan.family == "wgmma" and walk == "k" or array.staged and array.bytes == 2 then
 // Whether neighbours at an even last index may be read together.
 __device__ __forceinline__ bool $(array.name)_pairs(const Params &p) {
-@     local odd = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) >> 2 & 1)" }
+@     local odd = { a .. ".stride[" .. (array.rank - 1) .. "] ^ 1", "i64(u64(" .. a .. ".data) / " .. array.bytes .. " & 1)" }
 @     for d = 1, array.rank - 1 do odd[#odd + 1] = a .. ".stride[" .. (d - 1) .. "] & 1" end
 @     local any = "(" .. table.concat(odd, ") | (") .. ")"
     return ($(any)) == 0;
 }
-@     names[array.rank] = "i" .. (array.rank - 1)
 @   end
 @   if array.type == "int" and (#mask.upper + #mask.lower > 0 or mask.residual) then
 __device__ __forceinline__ Interval $(array.name)_iv_at(const Params &p, $(indices("Interval", names))) {

@@ -21,6 +21,9 @@ struct ArrayTile {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
     }
     __device__ __forceinline__ void give_back() const {
+@ if staged.grad and staged.array.bytes == 2 then
+        if (boxed) named_barrier_sync(3 + threadIdx.x / 128, 128); // gradients lie where other warps of the warpgroup read
+@ end
 @ if staged.grad then
         if (boxed) return;
 @ end

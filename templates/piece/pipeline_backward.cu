@@ -28,8 +28,8 @@ constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * 
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
 @ if staged.array then
-// A tile of $(staged.array.name), 64 queries in panels of 32 keys. What the producer cannot copy, consumers read themselves.
-constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), gradient_place = $(layout.array_bars);
+// A tile of $(staged.array.name) for 64 queries. What the producer cannot copy, consumers read themselves.
+constexpr u32 smem_array = $(layout.array), gradient_place = $(layout.array_bars);
 constexpr u32 array_full = gradient_place + 16, array_empty = array_full + 8, gradient_full = array_empty + 8;
 @ end
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
@@ -286,10 +286,10 @@ struct Producer {
         if (elect_lane()) {
             const u32 is_full = smem + array_full;
             if (p.array[$(staged.slot)].boxed) {
-                mbarrier_arrive_expect_tx(is_full, array_bytes);
+                mbarrier_arrive_expect_tx(is_full, array_panels * 8192);
 #pragma unroll
-                for (int panel = 0; panel < own_n / 32; ++panel)
-                    tma_load_4d(smem + smem_array + panel * 8192, &p.map_array, is_full, at.k_first + 32 * panel, n * block_m, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
+                for (int panel = 0; panel < array_panels; ++panel)
+                    tma_load_4d(smem + smem_array + panel * array_panel, &p.map_array, is_full, at.k_first + $(128 // staged.array.bytes) * panel, n * block_m, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
             } else {
                 mbarrier_arrive(is_full);
             }

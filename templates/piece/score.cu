@@ -112,79 +112,18 @@ template <int AHEAD> struct KeyPairs {
 
 @ end
 @ if staged then
-// A staged tile has panels of $(128 // staged.bytes) keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row. Where the
-@   if walk == "q" then
-// elements of queries 2 (lane % 4) and keys lane / 4 of the warp's lie; and of score i of row r. No two lanes share a bank.
-__device__ __forceinline__ u32 array_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32, q = 2 * (lane % 4);
-    return tile + warp_row() / 32 * 8192 + q * 128 + ((warp_row() % 32 / 4 + lane / 16 ^ q) << 4) + lane / 4 % 4 * 4;
-}
-__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ r * 32 ^ i % 2 * 16) + i % 2 * 128 + i / 2 * 1024; }
-@   elseif staged.bytes == 2 then
-// eight keys of four atoms begin that query lane % 8 of the warp's has in atom lane / 8.
-__device__ __forceinline__ u32 array_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
-    return tile + (warp_row() % 64 + lane % 8) * 128 + ((lane / 8 ^ lane % 8) << 4);
-}
-
-// Pairs of keys of four atoms of 8, from score i of row r on, as accumulators have them.
-__device__ __forceinline__ void read_panel(u32 (&pairs)[4], u32 first, int i, int r) { ldmatrix_x4(pairs, (first ^ i / 8 % 2 * 64) + i / 16 * 8192 + r * 1024); }
-@   else
-// elements of queries lane / 4 and keys 2 (lane % 4) of the warp's lie; and of score i of row r.
-__device__ __forceinline__ u32 array_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
-    return tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
-}
-__device__ __forceinline__ u32 array_place(u32 first, int i, int r) { return (first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024 + i % 2 * 4; }
-
-// Pairs of keys of the panel's four atoms of 8, from score i of row r on. Shared memory serves four rows at once, which would share banks
-// in twos: odd rows read the atom that is two further on or back.
-__device__ __forceinline__ void read_panel(uint2 (&pairs)[4], u32 first, int i, int r) {
-    const bool odd = opaque(int(threadIdx.x)) / 4 % 2;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pairs[j] = ld_shared_v2(array_place(odd ? first ^ 64 : first, i + 2 * j, r));
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const uint2 a = pairs[j], b = pairs[j + 2];
-        pairs[j] = make_uint2(odd ? b.x : a.x, odd ? b.y : a.y);
-        pairs[j + 2] = make_uint2(odd ? a.x : b.x, odd ? a.y : b.y);
-    }
-}
-@   end
+@   include("piece/score_staged.cu", { staged = staged, slot = slot, own = own, walk = walk, score_block = score_block })
 
 @ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")$(staged and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ if staged then
-    const u32 first = array_place(tile);
+    const u32 first = $(staged.bytes == 2 and "half" or "word")_place(tile);
 @ end
 @ scalars()
 @ if staged then
-    if (!p.array[$(slot)].boxed) { // then there was no copy: each lane brings what it reads
-@   local list = {}
-@   for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "q" or d ~= "k" and "at." .. d or nil end
-        const int stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * $(staged.bytes);
-@   if staged.bytes == 2 then
-#pragma unroll 4
-        for (int i = 0; i < s_atoms * 2; ++i) {
-            const int r = i % 2, q = min(opaque(at.q_first) + warp_row() + 8 * r + lane / 4, at.seqlen_q - 1), k = n * block_n + 8 * (i / 2) + 2 * (lane % 4);
-            const char *row = $(staged.name)_row_at(p, $(table.concat(list, ", ")));
-            const u32 lower = ld_global_half_at(row, min(k, at.seqlen_k - 1), stride), upper = ld_global_half_at(row, min(k + 1, at.seqlen_k - 1), stride);
-            st_shared_u32(tile + i / 16 * 8192 + (warp_row() % 64 + 8 * r + lane / 4) * 128 + ((i / 2 % 8 ^ lane / 4) << 4) + lane % 4 * 4, lower | upper << 16);
-        }
-        __syncwarp();
-@   else
-#pragma unroll 4
-        for (int i = 0; i < s_atoms * 4; ++i) {
-            const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
-            const int $(walk) = min(n * $(score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
-            cp_async_4(array_place(first, i / 2, r), $(staged.name)_row_at(p, $(table.concat(list, ", "))) + i64(k) * stride);
-        }
-        cp_async_commit();
-        cp_async_wait<0>();
-@   end
-    }
+    if (!p.array[$(slot)].boxed) bring_tile(tile, n, p, at); // then there was no copy
 @ end
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at.
 @ local function score_pairs(in_pairs, tanh, by_row)
@@ -201,7 +140,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ for _, array in ipairs(in_pairs) do
             uint2 $(array.name)_pair;
 @ end
-@ if staged and walk == "k" then
+@ if staged and (walk == "k" or staged.bytes == 2) then
             $(staged.bytes == 2 and "u32" or "uint2") $(staged.name)_panel[4];
 @ end
 #pragma unroll
@@ -212,8 +151,8 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ if #in_pairs > 0 and not by_row then
                 const int pair_k = min(n * block_n + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
-@ if staged and walk == "q" then
-                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(ld_shared_u32(array_place(first, i, r))); };
+@ if staged and walk == "q" and staged.bytes == 4 then
+                const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(ld_shared_u32(word_place(first, i, r))); };
 @ elseif staged then
 @   local pair = staged.name .. "_panel[i / 2 % 4]"
                 if (i % 8 == 0) read_panel($(staged.name)_panel, first, i, r);

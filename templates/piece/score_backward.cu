@@ -97,7 +97,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
                                                const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")$(staged_grad and ", u32 tile" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
 @ if staged_grad then
-    const u32 first = array_place(tile);
+    const u32 first = word_place(tile);
     const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent
 @ end
 @ scalars()
@@ -182,7 +182,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @         if read.in_rows then
                     block_$(read.id)[m][i % 2][r] = x_$(read.id);
 @           if read == staged_grad then
-                    if (boxed) st_shared_u32(array_place(first, i, r), __float_as_uint(x_$(read.id)));
+                    if (boxed) st_shared_u32(word_place(first, i, r), __float_as_uint(x_$(read.id)));
 @           end
 @         elseif read.once then
                     if ($(read.grad).once) {
