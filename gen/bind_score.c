@@ -218,7 +218,7 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
 
 bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
     if (!tile->wgmma) return false;
-    if (!tile->walks_q) return fk_tile_teams(tile) == 1 && p->dtype != FK_E4M3;
+    if (!tile->walks_q) return p->dtype != FK_E4M3;
     /* what lies behind a packed sequence's queries need not be finite */
     return !p->packed && tile->block_m == 64 && tile->block_n == 128 && tile->k_stages == 2 &&
            fk_tile_cluster(p, tile) == 1;
@@ -264,8 +264,7 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_ter
         const bool key_row = fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
         fk_table_set_bool(L, "staged", i + 1 == staged);
         fk_table_set_bool(L, "staged_grad", i + 1 == staged && fk_stages_grad(p, terms->score.grad, staged));
-        fk_table_set_bool(L, "key_pairs",
-                          i + 1 != staged && fk_array_element_bytes(array) == 4 && fk_score_reads_pairs(terms, i));
+        fk_table_set_bool(L, "key_pairs", i + 1 != staged && fk_score_reads_pairs(terms, i));
         fk_table_set_text(L, "mask_row", query_row ? "q" : key_row ? "k" : "");
         fk_table_set_bool(L, "grad", terms->score.grad >> i & 1);
         lua_newtable(L);

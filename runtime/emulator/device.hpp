@@ -270,6 +270,12 @@ inline unsigned int ld_global_half_at(const void *base, int i, int stride) {
 inline uint2 ld_global_pair_at(const void *base, int i) {
     return *(const uint2 *)((const unsigned int *)base + i);
 }
+inline unsigned int ld_global_word_at(const void *base, int i) {
+    return *(const unsigned int *)((const unsigned short *)base + i);
+}
+inline unsigned int ld_global_word(const void *p) {
+    return *(const unsigned int *)p;
+}
 inline uint2 ld_global_pair(const void *p) {
     return *(const uint2 *)p;
 }

@@ -30,8 +30,8 @@ __device__ __forceinline__ const char *$(array.name)_row_at(const Params &p$(#at
 @   end
 @   if array.key_pairs and plan.family == "wgmma" and walk == "k" then
 // The elements at the last index and behind it, as bits: where name_pairs.
-__device__ __forceinline__ uint2 $(array.name)_pair_at(const Params &p, $(indices("int", names))) {
-    return ld_global_pair_at($(row), $(names[array.rank]));
+__device__ __forceinline__ $(array.bytes == 2 and "u32" or "uint2") $(array.name)_pair_at(const Params &p, $(indices("int", names))) {
+    return $(array.bytes == 2 and "ld_global_word_at" or "ld_global_pair_at")($(row), $(names[array.rank]));
 }
 @     names[array.rank] = nil
 // Where the last index is 0.

@@ -54,7 +54,7 @@ struct Values {
     }
 };
 
-@ if not lone then
+@ if not lone or staged.array then
 @   -- A producer that follows the tiles which another one claims.
 @   local function follower(name, base)
 struct $(name) : $(base) {
@@ -101,7 +101,9 @@ struct $(name) : $(base) {
 };
 
 @   end
-@   follower("ValueProducer", "Values")
+@   if not lone then
+@     follower("ValueProducer", "Values")
+@   end
 @   if staged.array then
 @     follower("ArrayProducer", "ArrayTiles")
 @   end

@@ -69,6 +69,8 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   for d in array.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "k" and "pair_k" or d end
 @   return table.concat(list, ", ")
 @ end
+@ local function pair_type(array) return array.bytes == 2 and "u32" or "uint2" end
+@ local function pair_load(array) return array.bytes == 2 and "ld_global_word" or "ld_global_pair" end
 @ -- Of score i, whose key is even or odd.
 @ local function of_pair(array, pair)
 @   if array.bytes == 4 then return ("%s(i %% 2 == 0 ? %s.x : %s.y)"):format(array.value, pair, pair) end
@@ -84,7 +86,7 @@ template <int AHEAD> struct KeyPairs {
     bool whole;
 @   for _, array in ipairs(pairs) do
     const char *$(array.name)_row[2];
-    uint2 $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
+    $(pair_type(array)) $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
 @   end
 
     __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * block_n <= at.seqlen_k && $(together)) {
@@ -98,12 +100,12 @@ template <int AHEAD> struct KeyPairs {
             const int q = $(index("q", row));
 @   end
 @   for _, array in ipairs(pairs) do
-            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * 4;
+            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * $(array.bytes);
 @   end
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {
 @   for _, array in ipairs(pairs) do
-                $(array.name)[r][i] = ld_global_pair($(array.name)_row[r] + 32 * i);
+                $(array.name)[r][i] = $(pair_load(array))($(array.name)_row[r] + $(8 * array.bytes) * i);
 @   end
             }
         }
@@ -138,10 +140,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
             const int $(own) = $(index(own, row));
 @ end
 @ for _, array in ipairs(in_pairs) do
-            uint2 $(array.name)_pair;
+            $(pair_type(array)) $(array.name)_pair;
 @ end
 @ if staged and (walk == "k" or staged.bytes == 2) then
-            $(staged.bytes == 2 and "u32" or "uint2") $(staged.name)_panel[4];
+            $(pair_type(staged)) $(staged.name)_panel[4];
 @ end
 #pragma unroll
             for (int i = 0; i < s_atoms * 2; ++i) {
@@ -161,7 +163,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ for _, array in ipairs(in_pairs) do
 @   local pair = array.name .. "_pair"
 @   if by_row then
-                if (i % 2 == 0) $(pair) = i / 2 < AHEAD ? key_pairs.$(array.name)[r][i / 2 % (AHEAD > 0 ? AHEAD : 1)] : ld_global_pair(key_pairs.$(array.name)_row[r] + 16 * i);
+                if (i % 2 == 0) $(pair) = i / 2 < AHEAD ? key_pairs.$(array.name)[r][i / 2 % (AHEAD > 0 ? AHEAD : 1)] : $(pair_load(array))(key_pairs.$(array.name)_row[r] + $(4 * array.bytes) * i);
 @   else
                 if (i % 2 == 0) $(pair) = $(pair)_at(p, $(indices(array)));
 @   end

@@ -25,8 +25,11 @@ __device__ __forceinline__ u32 ld_global_at(const void *base, int i, int stride)
     asm("{ .reg .b64 a; mad.wide.s32 a, %1, %2, %3; ld.global.nc.u32 %0, [a]; }" : "=r"(v) : "r"(i), "r"(stride), "l"(base));
     return v;
 }
-@   local halves, key_pairs = false, false
-@   for _, array in ipairs(arrays) do halves, key_pairs = halves or array.bytes == 2, key_pairs or array.key_pairs end
+@   local halves, key_pairs, key_words = false, false, false
+@   for _, array in ipairs(arrays) do
+@     halves = halves or array.bytes == 2
+@     key_pairs, key_words = key_pairs or array.key_pairs and array.bytes == 4, key_words or array.key_pairs and array.bytes == 2
+@   end
 @   if halves then
 
 // 2 bytes likewise, in the lower half.
@@ -49,6 +52,22 @@ __device__ __forceinline__ uint2 ld_global_pair_at(const void *base, int i) {
 __device__ __forceinline__ uint2 ld_global_pair(const void *p) {
     uint2 v;
     asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+@   end
+@   if key_words and plan.family == "wgmma" and walk == "k" then
+
+// Elements i and i + 1 of 2 bytes, aligned to 4 bytes.
+__device__ __forceinline__ u32 ld_global_word_at(const void *base, int i) {
+    u32 v;
+    asm("{ .reg .b64 a; mad.wide.s32 a, %1, 2, %2; ld.global.nc.u32 %0, [a]; }" : "=r"(v) : "r"(i), "l"(base));
+    return v;
+}
+
+// The 4 bytes at p, here and not where they are needed.
+__device__ __forceinline__ u32 ld_global_word(const void *p) {
+    u32 v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
 }
 @   end
