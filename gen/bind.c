@@ -256,8 +256,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "counted", scan.counted);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
-    const bool scanning = fk_tile_teams(tile) == 2 && scan.needed; /* by the warp that would copy */
-    out->staged = fk_tile_stages(p, tile) && !scanning ? scan.staged : 0;
+    out->staged = fk_tile_stages(p, tile) ? scan.staged : 0;
     out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
     fk_table_set_bool(L, "staged", out->staged > 0);
     fk_table_set_int(L, "staged_bytes", out->staged);

@@ -114,9 +114,6 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @   if mask.residual then
             __syncwarp();
             Scanner(p, smem).run();
-@   elseif staged.array then
-            __syncwarp();
-            ArrayProducer(p, smem).run();
 @   end
         }
     } else {

@@ -54,7 +54,7 @@ struct Values {
     }
 };
 
-@ if not lone or staged.array then
+@ if not lone then
 @   -- A producer that follows the tiles which another one claims.
 @   local function follower(name, base)
 struct $(name) : $(base) {
@@ -101,9 +101,7 @@ struct $(name) : $(base) {
 };
 
 @   end
-@   if not lone then
-@     follower("ValueProducer", "Values")
-@   end
+@   follower("ValueProducer", "Values")
 @   if staged.array then
 @     follower("ArrayProducer", "ArrayTiles")
 @   end

@@ -40,7 +40,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < q_stages; ++i) {
         mbarrier_init(smem + q_full + 8 * i, 1);
 @ if lone then
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 1 or 0));$(staged.array and " // and the producer of the array, who reads which tile it is" or "")
+        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
 @ end
