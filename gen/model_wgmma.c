@@ -50,9 +50,10 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * whole; with dropout it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
- * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the share by
- * which it is longer where two warpgroups take no turns: fitted to 192 x 128 at head dim 64 and to 128 x 128 at 128. */
-static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14;
+ * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
+ * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
+ * dim 64 and to 128 x 128 at 128. */
+static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14, STAGED_TWO = 0.03;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -138,7 +139,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial =
         fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
-    if (layout->staged) cost.serial += STAGED_WAIT;
+    if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);
     if (layout->unstaged) cost.serial *= UNSTAGED;
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);

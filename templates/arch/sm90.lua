@@ -17,6 +17,7 @@ return {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 3, turns = true, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 2 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = true, overlap = 1 },
