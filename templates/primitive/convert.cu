@@ -82,8 +82,10 @@ __device__ __forceinline__ float rcp(float x) {
 @ end
 @ local elements = {}
 @ for _, array in ipairs(arrays) do elements[array.element] = true end
+@ if elements.fp16 or elements.bf16 then
+// Of two elements of 16 bits the lower and the upper one.
+@ end
 @ if elements.fp16 then
-// The lower and the upper of two.
 __device__ __forceinline__ float lower_fp16(u32 v) {
     float x;
     asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(v));
@@ -94,11 +96,12 @@ __device__ __forceinline__ float upper_fp16(u32 v) {
     asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(v));
     return x;
 }
-
 @ end
 @ if elements.bf16 then
 __device__ __forceinline__ float lower_bf16(u32 v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float upper_bf16(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+@ end
+@ if elements.fp16 or elements.bf16 then
 
 @ end
 // x, about which the compiler knows nothing: what follows from it is computed where it is used, and not kept in registers

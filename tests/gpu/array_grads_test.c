@@ -21,6 +21,7 @@ static void samples(void **state) {
         {"bwd bf16 d128 gqa " USER " causal", "a100", 1, 4, 2, 300, 300, false},
         {"bwd fp16 d128 bias grad=bias", NULL, 2, 2, 2, 300, 260, false},
         {"bwd bf16 d64 bias grad=bias causal", NULL, 2, 2, 2, 300, 260, true},
+        {"bwd bf16 d64 array=bias:bf16[b][h][q][k] grad=bias bias causal", NULL, 2, 2, 2, 300, 264, true},
         {"bwd fp16 d64 array=u:float[q] array=v:float[k] score=\"s + u[q] * v[k]\" grad=u grad=v", "rtx3090", 1, 2, 2,
          300, 450, false},
         {"bwd bf16 d128 relative(30) grad=table", NULL, 1, 2, 2, 500, 500, false},

@@ -51,6 +51,8 @@ static inline void grad_make_array(fk_context *context, const grad_sample *s, gr
         const int32_t n = (int32_t)(j * 37 % 23);
         if (t->decl[i].type == FK_FLOAT32)
             ((float *)t->values[i])[j] = x;
+        else if (t->decl[i].type == FK_BFLOAT16)
+            ((uint16_t *)t->values[i])[j] = fk_bf16_from_float(x);
         else
             ((int32_t *)t->values[i])[j] = n;
     }

@@ -152,6 +152,30 @@ static const char *e4m3_reads_values_from_the_workspace(void) {
     return NULL;
 }
 
+/* In boxes of 64 keys, where the strides of 16 bytes are others. */
+static const char *staged_halves(void) {
+    static _Alignas(16) uint16_t bias[4 * 100 * 304];
+    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 array=bias:bf16[b][h][q][k] bias");
+    EXPECT(kernel && kernel->staged == 1);
+    fk_args a = some_args(kernel);
+    a.num_heads_kv = 4;
+    EXPECT(fk_args_layout(&kernel->problem, FK_BSHD, &a) == FK_OK);
+    for (int64_t row_stride = 300; row_stride <= 304; row_stride += 4) {
+        map_facts map;
+        a.array[0] = (fk_array){.data = bias, .stride = {0, 100 * 304, row_stride, 1}};
+        EXPECT(fk_execute(kernel, &a, workspace, sizeof workspace, NULL) == FK_OK);
+        memcpy(&map, fake_variable("cuda.so", "fake_cuda_params"), sizeof map);
+        EXPECT(map.base == (row_stride == 304 ? bias : NULL));
+        if (!map.base) continue;
+        EXPECT(map.type == 9 && map.box[0] == 64 && map.box[1] == 64); /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
+        EXPECT(memcmp(map.strides, (uint64_t[]){608, 60800, 608}, sizeof map.strides) == 0);
+    }
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    return NULL;
+}
+
 /* Of a bias tiles are copied where keys lie beside each other and other strides are of 16 bytes. */
 static const char *staged_array_comes_first(void) {
     static _Alignas(16) float bias[4 * 100 * 300];
@@ -301,6 +325,7 @@ static void all(void **state) {
     fake_run(maps_stand_before_the_block);
     fake_run(packed_maps_have_one_batch);
     fake_run(staged_array_comes_first);
+    fake_run(staged_halves);
     fake_run(e4m3_reads_values_from_the_workspace);
     fake_run(host_cost);
     fake_run(maps_that_cannot_be_made);
