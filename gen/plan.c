@@ -149,7 +149,8 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
                          .counted = residual && counted,
                          .window = both && !residual && !fk_array_list_reads(arrays, keep)};
     const int staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD);
-    const bool grad = fk_stages_grad(planner->p, planner->terms.score.grad, staged); /* of floats, in the tile's place */
+    const bool grad =
+        fk_stages_grad(planner->p, planner->terms.score.grad, staged); /* of floats, in the tile's place */
     if (staged) scan.staged = grad ? (int)sizeof(float) : fk_array_element_bytes(&arrays->decl[staged - 1]);
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);

@@ -79,8 +79,8 @@ void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_p
     for (int i = 0; i < arrays->count; i++) {
         const fk_array *array = &args->array[i];
         out[i].data = array->data;
-        out[i].boxed = fk_array_boxes(arrays, i, args, array->data, array->stride,
-                                      fk_array_element_bytes(&arrays->decl[i]));
+        out[i].boxed =
+            fk_array_boxes(arrays, i, args, array->data, array->stride, fk_array_element_bytes(&arrays->decl[i]));
         out[i].unused = 0;
         memcpy(out[i].stride, array->stride, sizeof array->stride);
         for (int d = 0; d < arrays->decl[i].rank; d++)

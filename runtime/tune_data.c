@@ -1,5 +1,5 @@
-#include "emulator/half.h"
 #include "tune_data.h"
+#include "emulator/half.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -122,11 +122,10 @@ void draw_array_masks(rng *kernel, rng *values, char *spelling) {
 static const struct {
     const char *name;
     int lo, hi;
-} contents[] = {{"slope", 1, 1},    {"temp", 10, 2},  {"bias", 0, 20},  {"table", 0, 20},
-                {"sink", 0, 30},    {"w", 0, 10},     {"u", 0, 10},     {"v", 0, 10},
-                {"x", 0, 10},       {"y", 0, 10},     {"near", 0, 20},
-                {"bucket", -2, 40}, {"id", 0, 3},     {"seg", 0, 4},    {"block", 0, 5},
-                {"reach", 0, 3},    {"first", -2, 0}, {"length", 0, 3}, {"prefix", 0, 1}};
+} contents[] = {{"slope", 1, 1}, {"temp", 10, 2},    {"bias", 0, 20},  {"table", 0, 20}, {"sink", 0, 30},
+                {"w", 0, 10},    {"u", 0, 10},       {"v", 0, 10},     {"x", 0, 10},     {"y", 0, 10},
+                {"near", 0, 20}, {"bucket", -2, 40}, {"id", 0, 3},     {"seg", 0, 4},    {"block", 0, 5},
+                {"reach", 0, 3}, {"first", -2, 0},   {"length", 0, 3}, {"prefix", 0, 1}};
 
 static double range_end(const char *name, bool high, int64_t seqlen_k) {
     for (size_t i = 0; i < COUNT(contents); i++) {
@@ -138,7 +137,8 @@ static double range_end(const char *name, bool high, int64_t seqlen_k) {
 }
 
 static float draw_float(rng *r, const char *name, int64_t seqlen_k) {
-    if ((strcmp(name, "bias") == 0 || strcmp(name, "near") == 0) && rng_chance(r, 3)) return -INFINITY; /* as some masks are given */
+    if ((strcmp(name, "bias") == 0 || strcmp(name, "near") == 0) && rng_chance(r, 3))
+        return -INFINITY; /* as some masks are given */
     return (float)((range_end(name, false, seqlen_k) + range_end(name, true, seqlen_k) * rng_normal(r)) / 10);
 }
 

@@ -12,9 +12,9 @@ typedef struct arrays {
     size_t bytes[FK_MAX_ARRAYS];
 } arrays;
 
-/** `given`: NAME=FILE.npy each, <f4 or <i4, <f2 or <f4 for fp16, <u2 (bits) or <f4 for bf16, with as many axes as declared; an axis of 1 is repeated. With `draw`,
- * arrays of floats that are not given are drawn from the standard normal distribution. Sizes in args are set; sets
- * args->array to the host's. On failure nothing is held. */
+/** `given`: NAME=FILE.npy each, <f4 or <i4, <f2 or <f4 for fp16, <u2 (bits) or <f4 for bf16, with as many axes as
+ * declared; an axis of 1 is repeated. With `draw`, arrays of floats that are not given are drawn from the standard
+ * normal distribution. Sizes in args are set; sets args->array to the host's. On failure nothing is held. */
 cli_exit arrays_load(const option_texts *given, const fk_problem *problem, bool draw, uint64_t seed, fk_args *args,
                      arrays *out);
 /** Copies them to the device and points args->array there. */

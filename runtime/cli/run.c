@@ -328,7 +328,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
         option_numbers("--random", "B,HQ,HKV,SQ,SK[,SEED]", &r.random, 0, FK_MAX_SEQLEN,
                        "standard normal q, k and v of these sizes instead"),
         option_list("--array", "NAME=FILE.npy", &r.array,
-                    "a declared array, <f4, <f2, <u2 (bf16 bits) or <i4; may be given for each; with\n--random those of floats are drawn"),
+                    "a declared array, <f4, <f2, <u2 (bf16 bits) or <i4; may be given for each; with\n--random those "
+                    "of floats are drawn"),
         option_text("--cu-seqlens-q", "A,B,C|FILE.npy", &r.lengths[CU_SEQLENS_Q],
                     "packed: where sequences begin, and where the last one ends; --cu-seqlens-k\n"
                     "likewise; with --random, SQ and SK are else the longest of drawn lengths"),

@@ -101,8 +101,7 @@ cli_exit tensors_convert(const char *path, int32_t dtype, const npy_array *in, v
     const float *values = in->data;
     for (int64_t i = 0; i < in->count && in->type != native; i++) {
         element_set(to, (size_t)i, values[i], dtype);
-        const bool too_large =
-            dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, dtype));
+        const bool too_large = dtype == FK_E4M3 ? fabsf(values[i]) > 448 : !isfinite(element_get(to, (size_t)i, dtype));
         if (isfinite(values[i]) && too_large) {
             free(to);
             return cli_fail(CLI_BAD_INPUT, "%s: element %lld is %g; the largest %s is %g", path, (long long)i,

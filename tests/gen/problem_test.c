@@ -36,7 +36,8 @@ static void test_spellings_are_canonicalised(void **state) {
          "fwd fp16 d8 array=w:float[h] array=id:int[b][]:sorted score=\"s + w[h] * 2\" keep=\"id[b][q] == id[b][k]\""},
         {"fwd fp16 d8 alibi array=slope:float[h]", "fwd fp16 d8 array=slope:float[h] alibi"}, /* one array */
         {"fwd bf16 d8 bias array=bias:bf16[batch][h][q][k]", "fwd bf16 d8 array=bias:bf16[b][h][q][k] bias"},
-        {"bwd fp16 d8 sink alibi array=slope:fp16[h] grad=slope", "bwd fp16 d8 array=slope:fp16[h] grad=slope sink alibi"},
+        {"bwd fp16 d8 sink alibi array=slope:fp16[h] grad=slope",
+         "bwd fp16 d8 array=slope:fp16[h] grad=slope sink alibi"},
         {"bwd fp16 d8 sink alibi grad=slope bias grad=sink", "bwd fp16 d8 grad=sink grad=slope sink alibi bias"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
