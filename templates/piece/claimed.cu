@@ -91,6 +91,11 @@ __device__ __forceinline__ void write_ranges(u32 place, const Params &p, const W
     own.q_first += lane * 64;
     own.q_last = min(own.q_first + 63, at.q_last);
     TileWalk walk(p, own, careful);
+@   if mask.runs then
+    // What decreases although it is said to be sorted may say that a warpgroup sees tiles which nobody sends.
+    walk.tiles.begin = max(walk.tiles.begin, all.begin), walk.tiles.end = min(walk.tiles.end, all.end);
+    walk.n = walk.tiles.begin < walk.tiles.end ? walk.tiles.end - 1 : -1;
+@   end
     if (own.q_first > own.q_last) walk.n = -1;
     if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
     st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));

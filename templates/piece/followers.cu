@@ -87,6 +87,9 @@ struct $(name) : $(base) {
 
     // Follows the tiles that the other producer claims.
     __device__ __forceinline__ void run() {
+@     if mask.runs then
+        wait_for_previous(); // who wrote the runs
+@     end
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
             const int word = claim(smem, q);

@@ -220,6 +220,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ end
 @ -- Rows of elements that wait beside the tiles of q and k (piece/mask_rows.cu).
 @ local staged, others = { q = {}, k = {} }, {}
+@ if mask.runs then staged.q = { { name = "first_key", type = "int" }, { name = "last_key", type = "int" } } end
 @ for _, array in ipairs(arrays) do
 @   if plan.family == "wgmma" and walk == "k" and array.mask_row ~= "" then table.insert(staged[array.mask_row], array)
 @   elseif mask.residual and mask.residual_keep:find("%f[%w_]" .. array.name .. "_at%f[^%w_]") then table.insert(others, array) end
@@ -301,6 +302,9 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ if problem.joins_heads and mask.uses.h then
                 const int h = row_head(p, at, row);
 @ end
+@ for _, array in ipairs(staged.q) do
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
+@ end
 @ if walk == "k" then
                 int k_max = at.seqlen_k - 1;
 @ else
@@ -312,9 +316,6 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 bool keep = $(by_distance and "distance <= max(k_max, -1) - first_k" or walk .. " <= " .. walk .. "_max");
 @ for _, bound in ipairs(mask.lower_at) do
                 keep = keep && $(by_distance and "distance >= max(" .. bound .. ", 0) - first_k" or walk .. " >= " .. bound);
-@ end
-@ for _, array in ipairs(staged.q) do
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
 @ end
 @ for _, array in ipairs(staged.k) do
 @   local element = array.name .. "_element"

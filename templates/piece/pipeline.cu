@@ -91,10 +91,10 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ if mask.residual then
 @   include("piece/scanner.cu")
 
-@   if layout.q_row_bytes + layout.k_row_bytes > 0 then
-@     include("piece/mask_rows.cu")
+@ end
+@ if stages_queries or stages_keys then
+@   include("piece/mask_rows.cu")
 
-@   end
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -158,11 +158,17 @@ struct Producer {
 @ if e4m3 then
         const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
 @ end
+@ if mask.runs then
+        QueryRows rows; // what they touch is near when ranges are made of it
+        if (at.b >= 0) rows.read(p, at);
+@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
-@ if stages_queries then
+@ if mask.runs then
+        if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
+@ elseif stages_queries then
         if (at.b >= 0) {
             QueryRows rows; // read here: registers are scarce, and queries are sent long before they are needed
             rows.read(p, at);
@@ -252,6 +258,9 @@ struct Producer {
             tma_prefetch_map(&p.map_q);
             tma_prefetch_map(&p.map_k);
         }
+@ if mask.runs then
+        wait_for_previous(); // who wrote the runs
+@ end
         int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
