@@ -149,6 +149,7 @@ static bool are_unlike(const fk_planner *planner, const fk_plan_info *plan, int 
     fk_tile_totals tiles;
     const fk_tile tile = fk_plan_tile(planner->p, plan);
     if (leading || !tile.wgmma || !fk_plan_scan(planner, &tile).counted) return false;
+    if (fk_plan_takes_runs(planner, &tile)) return true; /* as far as anyone knows here */
     fk_tiles_count(planner->p, &planner->terms.mask, false, &planner->shape, plan->block_m, plan->block_n, 64, &tiles);
     return tiles.max_visited > UNLIKE * tiles.mean_visited;
 }

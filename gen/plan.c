@@ -153,7 +153,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
     const bool counted = planner->p->op == FK_FORWARD && !planner->p->packed && planner->terms.mask.in_blocks;
     fk_mask_scan scan = {.needed = residual != NULL,
                          .pattern = residual && planner->terms.mask.in_blocks,
-                         .counted = residual && counted,
+                         .counted = runs || (residual && counted),
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0,
                          .query_rows = runs ? 2 : 0}; /* first and last keys */

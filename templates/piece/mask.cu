@@ -169,7 +169,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 }
 
 @ end
-@ if mask.unlike then
+@ if mask.unlike and mask.residual then
 // Of tiles first to last, of which a pattern says the same.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
 @   if alike then
