@@ -361,6 +361,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_bool(L, "unlike", order->unlike);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
     if (mask->has_runs && !mask->split_k.residual) push_runs(L, terms);
+    fk_table_set_bool(L, "shifts", order->shifts);
     const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
     fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
     fk_table_set_int(L, "block_q", rows_alike(mask));

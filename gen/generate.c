@@ -226,9 +226,17 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
     const int leading = leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
-    call.order = (fk_tile_order){out->q_order, leading, out->leading_rows, are_unlike(planner, plan, leading)};
+    call.order = (fk_tile_order){.q_order = out->q_order,
+                                 .leading = leading,
+                                 .leading_rows = out->leading_rows,
+                                 .unlike = are_unlike(planner, plan, leading)};
     call.order_k = (fk_tile_order){.q_order = tile_order(planner, plan, false)};
-    if (fk_plan_takes_runs(planner, &tile)) planner->terms.mask.split = planner->terms.mask.split_k = planner->terms.mask.runs;
+    if (fk_plan_takes_runs(planner, &tile)) {
+        fk_problem_terms *terms = &planner->terms;
+        terms->mask.split = terms->mask.split_k = terms->mask.runs;
+        /* what terms and dropout make of keys goes by tiles that begin at multiples of their size */
+        call.order.shifts = terms->score.num_terms == 0 && !planner->p->dropout;
+    }
     status = render(planner, &call, err);
     if (status != FK_OK) return status;
     out->text = call.text;

@@ -2,7 +2,7 @@
  * beside what the elements count for; of masks that leave runs of keys, where these are (templates/piece/runs.cu).
  *
  * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |, or
- *            | what a persistent grid has | batch x seqlen_q x 8 bytes |. */
+ *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */
 #include "object.h"
 
 #define VALUE_PITCH 128 /* value_pitch of templates/piece/values.cu */
@@ -16,7 +16,8 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     const bool fits = fk_persistent_lay_out(kernel, a, &claims);
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
     if (fits && kernel->launch[0].grid == FK_GRID_RUNS) {
-        const size_t bytes = (size_t)(a->batch * a->seqlen_q) * RUN_BYTES; /* there are as many tiles as fit */
+        const int64_t block_m = kernel->info.plan.block_m, rows = (a->seqlen_q + block_m - 1) / block_m * block_m;
+        const size_t bytes = (size_t)(a->batch * rows) * RUN_BYTES; /* there are as many tiles as fit */
         out->runs = claims.bytes;
         out->bytes += (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     }

@@ -12,7 +12,7 @@ __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
-// queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
+// queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences, where they lie, and how many
 // keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
@@ -24,7 +24,7 @@ constexpr u32 tile_scale = place_bytes - 16;
 @ end
 
 @ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
-@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
+@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or mask.shifts and "at.k_first" or "0"
 __device__ __forceinline__ void write_place(u32 to, const Where &at) {
     st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
 @ if problem.packed then
@@ -51,6 +51,9 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);
+@ end
+@ if mask.shifts then
+    at.k_first = same(place.w);
 @ end
 @ if e4m3 then
     at.scale = __uint_as_float(same(ld_shared_u32(tile_place(smem, q) + tile_scale)));

@@ -21,6 +21,11 @@
     const $(type) $(name .. form) = $(open)p.mask_value[$(i - 1)]$(close);
 @   end
 @ end
+@ if walk == "k" and plan.family == "wgmma" then
+// The first key of tile n.
+__device__ __forceinline__ int tile_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")n * block_n; }
+
+@ end
 // The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
 // pairs are, and these tiles carry no mask.
 struct TileRange {
@@ -59,6 +64,9 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
     TileRange tiles = {0, 0, 0, 0};
     if (any_lo > any_hi) return tiles;
+@ if mask.shifts then
+    any_lo -= at.k_first, any_hi -= at.k_first, all_lo -= at.k_first, all_hi -= at.k_first;
+@ end
 @ if own == "k" and problem.seqused_k then
     if (at.k_first > at.k_last) return tiles; // no key of the tile is used
 @ end
@@ -244,7 +252,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ scalars("")
 @ if by_distance then
-    const int first_k = n * block_n + 2 * (lane % 4);
+    const int first_k = tile_key(at, n) + 2 * (lane % 4);
 @ end
 @ for j, array in ipairs(staged.q) do
     u32 $(array.name)_element[m_atoms][2];

@@ -2,9 +2,6 @@
 // reads them, its lanes together, and puts them beside the tile, from where consumers take them for four keys at a time.
 @ -- The names are those of arrays' reads, so that within the element test these values take their place.
 @ local rows = { q = {}, k = {} }
-@ if mask.runs then
-@   for i, name in ipairs({ "first_key", "last_key" }) do rows.q[i] = { name = name, declared = "[b][q]", type = "int", mask_row = "q" } end
-@ end
 @ for _, array in ipairs(arrays) do
 @   if array.mask_row ~= "" then table.insert(rows[array.mask_row], array) end
 @ end

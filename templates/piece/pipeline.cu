@@ -87,13 +87,16 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
 @ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head })
 
-@ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
+@ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
 @   include("piece/scanner.cu")
 
 @ end
 @ if stages_queries or stages_keys then
 @   include("piece/mask_rows.cu")
+
+@ elseif mask.runs then
+constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes); // of a buffer of Q: its queries' first and last keys
 
 @ end
 @ local batch = problem.packed and "0" or "at.b"
@@ -158,17 +161,11 @@ struct Producer {
 @ if e4m3 then
         const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
 @ end
-@ if mask.runs then
-        QueryRows rows; // what they touch is near when ranges are made of it
-        if (at.b >= 0) rows.read(p, at);
-@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
-@ if mask.runs then
-        if (at.b >= 0) rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
-@ elseif stages_queries then
+@ if stages_queries then
         if (at.b >= 0) {
             QueryRows rows; // read here: registers are scarce, and queries are sent long before they are needed
             rows.read(p, at);
@@ -189,7 +186,12 @@ struct Producer {
 @ if e4m3 then
                 st_shared_u32(tile_place(smem, q) + tile_scale, __float_as_uint(scale));
 @ end
-                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
+                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes)$(mask.runs and " + q_row_bytes" or ""));
+@ if mask.runs then
+                const u32 rows = smem + smem_q_rows + q.index() * q_row_bytes;
+                bulk_load(rows, p.runs + run_at(p, at.b, at.q_first), block_m * 4, bar);
+                bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
+@ end
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
             } else {
@@ -215,7 +217,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   if lone then
             values.send(at, walk.n);

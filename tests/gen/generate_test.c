@@ -73,7 +73,7 @@ static void test_same_bytes_twice(void **state) {
                 assert_string_equal(a.text, b.text);
                 assert_string_equal(a.spelling, spellings[i]);
                 assert_memory_equal(&a.plan, &b.plan, sizeof a.plan);
-                assert_int_equal(a.kernel[0].threads, a.plan.warps * 32);
+                assert_int_equal(a.kernel[a.main_kernel].threads, a.plan.warps * 32);
                 check_text(&a, standalone);
                 fk_source_free(&a);
                 fk_source_free(&b);
