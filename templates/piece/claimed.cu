@@ -85,23 +85,46 @@ struct Leaving {
 };
 @ if bounds then
 
-// `careful`: no tile is taken for full.
-__device__ __forceinline__ void write_ranges(u32 place, const Params &p, const Where &at, bool careful) {
-    const int lane = threadIdx.x % 32; // has a warpgroup's rows
-    if (lane >= consumers) return;
-    const TileRange all = tile_range(p, at);
-    Where own = at;
-    own.q_first += lane * 64;
-    own.q_last = min(own.q_first + 63, at.q_last);
-    TileWalk walk(p, own, careful);
+// Which tiles of keys the rows of a lane's warpgroup visit.
+struct Ranges {
+    TileWalk walk;
+    int before = 0, behind = 0; // how many of the CTA's tiles come before them, and how many behind
+
+    __device__ __forceinline__ Ranges() {}
+    // `careful`: no tile is taken for full.
+    __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
+        const TileRange all = tile_range(p, at);
+        Where own = at;
+        own.q_first += min(int(threadIdx.x % 32), consumers - 1) * 64;
+        own.q_last = min(own.q_first + 63, at.q_last);
+        walk = TileWalk(p, own, careful);
 @   if mask.runs then
-    // What decreases although it is said to be sorted may say that a warpgroup sees tiles which nobody sends.
-    walk.tiles.begin = max(walk.tiles.begin, all.begin), walk.tiles.end = min(walk.tiles.end, all.end);
-    walk.n = walk.tiles.begin < walk.tiles.end ? walk.tiles.end - 1 : -1;
+        // What decreases although it is said to be sorted may say that a warpgroup sees tiles which nobody sends.
+        walk.tiles.begin = max(walk.tiles.begin, all.begin), walk.tiles.end = min(walk.tiles.end, all.end);
+        walk.n = walk.tiles.begin < walk.tiles.end ? walk.tiles.end - 1 : -1;
 @   end
-    if (own.q_first > own.q_last) walk.n = -1;
-    if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-    st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
-    st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+        if (own.q_first > own.q_last) walk.n = -1;
+        if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+        before = all.end - walk.tiles.end, behind = walk.tiles.begin - all.begin;
+    }
+
+    __device__ __forceinline__ void write(u32 place) const {
+        const int lane = threadIdx.x % 32;
+        if (lane >= consumers) return;
+        st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+        st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(before, behind, 0, 0));
+    }
+};
+@   if mask.runs then
+
+// The tiles that the CTA visits, of what is written of its first warpgroup: by shuffles, as branches depend on it.
+__device__ __forceinline__ TileWalk written_walk(u32 place) {
+    const uint4 own = ld_shared_v4(place + tile_ranges), others = ld_shared_v4(place + tile_ranges + 16);
+    TileWalk walk;
+    walk.tiles.begin = same(own.y - others.y);
+    walk.tiles.end = same((int(own.x) < 0 ? own.y : own.x + 1) + others.x);
+    walk.n = walk.tiles.end > walk.tiles.begin ? walk.tiles.end - 1 : -1;
+    return walk;
 }
+@   end
 @ end

@@ -75,11 +75,11 @@ struct $(name) : $(base) {
     }
 
 @     end
-    __device__ __forceinline__ void send_all(const Where &at) {
+    __device__ __forceinline__ void send_all(const Where &at$(mask.runs and ", TileWalk walk" or "")) {
 @     if mask.residual then
         for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
 @     else
-        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+        for ($(mask.runs and "" or "TileWalk walk(p, at)"); walk.n >= 0; walk.next(p, at)) {
 @     end
             send(at, walk.n);
         }
@@ -87,18 +87,18 @@ struct $(name) : $(base) {
 
     // Follows the tiles that the other producer claims.
     __device__ __forceinline__ void run() {
-@     if mask.runs then
-        wait_for_previous(); // who wrote the runs
-@     end
         for (Ring<q_stages> q;; q.next()) {
             mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());
             const int word = claim(smem, q);
             Where at;
             at.b = -1;
             if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
+@     if mask.runs then
+            const TileWalk walk = written_walk(tile_place(smem, q));
+@     end
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
             if (word == no_more) return;
-            if (at.b >= 0) send_all(at);
+            if (at.b >= 0) send_all(at$(mask.runs and ", walk" or ""));
         }
     }
 };

@@ -161,6 +161,10 @@ struct Producer {
 @ if e4m3 then
         const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
 @ end
+@ if mask.runs then
+        Ranges ranges; // of what lies in memory: before the wait
+        if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
+@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
@@ -172,8 +176,10 @@ struct Producer {
             rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
         }
 @ end
-@ if bounds then
-        if (at.b >= 0) write_ranges(tile_place(smem, q), p, at, is_redo(word));
+@ if mask.runs then
+        if (at.b >= 0) ranges.write(tile_place(smem, q));
+@ elseif bounds then
+        if (at.b >= 0) Ranges(p, at, is_redo(word)).write(tile_place(smem, q));
 @ end
 @ if stages_queries or problem.dropout or bounds then
         __syncwarp();
@@ -208,7 +214,7 @@ struct Producer {
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
         TileWalk walk;
-        if (at.b >= 0) walk = TileWalk(p, at);
+        if (at.b >= 0) walk = $(mask.runs and plan.q_stages == 2 and "written_walk(smem + tile_places + place_bytes * (q.slot() ^ 1))" or "TileWalk(p, at)");
         for (;; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
             if (walk.n < 0) break;
