@@ -270,6 +270,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->scans = scan.needed;
     out->pattern = scan.pattern;
     out->window = scan.window;
+    out->runs = scan.runs;
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     out->dq_share = tile->walks_q && !tile->wgmma ? fk_table_int(L, path, "dq_share", 1, 32) : 0;

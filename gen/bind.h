@@ -55,6 +55,7 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool pattern;        /* ... but a pattern */
+    bool runs;           /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
     bool staged;         /* tiles of an array are copied beside those of K, or Q */
@@ -64,7 +65,7 @@ typedef struct fk_smem_layout {
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
  * And whether scores read an array of which tiles can be copied (fk_score_staged). */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, staged, window;
+    bool needed, pattern, counted, staged, window, runs;
     int query_rows, key_rows;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */

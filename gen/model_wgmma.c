@@ -38,6 +38,10 @@ static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUME
 /* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
  * begin and end somewhere in a tile. */
 static const double DOCUMENT = 1024.0;
+/* Where runs of keys are looked up beforehand, a tile of queries walks over so many of them, and then stands at its
+ * ends: documents of some 1,024 keys, causal or not. With that 192 x 64 is ahead of 128 x 128 at head dim 128, as
+ * measured with 16, 128 and 700 documents of 16,384 keys (5 to 14 %). */
+static const double RUN = 512.0;
 /* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
  */
 static const double LINE_LANES = 84.0;
@@ -91,7 +95,7 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
  * cross fewer tiles of a warpgroup than of its CTA; of the rest it sees half as a whole, and passes by the others, at
  * one end or the other: all warpgroups as many. */
 static double masked_share(const fk_smem_layout *layout, const fk_plan_info *plan) {
-    return layout->window ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
+    return layout->window || layout->runs ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
                           : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
 }
 
@@ -113,6 +117,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double read_bytes = consumers * bytes * plan->block_n * columns;
     const double own_bytes = plan->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
+    /* where runs end is not known either */
+    if (layout->runs) partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / DOCUMENT);
     const double masked = partial_share * masked_share(layout, plan);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
@@ -150,9 +156,10 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
+    if (layout->runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
-    if (layout->window) cost.serial *= 1 - (partial_share - masked) / 2;
+    if (layout->window || layout->runs) cost.serial *= 1 - (partial_share - masked) / 2;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
     const bool crowded = masks || score->along;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;

@@ -156,6 +156,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
                          .counted = runs || (residual && counted),
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0,
+                         .runs = runs,
                          .query_rows = runs ? 2 : 0}; /* first and last keys */
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
