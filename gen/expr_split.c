@@ -141,7 +141,8 @@ static bool reads(const fk_expr *e, const char *array) {
 
 bool fk_expr_split_runs(fk_expr_pool *pool, const fk_expr_split *in, const char *a, const char *c, fk_expr_split *out) {
     const fk_expr *e = in->residual;
-    if (!e || e->op != OP_EQ || in->num_upper == FK_EXPR_MAX_BOUNDS || in->num_lower == FK_EXPR_MAX_BOUNDS) return false;
+    if (!e || e->op != OP_EQ || in->num_upper == FK_EXPR_MAX_BOUNDS || in->num_lower == FK_EXPR_MAX_BOUNDS)
+        return false;
     const int by_query = reads(e->arg[1], a);
     if (!reads(e->arg[by_query], a) || !reads(e->arg[1 - by_query], c)) return false;
     const fk_expr *const *index = e->arg[by_query]->arg;

@@ -99,7 +99,7 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
  * one end or the other: all warpgroups as many. */
 static double masked_share(const fk_plan_info *plan, bool window) {
     return window ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
-                          : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+                  : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
 }
 
 /* Share that turns cost two teams, or that it costs them to take none. */

@@ -174,7 +174,8 @@ typedef struct layout_call {
 static void layout_body(lua_State *L, void *arg) {
     const layout_call *call = arg;
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scan(call->planner, call->tile), call->out);
+    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scan(call->planner, call->tile),
+                        call->out);
 }
 
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,

@@ -1,5 +1,6 @@
-/* What a kernel writes before the main kernel reads it: of dtype e4m3 the values transposed (templates/piece/values.cu),
- * beside what the elements count for; of masks that leave runs of keys, where these are (templates/piece/runs.cu).
+/* What a kernel writes before the main kernel reads it: of dtype e4m3 the values transposed
+ * (templates/piece/values.cu), beside what the elements count for; of masks that leave runs of keys, where these are
+ * (templates/piece/runs.cu).
  *
  * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |, or
  *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */

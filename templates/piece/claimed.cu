@@ -12,8 +12,8 @@ __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
-// queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences, where they lie, and how many
-// keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
+// queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences,
+// where they lie, and how many keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
 @ if bounds then

@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_forward_runs(const __grid_c
     const u32 num_keys = sequence(p, b).seqlen_k;
     const int id = $(q)_at(p, b, min(q, p.seqlen_q - 1));
     u32 step = 1, below = 0, up_to = 0; // keys whose ids are below this one, and up to it
-    while (step * ways <= num_keys) step *= ways;
+    while (step <= num_keys / ways) step *= ways;
     for (; step > 0; step /= ways) {
         u32 more_below = 0, more_up_to = 0;
 #pragma unroll

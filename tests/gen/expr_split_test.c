@@ -159,8 +159,8 @@ static void runs_are_bounds(void **state) {
         {"of_q[b][q] == of_q[b][k]", NULL, NULL},
         {"of_q[b][q] == of_k[b][k] + 1", NULL, NULL},
         {"k <= q", NULL, NULL},
-        {"k<=q+1 && k<=q+2 && k<=q+3 && k<=q+4 && k<=q+5 && k<=q+6 && k<=q+7 && k<=q+8 && of_q[b][q] == of_k[b][k]", NULL,
-         NULL},
+        {"k<=q+1 && k<=q+2 && k<=q+3 && k<=q+4 && k<=q+5 && k<=q+6 && k<=q+7 && k<=q+8 && of_q[b][q] == of_k[b][k]",
+         NULL, NULL},
     };
     static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
                                              {"k", FK_EXPR_INT, 0},
@@ -171,7 +171,8 @@ static void runs_are_bounds(void **state) {
         fk_expr_pool *pool = fk_expr_pool_create();
         const fk_expr *keep;
         fk_expr_split split, runs;
-        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL), FK_OK);
+        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL),
+                         FK_OK);
         assert_int_equal(fk_expr_split_bounds(pool, keep, "k", &split, NULL), FK_OK);
         const bool found = fk_expr_split_runs(pool, &split, "of_q", "of_k", &runs);
         print_message("%s\n", cases[i].keep);

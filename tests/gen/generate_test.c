@@ -264,18 +264,19 @@ static void test_runs_are_looked_up_before(void **state) {
     static const struct {
         const char *spelling, *gpu;
         bool runs, shifts;
-    } cases[] = {{"fwd bf16 d64 document", "h200", true, true},
-                 {"fwd fp16 d128 document causal key_padding", "h200", true, true},
-                 {"fwd bf16 d64 document dropout", "h200", true, false},
-                 {"fwd bf16 d64 alibi document", "h200", true, false},
-                 {"fwd bf16 d64 document sink", "h200", true, true},
-                 {"fwd bf16 d64 document dilated(4)", "h200", false, false},
-                 {"fwd bf16 d64 packed document", "h200", false, false},
-                 {"fwd e4m3 d64 document", "h200", false, false},
-                 {"fwd fp16 d64 document", "a100", false, false},
-                 {"bwd bf16 d64 document", "h200", false, false},
-                 {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]:sorted", "h200", false, false},
-                 {"fwd bf16 d64 keep=\"a[q] == c[k]\" array=a:int[q]:sorted array=c:int[k]:sorted", "h200", false, false}};
+    } cases[] = {
+        {"fwd bf16 d64 document", "h200", true, true},
+        {"fwd fp16 d128 document causal key_padding", "h200", true, true},
+        {"fwd bf16 d64 document dropout", "h200", true, false},
+        {"fwd bf16 d64 alibi document", "h200", true, false},
+        {"fwd bf16 d64 document sink", "h200", true, true},
+        {"fwd bf16 d64 document dilated(4)", "h200", false, false},
+        {"fwd bf16 d64 packed document", "h200", false, false},
+        {"fwd e4m3 d64 document", "h200", false, false},
+        {"fwd fp16 d64 document", "a100", false, false},
+        {"bwd bf16 d64 document", "h200", false, false},
+        {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]:sorted", "h200", false, false},
+        {"fwd bf16 d64 keep=\"a[q] == c[k]\" array=a:int[q]:sorted array=c:int[k]:sorted", "h200", false, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         fk_source source = must_create(cases[i].spelling, cases[i].gpu, true);
         print_message("%s\n", cases[i].spelling);

@@ -21,7 +21,8 @@ static void test_what_is_chosen(void **state) {
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 packed document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d128 packed document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768,
+         4 * (2 * 128 + 2 * 128)},
         {"fwd bf16 d128 document", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
         {"fwd bf16 d128 document causal", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */

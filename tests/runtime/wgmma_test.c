@@ -174,7 +174,8 @@ static void fill_ids(int32_t *ids, int rows, int length, int step) {
  * sorted, though it was said to be, ends as well. */
 static void documents(void **state) {
     (void)state;
-    static const int lengths[][4] = {{300, 1, 300, 1}, {100, 1, 71, 1}, {7, 1, 5, 1}, {1, 1, 1, 1}, {40, 2, 20, 3}, {50, -1, 9, -1}};
+    static const int lengths[][4] = {{300, 1, 300, 1}, {100, 1, 71, 1}, {7, 1, 5, 1},
+                                     {1, 1, 1, 1},     {40, 2, 20, 3},  {50, -1, 9, -1}};
     static const char *const spellings[] = {"fwd bf16 d64 document", "fwd bf16 d64 document causal",
                                             "fwd bf16 d64 document window(40,15)"};
     static double want[BATCH * QUERIES * HEADS * DIM];
@@ -221,11 +222,8 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),
-        cmocka_unit_test(two_teams),
-        cmocka_unit_test(same_bits),
-        cmocka_unit_test(expanded_tensors),
-        cmocka_unit_test(documents),
+        cmocka_unit_test(samples),          cmocka_unit_test(two_teams), cmocka_unit_test(same_bits),
+        cmocka_unit_test(expanded_tensors), cmocka_unit_test(documents),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
