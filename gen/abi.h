@@ -43,7 +43,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \
     X(const float *, const float *, k_descale)                                                                         \
     X(const float *, const float *, v_descale)                                                                         \
-    X(void *, u8 *, values) /* e4m3: workspace, the values as templates/piece/values.cu has them */                    \
+    X(void *, u8 *, values)   /* e4m3: workspace, the values as templates/piece/values.cu has them */                  \
+    X(int32_t *, int *, runs) /* workspace [2, batch, queries of whole tiles]: templates/piece/runs.cu */              \
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
     X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \

@@ -271,6 +271,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->scans = scan.needed;
     out->pattern = scan.pattern;
     out->window = scan.window;
+    out->runs = scan.runs;
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     out->dq_share = tile->walks_q && !tile->wgmma ? fk_table_int(L, path, "dq_share", 1, 32) : 0;
@@ -335,10 +336,19 @@ static int rows_alike(const fk_problem_mask *mask) {
     return fk_expr_row_block(a) == fk_expr_row_block(b) ? (int)fk_expr_row_block(a) : 1;
 }
 
+/* mask.runs: the arrays of which they are. */
+static void push_runs(lua_State *L, const fk_problem_terms *terms) {
+    lua_newtable(L);
+    fk_table_set_text(L, "q", terms->arrays.decl[terms->mask.run_q].name);
+    fk_table_set_text(L, "k", terms->arrays.decl[terms->mask.run_k].name);
+    fk_lua_seal(L, "mask.runs", NULL);
+    lua_setfield(L, -2, "runs");
+}
+
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
                        const fk_tile_order *order) {
     const fk_problem_mask *mask = &terms->mask;
-    static const char *const optional[] = {"keep", "residual", "residual_keep", NULL};
+    static const char *const optional[] = {"keep", "residual", "residual_keep", "runs", NULL};
     lua_newtable(L);
     if (texts->keep) fk_table_set_text(L, "keep", texts->keep);
     if (texts->residual) fk_table_set_text(L, "residual", texts->residual);
@@ -352,6 +362,8 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_int(L, "leading_rows", order->leading_rows);
     fk_table_set_bool(L, "unlike", order->unlike);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
+    if (mask->has_runs && !mask->split_k.residual) push_runs(L, terms);
+    fk_table_set_bool(L, "shifts", order->shifts);
     const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
     fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
     fk_table_set_int(L, "block_q", rows_alike(mask));

@@ -55,6 +55,7 @@ typedef struct fk_smem_layout {
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool pattern;        /* ... but a pattern */
+    bool runs;           /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
     int staged;          /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
@@ -65,7 +66,7 @@ typedef struct fk_smem_layout {
  * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
  * gradient's where that takes the tile's place; or 0. */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, window;
+    bool needed, pattern, counted, window, runs;
     int query_rows, key_rows, staged;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -102,6 +103,7 @@ typedef struct fk_tile_order {
     int q_order;               /* +1 if later ones are the longer ones, else -1 */
     int leading, leading_rows; /* fk_tiles_leading's; fk_source's */
     bool unlike;               /* some are far longer than others, and where is known at run time alone */
+    bool shifts; /* the tiles that they walk over begin at the first key that their first query sees of its run */
 } fk_tile_order;
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
                        const fk_tile_order *order);

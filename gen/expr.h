@@ -135,5 +135,9 @@ typedef struct fk_expr_split {
 } fk_expr_split;
 fk_status fk_expr_split_bounds(fk_expr_pool *pool, const fk_expr *keep, const char *k, fk_expr_split *out,
                                fk_error *err);
+/** Where all that `in` leaves is a[b][q] == c[b][k], of sorted arrays, keys that pass it follow each other: `out` has
+ * the bounds first_key[b][q] <= k <= last_key[b][q] in its place. False: it is something else, or there are too many
+ * bounds. */
+bool fk_expr_split_runs(fk_expr_pool *pool, const fk_expr_split *in, const char *a, const char *c, fk_expr_split *out);
 
 #endif

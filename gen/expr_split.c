@@ -134,3 +134,21 @@ fk_status fk_expr_split_bounds(fk_expr_pool *pool, const fk_expr *keep, const ch
     *out = result;
     return FK_OK;
 }
+
+static bool reads(const fk_expr *e, const char *array) {
+    return e->op == OP_READ && strcmp(e->name, array) == 0;
+}
+
+bool fk_expr_split_runs(fk_expr_pool *pool, const fk_expr_split *in, const char *a, const char *c, fk_expr_split *out) {
+    const fk_expr *e = in->residual;
+    if (!e || e->op != OP_EQ || in->num_upper == FK_EXPR_MAX_BOUNDS || in->num_lower == FK_EXPR_MAX_BOUNDS)
+        return false;
+    const int by_query = reads(e->arg[1], a);
+    if (!reads(e->arg[by_query], a) || !reads(e->arg[1 - by_query], c)) return false;
+    const fk_expr *const *index = e->arg[by_query]->arg;
+    *out = *in;
+    out->residual = NULL;
+    out->upper[out->num_upper++] = fk_expr_read(pool, "last_key", FK_EXPR_INT, index);
+    out->lower[out->num_lower++] = fk_expr_read(pool, "first_key", FK_EXPR_INT, index);
+    return true;
+}

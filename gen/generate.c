@@ -53,7 +53,7 @@ static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, env, "dq_plan");
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), fk_plan_scan(planner), &layout);
+    fk_bind_read_layout(L, planner->p, &tile, lua_gettop(L), fk_plan_scan(planner, &tile), &layout);
     lua_setfield(L, env, "dq_layout");
     lua_pop(L, 1);
 }
@@ -79,7 +79,7 @@ static void render_body(lua_State *L, void *arg) {
     fk_planner_push_arch(L);
     const int arch = lua_gettop(L), env = arch - 1;
     fk_smem_layout layout;
-    fk_bind_read_layout(L, planner->p, &tile, arch, fk_plan_scan(planner), &layout);
+    fk_bind_read_layout(L, planner->p, &tile, arch, fk_plan_scan(planner, &tile), &layout);
     lua_setfield(L, env, "layout");
     lua_setfield(L, env, "arch");
     fk_bind_push_problem(L, planner->p, spelling);
@@ -147,7 +147,9 @@ static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int
 /* Are the own tiles of a head of unlike length, but for leading ones, so that it pays to count what each visits? */
 static bool are_unlike(const fk_planner *planner, const fk_plan_info *plan, int leading) {
     fk_tile_totals tiles;
-    if (leading || !fk_plan_tile(planner->p, plan).wgmma || !fk_plan_scan(planner).counted) return false;
+    const fk_tile tile = fk_plan_tile(planner->p, plan);
+    if (leading || !tile.wgmma || !fk_plan_scan(planner, &tile).counted) return false;
+    if (fk_plan_takes_runs(planner, &tile)) return true; /* as far as anyone knows here */
     fk_tiles_count(planner->p, &planner->terms.mask, false, &planner->shape, plan->block_m, plan->block_n, 64, &tiles);
     return tiles.max_visited > UNLIKE * tiles.mean_visited;
 }
@@ -166,14 +168,17 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const fk_problem_score *score = &planner->terms.score;
     const fk_plan_info *dq = &planner->dq;
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
-    const bool wgmma = fk_plan_tile(p, plan).wgmma;
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const bool wgmma = tile.wgmma, runs = fk_plan_takes_runs(planner, &tile);
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     const bool early = planner->arch.early_start && !wgmma;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         fk_kernel_launch *next = out->kernel;
         if (p->dtype == FK_E4M3) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
+        if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
         out->main_kernel = (int32_t)(next - out->kernel);
+        if (runs) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         if (p->split || out->leading_rows)
             *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
@@ -221,8 +226,17 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
     const int leading = leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
-    call.order = (fk_tile_order){out->q_order, leading, out->leading_rows, are_unlike(planner, plan, leading)};
+    call.order = (fk_tile_order){.q_order = out->q_order,
+                                 .leading = leading,
+                                 .leading_rows = out->leading_rows,
+                                 .unlike = are_unlike(planner, plan, leading)};
     call.order_k = (fk_tile_order){.q_order = tile_order(planner, plan, false)};
+    if (fk_plan_takes_runs(planner, &tile)) {
+        fk_problem_terms *terms = &planner->terms;
+        terms->mask.split = terms->mask.split_k = terms->mask.runs;
+        /* what terms and dropout make of keys goes by tiles that begin at multiples of their size */
+        call.order.shifts = terms->score.num_terms == 0 && !planner->p->dropout;
+    }
     status = render(planner, &call, err);
     if (status != FK_OK) return status;
     out->text = call.text;

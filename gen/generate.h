@@ -59,7 +59,8 @@ typedef enum fk_grid_kind {
     FK_GRID_COMBINE,    /* query rows, one to a CTA; none if there is one split */
     FK_GRID_KEEP_MASK,  /* own tiles, heads in rows; fk_keep_mask's alone */
     FK_GRID_BLOCKS,     /* rows of a table of blocks, one to a CTA; fk_pack_blocks' alone */
-    FK_GRID_ROW_CHUNKS  /* 8 elements of query rows of q's width, two chunks to a thread */
+    FK_GRID_ROW_CHUNKS, /* 8 elements of query rows of q's width, two chunks to a thread */
+    FK_GRID_RUNS        /* queries of whole tiles of all batch entries, one to a thread of 128 */
 } fk_grid_kind;
 
 /* One kernel of a source. All of them but fk_pack_blocks take the same parameter block. */

@@ -38,6 +38,13 @@ static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUME
 /* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
  * begin and end somewhere in a tile. */
 static const double DOCUMENT = 1024.0;
+/* Where runs of keys are looked up beforehand, a tile of queries walks over so many of them, of which as many as it and
+ * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
+ * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
+static const double RUN = 512.0;
+/* Share by which a visit of 192 x 64 takes longer with three buffers of K than with four (`window(1024,0)`, head dim
+ * 128). */
+static const double THREE_KEYS = 0.03;
 /* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
  */
 static const double LINE_LANES = 84.0;
@@ -91,9 +98,9 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 /* Of a CTA's partial tiles, the share that a warpgroup masks. A window's two diagonals mostly begin where tiles do and
  * cross fewer tiles of a warpgroup than of its CTA; of the rest it sees half as a whole, and passes by the others, at
  * one end or the other: all warpgroups as many. */
-static double masked_share(const fk_smem_layout *layout, const fk_plan_info *plan) {
-    return layout->window ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
-                          : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
+static double masked_share(const fk_plan_info *plan, bool window) {
+    return window ? fmax(64, plan->block_n) / fmax(plan->block_m, plan->block_n)
+                  : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
 }
 
 /* Share that turns cost two teams, or that it costs them to take none. */
@@ -114,7 +121,11 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double read_bytes = consumers * bytes * plan->block_n * columns;
     const double own_bytes = plan->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
     const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
-    const double masked = partial_share * masked_share(layout, plan);
+    /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
+    const bool runs = layout->runs && !layout->staged && !p->dropout;
+    const bool window = layout->window || runs;
+    if (layout->runs) partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
+    const double masked = partial_share * masked_share(plan, window);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
@@ -152,9 +163,11 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
+    if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
-    if (layout->window) cost.serial *= 1 - (partial_share - masked) / 2;
+    if (consumers == 3 && plan->k_stages == 3) cost.serial *= 1 + THREE_KEYS;
+    if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
     const bool crowded = masks || score->along;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;

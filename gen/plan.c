@@ -138,16 +138,25 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
 
 /* ---- judging ---- */
 
-fk_mask_scan fk_plan_scan(const fk_planner *planner) {
+/* e4m3 has another kernel before, and packed sequences no row of runs. */
+bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
+    const fk_problem *p = planner->p;
+    return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
+}
+
+fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
     const fk_array_list *arrays = &planner->terms.arrays;
-    const fk_expr_split *split = &planner->terms.mask.split_k;
+    const bool runs = fk_plan_takes_runs(planner, tile);
+    const fk_expr_split *split = runs ? &planner->terms.mask.runs : &planner->terms.mask.split_k;
     const fk_expr *keep = planner->terms.mask.keep, *residual = split->residual;
     const bool both = split->num_upper > 0 && split->num_lower > 0;
     const bool counted = planner->p->op == FK_FORWARD && !planner->p->packed && planner->terms.mask.in_blocks;
     fk_mask_scan scan = {.needed = residual != NULL,
                          .pattern = residual && planner->terms.mask.in_blocks,
-                         .counted = residual && counted,
-                         .window = both && !residual && !fk_array_list_reads(arrays, keep)};
+                         .counted = runs || (residual && counted),
+                         .window = both && !residual && !fk_array_list_reads(arrays, keep),
+                         .runs = runs,
+                         .query_rows = runs ? 2 : 0}; /* first and last keys */
     const int staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD);
     const bool grad =
         fk_stages_grad(planner->p, planner->terms.score.grad, staged); /* of floats, in the tile's place */
@@ -168,7 +177,8 @@ typedef struct layout_call {
 static void layout_body(lua_State *L, void *arg) {
     const layout_call *call = arg;
     fk_planner_push_arch(L);
-    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scan(call->planner), call->out);
+    fk_bind_read_layout(L, call->planner->p, call->tile, lua_gettop(L), fk_plan_scan(call->planner, call->tile),
+                        call->out);
 }
 
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,

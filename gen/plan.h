@@ -157,7 +157,9 @@ void fk_planner_close(fk_planner *planner);
 void fk_planner_push_arch(lua_State *L);
 
 /** What the mask leaves to look for within its bounds. */
-fk_mask_scan fk_plan_scan(const fk_planner *planner);
+fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile);
+/** Whether kernels of that tile take fk_problem_mask.runs for its split. */
+bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile);
 /** Fills everything of `out` but the model: smem, registers, legal, reason. */
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,
                         fk_error *err);

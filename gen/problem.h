@@ -34,6 +34,11 @@ typedef struct fk_problem_mask {
     /* Of keep, by the variable of the tiles that a CTA walks over: k; in the backward pass q, and for the kernel of
      * dq k. */
     fk_expr_split split, split_k;
+    /* The same by k where sorted arrays leave each query a run of keys, which a kernel before can look up for all heads
+     * (templates/piece/runs.cu); has_runs: they do. By queries and by keys: which arrays. */
+    fk_expr_split runs;
+    bool has_runs;
+    int run_q, run_k;
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
     bool in_blocks; /* some term is a pattern: what it says is the same for many keys */

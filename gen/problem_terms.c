@@ -105,6 +105,26 @@ static fk_status load_mask(loader *l, int index, const fk_expr **keep, fk_error 
     return status;
 }
 
+/* Is array i sorted, and has it a row along `dim` for each batch entry, which the mask reads by its own variables? */
+static bool is_sorted_row(const loader *l, int i, int dim) {
+    const fk_array_decl *array = &l->out->arrays.decl[i];
+    return array->sorted && array->rank == 2 && array->dim[0] == FK_DIM_BATCH &&
+           fk_array_list_reads_row(&l->out->arrays, l->out->mask.split_k.residual, i, dim);
+}
+
+static void find_runs(loader *l) {
+    const fk_array_list *arrays = &l->out->arrays;
+    fk_problem_mask *mask = &l->out->mask;
+    for (int i = 0; i < arrays->count; ++i) {
+        for (int j = 0; j < arrays->count && !mask->has_runs; ++j) {
+            if (!is_sorted_row(l, i, FK_DIM_SEQLEN_Q) || !is_sorted_row(l, j, FK_DIM_SEQLEN_K)) continue;
+            mask->run_q = i, mask->run_k = j;
+            mask->has_runs =
+                fk_expr_split_runs(l->pool, &mask->split_k, arrays->decl[i].name, arrays->decl[j].name, &mask->runs);
+        }
+    }
+}
+
 static fk_status load_masks(loader *l, fk_error *err) {
     fk_problem_mask *out = &l->out->mask;
     fk_status status = FK_OK;
@@ -119,6 +139,7 @@ static fk_status load_masks(loader *l, fk_error *err) {
     fk_array_list_note(&l->out->arrays, out->keep);
     status = fk_expr_split_bounds(l->pool, out->keep, "k", &out->split_k, err);
     out->split = out->split_k;
+    if (status == FK_OK && l->p->op == FK_FORWARD) find_runs(l);
     if (status == FK_OK && l->p->op == FK_BACKWARD)
         status = fk_expr_split_bounds(l->pool, out->keep, "q", &out->split, err);
     return status;

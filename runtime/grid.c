@@ -110,6 +110,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         *out = make_row_grid(values.heads, values.tiles);
         return FK_OK;
     }
+    case FK_GRID_RUNS:
+        *out = make_row_grid(a->batch, ((a->seqlen_q + block_m - 1) / block_m * block_m + 127) / 128);
+        return FK_OK;
     case FK_GRID_DQ_TILES:
         return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
     case FK_GRID_ROWS:

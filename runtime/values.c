@@ -1,10 +1,13 @@
-/* dtype e4m3: the values transposed, as templates/piece/values.cu writes them before the main kernel reads them, and
- * what the elements count for.
+/* What a kernel writes before the main kernel reads it: of dtype e4m3 the values transposed
+ * (templates/piece/values.cu), beside what the elements count for; of masks that leave runs of keys, where these are
+ * (templates/piece/runs.cu).
  *
- * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |. */
+ * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |, or
+ *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */
 #include "object.h"
 
-#define VALUE_PITCH 128 /* value_pitch of that file */
+#define VALUE_PITCH 128 /* value_pitch of templates/piece/values.cu */
+#define RUN_BYTES 8     /* of a query: its first and its last key */
 #define MAX_WORKSPACE ((int64_t)1 << 60)
 
 /* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
@@ -13,6 +16,12 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     fk_persistent claims;
     const bool fits = fk_persistent_lay_out(kernel, a, &claims);
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
+    if (fits && kernel->launch[0].grid == FK_GRID_RUNS) {
+        const int64_t block_m = kernel->info.plan.block_m, rows = (a->seqlen_q + block_m - 1) / block_m * block_m;
+        const size_t bytes = (size_t)(a->batch * rows) * RUN_BYTES; /* there are as many tiles as fit */
+        out->runs = claims.bytes;
+        out->bytes += (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+    }
     if (p->dtype != FK_E4M3 || !fits) return fits;
     const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_PITCH, keys = kernel->info.plan.block_n;
     out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, keys) : (a->seqlen_k + keys - 1) / keys;

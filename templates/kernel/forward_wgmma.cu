@@ -17,6 +17,10 @@
 @ end
 @ include("piece/sequence.cu")
 
+@ if mask.runs then
+@   include("piece/runs.cu")
+
+@ end
 @ include("piece/schedule_persistent.cu")
 
 @ include("piece/tile.cu")

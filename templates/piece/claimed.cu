@@ -12,8 +12,8 @@ __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
-// queries. Words 0: b, h, q_first, and which part or how many queries there are; 4: of packed sequences, where they lie, and how many
-// keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
+// queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences,
+// where they lie, and how many keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
 @ if bounds then
@@ -24,7 +24,7 @@ constexpr u32 tile_scale = place_bytes - 16;
 @ end
 
 @ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
-@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or "0"
+@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or mask.shifts and "at.k_first" or "0"
 __device__ __forceinline__ void write_place(u32 to, const Where &at) {
     st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
 @ if problem.packed then
@@ -51,6 +51,9 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);
+@ end
+@ if mask.shifts then
+    at.k_first = same(place.w);
 @ end
 @ if e4m3 then
     at.scale = __uint_as_float(same(ld_shared_u32(tile_place(smem, q) + tile_scale)));
@@ -82,18 +85,46 @@ struct Leaving {
 };
 @ if bounds then
 
-// `careful`: no tile is taken for full.
-__device__ __forceinline__ void write_ranges(u32 place, const Params &p, const Where &at, bool careful) {
-    const int lane = threadIdx.x % 32; // has a warpgroup's rows
-    if (lane >= consumers) return;
-    const TileRange all = tile_range(p, at);
-    Where own = at;
-    own.q_first += lane * 64;
-    own.q_last = min(own.q_first + 63, at.q_last);
-    TileWalk walk(p, own, careful);
-    if (own.q_first > own.q_last) walk.n = -1;
-    if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
-    st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
-    st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(all.end - walk.tiles.end, walk.tiles.begin - all.begin, 0, 0));
+// Which tiles of keys the rows of a lane's warpgroup visit.
+struct Ranges {
+    TileWalk walk;
+    int before = 0, behind = 0; // how many of the CTA's tiles come before them, and how many behind
+
+    __device__ __forceinline__ Ranges() {}
+    // `careful`: no tile is taken for full.
+    __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
+        const TileRange all = tile_range(p, at);
+        Where own = at;
+        own.q_first += min(int(threadIdx.x % 32), consumers - 1) * 64;
+        own.q_last = min(own.q_first + 63, at.q_last);
+        walk = TileWalk(p, own, careful);
+@   if mask.runs then
+        // What decreases although it is said to be sorted may say that a warpgroup sees tiles which nobody sends.
+        walk.tiles.begin = max(walk.tiles.begin, all.begin), walk.tiles.end = min(walk.tiles.end, all.end);
+        walk.n = walk.tiles.begin < walk.tiles.end ? walk.tiles.end - 1 : -1;
+@   end
+        if (own.q_first > own.q_last) walk.n = -1;
+        if (walk.n < 0) walk.tiles = {all.begin, all.begin, all.begin, all.begin};
+        before = all.end - walk.tiles.end, behind = walk.tiles.begin - all.begin;
+    }
+
+    __device__ __forceinline__ void write(u32 place) const {
+        const int lane = threadIdx.x % 32;
+        if (lane >= consumers) return;
+        st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
+        st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(before, behind, 0, 0));
+    }
+};
+@   if mask.runs then
+
+// The tiles that the CTA visits, of what is written of its first warpgroup: by shuffles, as branches depend on it.
+__device__ __forceinline__ TileWalk written_walk(u32 place) {
+    const uint4 own = ld_shared_v4(place + tile_ranges), others = ld_shared_v4(place + tile_ranges + 16);
+    TileWalk walk;
+    walk.tiles.begin = same(own.y - others.y);
+    walk.tiles.end = same((int(own.x) < 0 ? own.y : own.x + 1) + others.x);
+    walk.n = walk.tiles.end > walk.tiles.begin ? walk.tiles.end - 1 : -1;
+    return walk;
 }
+@   end
 @ end

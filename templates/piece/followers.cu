@@ -16,7 +16,7 @@ struct Values {
 @ if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @ else
-            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, bar, $(k_row)n * block_n, $(kv_head), $(batch));
+            load_tile<block_n, $(layout.dv_cols)>(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @ end
         }
     }
@@ -27,7 +27,7 @@ struct Values {
         load(tile, smem + tail_full, at, n);
         mbarrier_wait(smem + tail_full, tail_parity);
         tail_parity ^= 1;
-        for (int i = (at.seqlen_k - n * block_n) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
+        for (int i = (at.seqlen_k - tile_key(at, n)) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
 #pragma unroll
             for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
                 st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
@@ -42,7 +42,7 @@ struct Values {
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
-        if (at.seqlen_k - n * block_n < block_n) {
+        if (at.seqlen_k - tile_key(at, n) < block_n) {
             load_tail(tile, bar, at, n);
         } else {
             load(tile, bar, at, n);
@@ -75,11 +75,11 @@ struct $(name) : $(base) {
     }
 
 @     end
-    __device__ __forceinline__ void send_all(const Where &at) {
+    __device__ __forceinline__ void send_all(const Where &at$(mask.runs and ", TileWalk walk" or "")) {
 @     if mask.residual then
         for (Visit walk = follow(); walk.n >= 0; walk = walk.last() ? Visit() : follow()) {
 @     else
-        for (TileWalk walk(p, at); walk.n >= 0; walk.next(p, at)) {
+        for ($(mask.runs and "" or "TileWalk walk(p, at)"); walk.n >= 0; walk.next(p, at)) {
 @     end
             send(at, walk.n);
         }
@@ -93,9 +93,12 @@ struct $(name) : $(base) {
             Where at;
             at.b = -1;
             if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
+@     if mask.runs then
+            const TileWalk walk = written_walk(tile_place(smem, q));
+@     end
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + q_empty + 8 * q.index());
             if (word == no_more) return;
-            if (at.b >= 0) send_all(at);
+            if (at.b >= 0) send_all(at$(mask.runs and ", walk" or ""));
         }
     }
 };

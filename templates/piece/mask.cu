@@ -21,6 +21,11 @@
     const $(type) $(name .. form) = $(open)p.mask_value[$(i - 1)]$(close);
 @   end
 @ end
+@ if walk == "k" and plan.family == "wgmma" then
+// The first key of tile n.
+__device__ __forceinline__ int tile_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")n * block_n; }
+
+@ end
 // The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
 // pairs are, and these tiles carry no mask.
 struct TileRange {
@@ -59,6 +64,9 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
     TileRange tiles = {0, 0, 0, 0};
     if (any_lo > any_hi) return tiles;
+@ if mask.shifts then
+    any_lo -= at.k_first, any_hi -= at.k_first, all_lo -= at.k_first, all_hi -= at.k_first;
+@ end
 @ if own == "k" and problem.seqused_k then
     if (at.k_first > at.k_last) return tiles; // no key of the tile is used
 @ end
@@ -169,7 +177,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 }
 
 @ end
-@ if mask.unlike then
+@ if mask.unlike and mask.residual then
 // Of tiles first to last, of which a pattern says the same.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
 @   if alike then
@@ -220,6 +228,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ end
 @ -- Rows of elements that wait beside the tiles of q and k (piece/mask_rows.cu).
 @ local staged, others = { q = {}, k = {} }, {}
+@ if mask.runs then staged.q = { { name = "first_key", type = "int" }, { name = "last_key", type = "int" } } end
 @ for _, array in ipairs(arrays) do
 @   if plan.family == "wgmma" and walk == "k" and array.mask_row ~= "" then table.insert(staged[array.mask_row], array)
 @   elseif mask.residual and mask.residual_keep:find("%f[%w_]" .. array.name .. "_at%f[^%w_]") then table.insert(others, array) end
@@ -243,7 +252,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ scalars("")
 @ if by_distance then
-    const int first_k = n * block_n + 2 * (lane % 4);
+    const int first_k = tile_key(at, n) + 2 * (lane % 4);
 @ end
 @ for j, array in ipairs(staged.q) do
     u32 $(array.name)_element[m_atoms][2];
@@ -301,6 +310,9 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ if problem.joins_heads and mask.uses.h then
                 const int h = row_head(p, at, row);
 @ end
+@ for _, array in ipairs(staged.q) do
+                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
+@ end
 @ if walk == "k" then
                 int k_max = at.seqlen_k - 1;
 @ else
@@ -312,9 +324,6 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 bool keep = $(by_distance and "distance <= max(k_max, -1) - first_k" or walk .. " <= " .. walk .. "_max");
 @ for _, bound in ipairs(mask.lower_at) do
                 keep = keep && $(by_distance and "distance >= max(" .. bound .. ", 0) - first_k" or walk .. " >= " .. bound);
-@ end
-@ for _, array in ipairs(staged.q) do
-                const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
 @ end
 @ for _, array in ipairs(staged.k) do
 @   local element = array.name .. "_element"

@@ -2,12 +2,14 @@
 @ local span = math.max(1, mask.block_k // plan.block_n) -- tiles of keys of which a pattern says the same
 @ if span * plan.block_n ~= mask.block_k then span = 1 end
 @ local keys = span * plan.block_n
-@ local worth = { "ranks <= most_ranks", ("ranks * ((p.seqlen_k + %d) / %d) <= most_counted"):format(keys - 1, keys) }
+@ local worth = { "ranks <= most_ranks" }
+@ if not mask.runs then worth[2] = ("ranks * ((p.seqlen_k + %d) / %d) <= most_counted"):format(keys - 1, keys) end
 @ for slot, array in ipairs(arrays) do -- not where heads have tables of their own
 @   local rank = 0
 @   for index in array.declared:gmatch("%[(.-)%]") do
 @     local count = index == "b" and "p.batch" or index == "h" and "p.num_heads_q"
-@     if count and mask.residual:find("%f[%w_]" .. array.name .. "_iv_at") then
+@     if count and (mask.runs and (array.name == mask.runs.q or array.name == mask.runs.k) or
+@       mask.residual and mask.residual:find("%f[%w_]" .. array.name .. "_iv_at")) then
 @       worth[#worth + 1] = ("(%s == 1 || p.array[%d].stride[%d] == 0)"):format(count, slot - 1, rank)
 @     end
 @     rank = rank + 1
@@ -17,7 +19,9 @@
 // claimed first. How many tiles of keys each visits the consumers count, who wait for their first ones meanwhile. One head counts for all,
 // where they have one table.
 constexpr int counting_threads = $(threads), most_ranks = $(math.min(threads, 256));
+@ if not mask.runs then
 constexpr int most_counted = 16 * counting_threads; // asked of the mask: as much as takes no longer than the first tiles do
+@ end
 constexpr u32 order_full = $(layout.order), order_ranks = order_full + 8; // whether the ranks are there, of a head's tiles, the longest first
 
 struct LastGroup {
@@ -47,6 +51,9 @@ __device__ __forceinline__ int sum_of_lanes(int x, int lanes) {
 __device__ __forceinline__ void order_tiles(const Params &p) {
     const LastGroup last(p);
     if (!last.ordered) return;
+@ if mask.runs then
+    wait_for_previous(); // who wrote the runs
+@ end
     int lanes = 32;
     while (lanes * last.ranks > counting_threads) lanes /= 2;
     const int rank = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -56,8 +63,12 @@ __device__ __forceinline__ void order_tiles(const Params &p) {
     if (counts) {
         const Where at = tile_at(p, last.first + rank * last.heads);
         const TileRange tiles = tile_range(p, at);
+@ if mask.runs then
+        if (lane == 0) visited = tiles.end - tiles.begin;
+@ else
         for (int n = $(span) * lane; n < tiles.end; n += $(span) * lanes)
             visited += n + $(span) > tiles.begin && any_seen(n, n + $(span - 1), p, at);
+@ end
     }
     visited = sum_of_lanes(visited, lanes);
     const u32 length = visited << 8 | (255 - rank); // no two are the same

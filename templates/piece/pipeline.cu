@@ -87,14 +87,17 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
 @ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head })
 
-@ local stages_queries, stages_keys = layout.q_row_bytes > 0, layout.k_row_bytes > 0
+@ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
 @   include("piece/scanner.cu")
 
-@   if layout.q_row_bytes + layout.k_row_bytes > 0 then
-@     include("piece/mask_rows.cu")
+@ end
+@ if stages_queries or stages_keys then
+@   include("piece/mask_rows.cu")
 
-@   end
+@ elseif mask.runs then
+constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes); // of a buffer of Q: its queries' first and last keys
+
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
@@ -158,6 +161,10 @@ struct Producer {
 @ if e4m3 then
         const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
 @ end
+@ if mask.runs then
+        Ranges ranges; // of what lies in memory: before the wait
+        if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
+@ end
         acquire_q(q);
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
@@ -169,8 +176,10 @@ struct Producer {
             rows.write(smem + smem_q_rows + q.index() * q_row_bytes);
         }
 @ end
-@ if bounds then
-        if (at.b >= 0) write_ranges(tile_place(smem, q), p, at, is_redo(word));
+@ if mask.runs then
+        if (at.b >= 0) ranges.write(tile_place(smem, q));
+@ elseif bounds then
+        if (at.b >= 0) Ranges(p, at, is_redo(word)).write(tile_place(smem, q));
 @ end
 @ if stages_queries or problem.dropout or bounds then
         __syncwarp();
@@ -183,7 +192,12 @@ struct Producer {
 @ if e4m3 then
                 st_shared_u32(tile_place(smem, q) + tile_scale, __float_as_uint(scale));
 @ end
-                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes));
+                mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes)$(mask.runs and " + q_row_bytes" or ""));
+@ if mask.runs then
+                const u32 rows = smem + smem_q_rows + q.index() * q_row_bytes;
+                bulk_load(rows, p.runs + run_at(p, at.b, at.q_first), block_m * 4, bar);
+                bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
+@ end
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
             } else {
@@ -200,7 +214,7 @@ struct Producer {
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
         TileWalk walk;
-        if (at.b >= 0) walk = TileWalk(p, at);
+        if (at.b >= 0) walk = $(mask.runs and plan.q_stages == 2 and "written_walk(smem + tile_places + place_bytes * (q.slot() ^ 1))" or "TileWalk(p, at)");
         for (;; walk.next(p, at)) {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
             if (walk.n < 0) break;
@@ -209,7 +223,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)walk.n * block_n, $(kv_head), $(batch));
+                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   if lone then
             values.send(at, walk.n);
@@ -252,6 +266,9 @@ struct Producer {
             tma_prefetch_map(&p.map_q);
             tma_prefetch_map(&p.map_k);
         }
+@ if mask.runs then
+        wait_for_previous(); // who wrote the runs
+@ end
         int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.

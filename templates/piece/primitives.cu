@@ -48,6 +48,10 @@
 @   end
 @   include("primitive/atomics.cu")
 
+@   if mask.runs then
+@     include("primitive/early_start.cu")
+
+@   end
 @ else
 @   include("primitive/tensor_core.cu")
 

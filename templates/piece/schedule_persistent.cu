@@ -7,6 +7,9 @@ struct Where : Sequence {
 @ if mask.leading_rows > 0 then
     int split;           // which part of the keys; -1: all
 @ end
+@ if mask.shifts then
+    int k_first; // where its tiles of keys begin: at the first key that its first query sees
+@ end
 @ if problem.dtype == "e4m3" then
     float scale; // $(#score.terms > 0 and "softmax_scale" or "softmax_scale * log2(e)") with q_descale and k_descale; claimed() sets it
 @ end
@@ -64,6 +67,9 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = part >= 0 ? of_split : -1;
+@ end
+@ if mask.shifts then
+    at.k_first = first_key_at(p, b, at.q_first);
 @ end
 @ if problem.packed then
     if (tile < 0 || at.q_first > at.q_last) at.b = -1;

@@ -24,13 +24,15 @@ __device__ __forceinline__ void tma_load_4d(u32 dst, const void *map, u32 bar, i
                  ::"r"(dst), "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
 }
 
-@ if walk == "q" then
+@ if walk == "q" or mask.runs then
 // `bytes` (a multiple of 16, from a multiple of 16 on) that lie side by side.
 __device__ __forceinline__ void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(dst), "l"(src), "r"(bytes), "r"(bar) : "memory");
 }
 
+@ end
+@ if walk == "q" then
 @   if plan.adders then
 __device__ __forceinline__ void bulk_store(void *dst, u32 src, u32 bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");

@@ -146,11 +146,53 @@ static void surplus_bounds_stay(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* Sorted ids leave runs of keys, beside what bounds there are, if nothing else is left. */
+static void runs_are_bounds(void **state) {
+    (void)state;
+    static const struct {
+        const char *keep, *upper, *lower; /* the last ones; null: no runs */
+    } cases[] = {
+        {"of_q[b][q] == of_k[b][k]", "last_key[b][q]", "first_key[b][q]"},
+        {"of_k[b][k] == of_q[b][q] && k <= q", "last_key[b][q]", "first_key[b][q]"},
+        {"of_q[b][q] != of_k[b][k]", NULL, NULL},
+        {"of_q[b][q] == of_k[b][k] && (q - k) % 4 == 0", NULL, NULL},
+        {"of_q[b][q] == of_q[b][k]", NULL, NULL},
+        {"of_q[b][q] == of_k[b][k] + 1", NULL, NULL},
+        {"k <= q", NULL, NULL},
+        {"k<=q+1 && k<=q+2 && k<=q+3 && k<=q+4 && k<=q+5 && k<=q+6 && k<=q+7 && k<=q+8 && of_q[b][q] == of_k[b][k]",
+         NULL, NULL},
+    };
+    static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
+                                             {"k", FK_EXPR_INT, 0},
+                                             {"b", FK_EXPR_INT, 0},
+                                             {"of_q", FK_EXPR_INT, 2},
+                                             {"of_k", FK_EXPR_INT, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        const fk_expr *keep;
+        fk_expr_split split, runs;
+        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL),
+                         FK_OK);
+        assert_int_equal(fk_expr_split_bounds(pool, keep, "k", &split, NULL), FK_OK);
+        const bool found = fk_expr_split_runs(pool, &split, "of_q", "of_k", &runs);
+        print_message("%s\n", cases[i].keep);
+        assert_int_equal(found, cases[i].upper != NULL);
+        if (found) {
+            assert_null(runs.residual);
+            assert_int_equal(runs.num_upper, split.num_upper + 1);
+            assert_prints(runs.upper[runs.num_upper - 1], FK_EXPR_C, cases[i].upper);
+            assert_prints(runs.lower[runs.num_lower - 1], FK_EXPR_C, cases[i].lower);
+        }
+        fk_expr_pool_destroy(pool);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_read_well),
         cmocka_unit_test(splits_match_brute_force),
         cmocka_unit_test(surplus_bounds_stay),
+        cmocka_unit_test(runs_are_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

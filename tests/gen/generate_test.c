@@ -43,8 +43,8 @@ static void check_text(const fk_source *source, bool standalone) {
     const char *text = source->text;
     const size_t size = strlen(text);
     assert_true(size > 5000);
-    assert_string_equal(source->kernel[0].entry, "fk_forward");
-    assert_int_equal(source->num_kernels, 1);
+    assert_string_equal(source->kernel[source->main_kernel].entry, "fk_forward");
+    assert_int_equal(source->num_kernels, source->main_kernel + 1);
     assert_message(text, "extern \"C\" __global__");
     assert_message(text, "fk_forward(");
     assert_message(text, "struct Params {");
@@ -73,7 +73,7 @@ static void test_same_bytes_twice(void **state) {
                 assert_string_equal(a.text, b.text);
                 assert_string_equal(a.spelling, spellings[i]);
                 assert_memory_equal(&a.plan, &b.plan, sizeof a.plan);
-                assert_int_equal(a.kernel[0].threads, a.plan.warps * 32);
+                assert_int_equal(a.kernel[a.main_kernel].threads, a.plan.warps * 32);
                 check_text(&a, standalone);
                 fk_source_free(&a);
                 fk_source_free(&b);
@@ -258,6 +258,39 @@ static void test_first_tiles_that_say_little_are_estimates(void **state) {
     }
 }
 
+/* Runs of keys that sorted arrays leave are looked up by a kernel before, which the main one need not have seen end. */
+static void test_runs_are_looked_up_before(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu;
+        bool runs, shifts;
+    } cases[] = {
+        {"fwd bf16 d64 document", "h200", true, true},
+        {"fwd fp16 d128 document causal key_padding", "h200", true, true},
+        {"fwd bf16 d64 document dropout", "h200", true, false},
+        {"fwd bf16 d64 alibi document", "h200", true, false},
+        {"fwd bf16 d64 document sink", "h200", true, true},
+        {"fwd bf16 d64 document dilated(4)", "h200", false, false},
+        {"fwd bf16 d64 packed document", "h200", false, false},
+        {"fwd e4m3 d64 document", "h200", false, false},
+        {"fwd fp16 d64 document", "a100", false, false},
+        {"bwd bf16 d64 document", "h200", false, false},
+        {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]:sorted", "h200", false, false},
+        {"fwd bf16 d64 keep=\"a[q] == c[k]\" array=a:int[q]:sorted array=c:int[k]:sorted", "h200", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_source source = must_create(cases[i].spelling, cases[i].gpu, true);
+        print_message("%s\n", cases[i].spelling);
+        assert_int_equal(strcmp(source.kernel[0].entry, "fk_forward_runs") == 0, cases[i].runs);
+        assert_int_equal(strstr(source.text, "int k_first; //") != NULL, cases[i].shifts);
+        if (cases[i].runs) {
+            assert_int_equal(source.main_kernel, 1);
+            assert_int_equal(source.early, 2);
+            assert_message(source.text, "wait_for_previous();");
+        }
+        fk_source_free(&source);
+    }
+}
+
 static void test_template_errors_name_file_and_line(void **state) {
     (void)state;
     static const struct {
@@ -401,6 +434,7 @@ int main(void) {
         cmocka_unit_test(test_backward_has_three_kernels),
         cmocka_unit_test(test_deterministic_backward_adds_nothing),
         cmocka_unit_test(test_first_tiles_that_say_little_are_estimates),
+        cmocka_unit_test(test_runs_are_looked_up_before),
         cmocka_unit_test(test_template_errors_name_file_and_line),
         cmocka_unit_test(test_template_dir_stands_before_the_built_in),
         cmocka_unit_test(test_plans_of_the_caller_are_checked),

@@ -9,8 +9,11 @@ static void test_what_is_chosen(void **state) {
     } cases[] = {
         {"fwd bf16 d64", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd bf16 d64 causal", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
-        {"fwd bf16 d64 document", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
+        {"fwd bf16 d64 packed document", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
          2 * 4 * (2 * 128 + 4 * 64)},
+        /* first and last keys of queries, and words of an order */
+        {"fwd bf16 d64 document", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
+         2 * 4 * 2 * 2 * 128 + 1032},
         /* a straight line along the keys serves wide tiles best */
         {"fwd bf16 d64 alibi", 192, 128, 1, 4, 4, 0, 2, 1, 2, 2 * 24576 + 8 * 16384, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
@@ -18,7 +21,10 @@ static void test_what_is_chosen(void **state) {
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 packed seqused_k", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768, 4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d128 packed document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768,
+         4 * (2 * 128 + 2 * 128)},
+        {"fwd bf16 d128 document", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
+        {"fwd bf16 d128 document causal", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
         {"fwd bf16 d72 dv64", 192, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
         {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
@@ -222,7 +228,7 @@ static void test_masks_that_are_no_bounds(void **state) {
     } cases[] = {
         {"fwd bf16 d64 window(1024,0)", true, 0, 0},
         {"fwd bf16 d64 causal alibi", true, 0, 0},
-        {"fwd bf16 d64 document", false, 1, 1},
+        {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]", false, 1, 1},
         {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false, 0, 0},
         {"fwd fp16 d64 keep=\"id[k] != seg[k] && id[k] < row[q][k / 2]\" array=id:int[k] array=seg:int[k] "
          "array=row:int[q][]",

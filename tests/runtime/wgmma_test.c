@@ -163,6 +163,53 @@ static void expanded_tensors(void **state) {
     fk_context_destroy(context);
 }
 
+/* Ids of queries and keys that grow by a step each `length` rows, of batch entry b, which begins elsewhere. */
+static void fill_ids(int32_t *ids, int rows, int length, int step) {
+    for (int b = 0; b < BATCH; b++)
+        for (int i = 0; i < rows; i++)
+            ids[b * rows + i] = (i + 37 * b) / length * step - 3;
+}
+
+/* Documents as runs of keys: long ones, those of a few rows, queries without keys and keys without queries. What is not
+ * sorted, though it was said to be, ends as well. */
+static void documents(void **state) {
+    (void)state;
+    static const int lengths[][4] = {{300, 1, 300, 1}, {100, 1, 71, 1}, {7, 1, 5, 1},
+                                     {1, 1, 1, 1},     {40, 2, 20, 3},  {50, -1, 9, -1}};
+    static const char *const spellings[] = {"fwd bf16 d64 document", "fwd bf16 d64 document causal",
+                                            "fwd bf16 d64 document window(40,15)"};
+    static double want[BATCH * QUERIES * HEADS * DIM];
+    static int32_t of_queries[BATCH * QUERIES], of_keys[BATCH * KEYS];
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        fk_problem p;
+        fk_kernel *kernel;
+        fk_context *context = open_context(i == 1 ? "2" : "132", i ? "5" : "0", i == 2 ? "1" : "0");
+        assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
+        assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+        for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+            inputs in = make_inputs(context, &p);
+            fill_ids(of_queries, QUERIES, lengths[n][0], lengths[n][1]);
+            fill_ids(of_keys, KEYS, lengths[n][2], lengths[n][3]);
+            in.args.array[0] = (fk_array){.data = of_queries, .stride = {QUERIES, 1}};
+            in.args.array[1] = (fk_array){.data = of_keys, .stride = {KEYS, 1}};
+            if (launch_once(context, kernel, &in.args)) fail_msg("%s", fk_last_error());
+            assert_int_equal(fk_reference(&p, &in.args, FK_REFERENCE_F64, want, NULL), FK_OK);
+            for (int row = 0; lengths[n][1] > 0 && row < BATCH * HEADS * QUERIES; row++) {
+                const int b = row / QUERIES / HEADS, h = row / QUERIES % HEADS, q = row % QUERIES;
+                for (int c = 0; c < DIM; c++) {
+                    const double got = (double)fk_bf16_to_float(in.o[((b * QUERIES + q) * HEADS + h) * DIM + c]);
+                    if (!(fabs(got - want[row * DIM + c]) < 0.02))
+                        fail_msg("%s, %zu: o[%d][%d][%d][%d] is %g, not %g", spellings[i], n, b, h, q, c, got,
+                                 want[row * DIM + c]);
+                }
+            }
+            free_inputs(context, &in);
+        }
+        fk_kernel_destroy(kernel);
+        fk_context_destroy(context);
+    }
+}
+
 static int start(void **state) {
     (void)state;
     return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
@@ -175,10 +222,8 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),
-        cmocka_unit_test(two_teams),
-        cmocka_unit_test(same_bits),
-        cmocka_unit_test(expanded_tensors),
+        cmocka_unit_test(samples),          cmocka_unit_test(two_teams), cmocka_unit_test(same_bits),
+        cmocka_unit_test(expanded_tensors), cmocka_unit_test(documents),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
