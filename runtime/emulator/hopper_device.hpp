@@ -18,7 +18,6 @@ inline bool elect_lane() {
     return threadIdx.x % 32 == 0;
 }
 inline void tma_prefetch_map(const void *) {}
-inline void tma_prefetch_4d(const void *, int, int, int, int) {}
 inline void tma_load_3d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2) {
     const int at[] = {c0, c1, c2};
     fk_emu_engine->tma_load(dst, map, bar, at, 3);

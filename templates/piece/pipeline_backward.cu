@@ -4,7 +4,6 @@
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
 @ local pair = plan.cluster > 1
-@ local rotates = pair and not adders and not mask.residual -- walks begin at different tiles of queries
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
@@ -123,46 +122,6 @@ template <int ROWS, int COLS> __device__ __forceinline__ void clear_rows(u32 til
 }
 
 @ end
-@ if rotates then
-// The tiles that the keys of `at` visit, from the last to the first, but from another one on for each tile of keys: clusters that go
-// through the keys of a head side by side then add to different sums.
-struct TurnedWalk {
-    TileRange tiles;
-    int left, n; // tiles to come with the one at hand, n; -1: there is none
-
-    __device__ __forceinline__ TurnedWalk(const Params &p, const Where &at) : tiles(tile_range(p, at)), left(max(tiles.end - tiles.begin, 0)) {
-        n = left > 0 ? tiles.end - 1 - at.k_first / block_m % left : -1;
-    }
-    __device__ __forceinline__ bool whole() const { return n >= tiles.full_begin && n < tiles.full_end; }
-    __device__ __forceinline__ void next(const Params &, const Where &) {
-        --left;
-        n = left <= 0 ? -1 : n > tiles.begin ? n - 1 : tiles.end - 1;
-    }
-};
-
-@ end
-@ local of_head = rotates and "TurnedWalk" or "TileWalk"
-@ if problem.gqa then
-// The same of all heads of a group, one after the other: at.h is that of the tile at hand.
-struct RowWalk : $(of_head) {
-    int heads_left;
-
-    __device__ __forceinline__ RowWalk(const Params &p, Where &at) : $(of_head)(p, at), heads_left(p.heads_per_kv) { skip_heads(p, at); }
-    __device__ __forceinline__ void next(const Params &p, Where &at) {
-        $(of_head)::next(p, at);
-        skip_heads(p, at);
-    }
-    __device__ __forceinline__ void skip_heads(const Params &p, Where &at) {
-        while (n < 0 && --heads_left > 0) {
-            ++at.h;
-            static_cast<$(of_head) &>(*this) = $(of_head)(p, at);
-        }
-    }
-};
-@ else
-using RowWalk = $(of_head);
-@ end
-
 // One warp, which claims tiles of keys, and for each walks over the query tiles of all heads of a group.
 struct Producer {
     const Params &p;
@@ -239,16 +198,6 @@ struct Producer {
         load_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, other, kv_head, rank * $(layout.d_cols // 2));
 @ end
         parity ^= 1;
-    }
-
-    // Both on their way to L2, while there is no room for them in shared memory.
-    __device__ __forceinline__ void prefetch_keys(const Where &at, int kv_head) const {
-        if (!elect_lane()) return;
-        const int row = $(problem.packed and "at.k_offset + " or "")at.k_first;
-#pragma unroll
-        for (int col = 0; col < $(layout.dv_cols); col += 64) tma_prefetch_4d(&p.map_v, col, row, kv_head, $(batch));
-#pragma unroll
-        for (int col = 0; col < $(layout.d_cols); col += 64) tma_prefetch_4d(&p.map_k, col, row, kv_head, $(batch));
     }
 
     // The next stage, as soon as the consumers are done with it.
@@ -424,7 +373,6 @@ struct Producer {
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
             RowWalk walk(p, at); // while the consumers still compute
-            prefetch_keys($(pair and "keys_of(at, rank)" or "at"), kv_head);
 @ if pair then
             send_keys(at, kv_head, index);
             if (walk.n < 0) send_end();
