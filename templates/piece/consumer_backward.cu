@@ -12,7 +12,7 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
-    u32 held = 0; // the barrier of the stage through which a gradient leaves, the last of its keys'
+    u32 held = 0; // the barrier of the stage through which a gradient leaves: its keys' last
 @ if adders then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -124,7 +124,7 @@ struct Consumer {
     }
 
 @ end
-    // A gradient of the keys before has been read from the stage that it left through, and from dS.
+    // Once the gradients of the keys before have left dS and the last stage.
     __device__ __forceinline__ void give_back_held() const {
         if (held && elect_lane()) {
             tma_store_wait_read<0>();
@@ -276,7 +276,7 @@ struct Consumer {
 @   end
                 wgmma_wait<$(layout.parts - 1 + part + (early and shared == 1 and 1 or 0))>(registers(dp_part));
 @   if part == layout.parts - 1 then
-                if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+                if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
 @   end
 @   if fused then
                 subtract_delta(dp_part, delta);

@@ -7,7 +7,7 @@
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
-constexpr u32 stage_tile = tail_full + 8;            // four times the tile, and is_last, is_whole; then the query head
+constexpr u32 stage_tile = tail_full + 8;            // four times the tile, plus is_whole, is_last; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
 @ if adders then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
@@ -31,7 +31,7 @@ constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_sl
 constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), gradient_place = $(layout.array_bars);
 constexpr u32 array_full = gradient_place + 16, array_empty = array_full + 8, gradient_full = array_empty + 8;
 @ end
-constexpr int is_whole = 1, is_last = 2;             // it carries no mask; no further one follows for these keys
+constexpr int is_whole = 1, is_last = 2;             // a tile carries no mask; none follows for these keys
 constexpr int no_more = -1;                          // instead of a tile, of queries or of keys; as a word it is the last
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
@@ -183,7 +183,7 @@ struct Producer {
 @ end
     }
 
-    // K and V of a tile, each as soon as the consumers are done with the one before: of V they are with the last scores, of K later.
+    // K and V of a tile, each as soon as the consumers are done with the one before: with V that is once the last dP is there.
     __device__ __forceinline__ void send_keys(const Where &at, int kv_head, int index) {
 @ if pair then
         const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
@@ -316,7 +316,7 @@ struct Producer {
     }
 @ end
 
-    // Sends instead of a tile of queries that there is none for these keys.
+    // Sends instead of a tile of queries that these keys have none.
     __device__ __forceinline__ void send_end() {
         const u32 i = free_stage();
         if (threadIdx.x % 32 == 0) {
@@ -374,10 +374,11 @@ struct Producer {
             if (at.b < 0) continue;
             RowWalk walk(p, at); // while the consumers still compute
 @ if pair then
-            send_keys(at, kv_head, index);
+            send_keys(at, kv_head, index); // dO's buffer is free no sooner than K is
             if (walk.n < 0) send_end();
             while (walk.n >= 0) send_next(walk, at);
 @ else
+            // A stage is free before V is, and V before K: the first tile comes while the last one before is computed.
             if (walk.n < 0) send_end();
             for (bool first = true; first || walk.n >= 0; first = false) {
                 if (walk.n >= 0) send_next(walk, at);
