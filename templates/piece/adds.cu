@@ -136,19 +136,19 @@ struct Adder {
 
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
-            mbarrier_wait(smem + k_full, parity);
+            mbarrier_wait(smem + v_full, parity);
             const int index = read_slot(key_tile);
             free_slot(v_empty);
             if (index == no_more) return;
             int kv_head;
             Where at = tile_at(p, index, kv_head);
-            for (int word = 0; word != no_more; ring.next()) {
+            for (int word = 0; !(word & is_last); ring.next()) {
                 mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
                 word = read_slot(stage_tile + 8 * ring.index());
                 at.h = read_slot(stage_tile + 8 * ring.index() + 4);
                 free_slot(empty + 8 * ring.index());
                 if (word == no_more) continue;
-                $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, word >> 1);
+                $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, word >> 2);
                 dq_ring.next();
             }
         }
