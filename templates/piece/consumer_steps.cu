@@ -180,6 +180,16 @@
 @     steps.any_score_step(false)
 @     steps.weigh_step(from, into)
         }
+@   elseif steps.weighs then
+        if ($(whole)$(steps.estimates and " && !careful" or "")$(steps.weighs.looks and " && are_short(s, p, at)" or "")) {
+            weigh_tile(s, m_scaled, l_i, walk.n, p, at);
+@     if stages_keys then
+            release_k();
+@     end
+        } else {
+@     steps.any_score_step(false)
+        }
+@     steps.weigh_step(from, into)
 @   else
 @     steps.score_step(false)
 @     steps.weigh_step(from, into)

@@ -17,7 +17,8 @@
 @ local known = { s = true, fabsf = true }
 @ for _, param in ipairs(score.params) do known[param.name] = true end
 @ for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
-@ local texts = { caps = caps }
+@ local texts = { caps = caps, weighs = weighs }
+@ if weighs then weighs.looks = caps end
 @ include("piece/score_values.cu", { texts = texts })
 
 @ if unit_apart then
@@ -161,8 +162,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
         cp_async_wait<0>();
     }
 @ end
-@ -- `tanh`: what the first term is a tanh by, where it has been looked at.
-@ local function score_pairs(in_pairs, tanh, by_row)
+@ local place = "acc[m][i / 2][2 * r + i % 2]"
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at. `weigh`: the score goes on to its weight, "at once" where it is
+@ -- nothing but a tanh.
+@ local function score_pairs(in_pairs, tanh, by_row, weigh)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -203,13 +206,25 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   end
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
-@ if tanh then
-                const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
-@ else
-                const Scaled s_0 = {acc[m][i / 2][2 * r + i % 2], $(raw_scale)};
+@ if weigh and caps then
+                const Scaled s = {$(place), $(raw_scale)}, inner = as_scaled($(texts.device(argument)));
 @ end
-@ apply_terms(tanh and 2 or 1)
-                acc[m][i / 2][2 * r + i % 2] = s_$(#score.terms);
+@ if tanh then
+                const float s_1 = $(texts.device(before))$(tanh:format(place))$(texts.device(behind));
+@ elseif weigh ~= "at once" then
+                const Scaled s_0 = {$(place), $(raw_scale)};
+@ end
+@ if weigh == "at once" then
+                $(place) = ex2(fmaf(inner.x, tanh.over(inner.x), -scaled[r]));
+                l_i[m][r] += $(place);
+@ else
+@   apply_terms(tanh and 2 or 1)
+                $(place) = s_$(#score.terms);
+@   if weigh then
+                $(place) = ex2(fmaf($(place), unit, -scaled[r]));
+                l_i[m][r] += $(place);
+@   end
+@ end
             }
         }
 @ end
@@ -248,6 +263,45 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   score_all()
 @ end
 }
+@ if weighs then
+@   local alone = caps and #score.terms == 1 and (before .. behind):find("^[()%s]*$")
+@   if caps then
+
+// Are the tanh's arguments short in all of the warp's scores? `factor` is theirs.
+__device__ __forceinline__ bool are_short(const float (&acc)[m_atoms][s_atoms][4], const Params &p, const Where &at) {
+@     scalars()
+    u32 bits[2] = {}; // together no less than the largest argument but for the factor, and less than twice as much
+    float factor = 1.0f;
+#pragma unroll
+    for (int i = 0; i < s_atoms; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const Scaled s = {acc[0][i][e], $(raw_scale)}, inner = as_scaled($(texts.device(argument)));
+            bits[e / 2] |= __float_as_uint(inner.x);
+            factor = inner.factor;
+        }
+    return !__any_sync(full_warp, ((bits[0] | bits[1]) & 0x7fffffffu) >= __float_as_uint(ShortTanh::most(factor)));
+}
+@   end
+
+// Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
+// computed.$(caps and " For such as are_short." or "")
+__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
+                                           const Params &p, const Where &at) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+@   scalars()
+@   if caps then
+    const Scaled s = {0.0f, $(raw_scale)};
+    const ShortTanh tanh(as_scaled($(texts.device(argument))).factor, $(alone and "score_scale(p)" or "1.0f"));
+@   end
+@   if not alone then
+    const float unit = score_scale(p);
+@   end
+    float scaled[2];
+    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+@   score_pairs({}, caps and not alone and "tanh(inner.x)", false, alone and "at once" or "by its score")
+}
+@ end
 @ if estimates or along then
 
 // What a raw score of that row would become at key k.

@@ -41,4 +41,30 @@ __device__ __forceinline__ float small_tanh(float y) {
     const float u = y * y;
     return y * fmaf(u, fmaf(u, fmaf(u, -1.165012243e-5f, 3.878909112e-4f), -1.016517078e-2f), 3.124990906e-1f);
 }
+@   if texts.weighs then
+
+__device__ __forceinline__ Scaled as_scaled(Scaled x) { return x; }
+__device__ __forceinline__ Scaled as_scaled(float x) { return {x, 1.0f}; }
+
+// unit tanh(factor x) where |factor x| < 0.35, as exact, from one to the fifth power: both factors are in the coefficients.
+struct ShortTanh {
+    float c1, c3, c5;
+    static __device__ __forceinline__ float most(float factor) { // where the factor is out of bounds, its powers might be, too
+        const float size = fabsf(factor);
+        return size > 0x1p-20f && size < 0x1p20f ? 0.35f * rcp(size) : 0.0f;
+    }
+    __device__ __forceinline__ ShortTanh(float factor, float unit) {
+        factor = __int_as_float(opaque(__float_as_int(factor))); // a few operations for each tile, and no registers between them
+        const float square = factor * factor, cube = factor * square * unit;
+        c1 = 9.999971308e-1f * factor * unit;
+        c3 = -3.329095410e-1f * cube;
+        c5 = 1.239503125e-1f * cube * square;
+    }
+    __device__ __forceinline__ float over(float x) const { // divided by x
+        const float u = x * x;
+        return fmaf(u, fmaf(u, c5, c3), c1);
+    }
+    __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
+};
+@   end
 @ end
