@@ -181,7 +181,10 @@
 @     steps.weigh_step(from, into)
         }
 @   elseif steps.weighs then
-        if ($(whole)$(steps.estimates and " && !careful" or "")$(steps.weighs.looks and " && are_short(s, p, at)" or "")) {
+@     if steps.weighs.looks then
+        const float most = largest(s);
+@     end
+        if ($(whole)$(steps.estimates and " && !careful" or "")$(steps.weighs.looks and " && are_short(tanh_factor(p, at), most)" or "")) {
             weigh_tile(s, m_scaled, l_i, walk.n, p, at);
 @     if stages_keys then
             release_k();

@@ -11,15 +11,11 @@
 @ for t, term in ipairs(score.terms) do values[t] = term.value end
 @ local unit_apart = problem.op == "fwd" and problem.dtype ~= "fp32" -- fp32 has the scores of the backward pass, bit by bit
 @ if unit_apart then values[#values] = score.rest end
-@ -- A first term that is a tanh, and else free of s: of what, and what is around it. Arguments are small as a rule, and looked at first.
-@ local before, argument, behind = values[1]:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
-@ local caps = argument and problem.dtype ~= "fp32" and not (before .. behind):find("%f[%w_]s%f[^%w_]")
-@ local known = { s = true, fabsf = true }
-@ for _, param in ipairs(score.params) do known[param.name] = true end
-@ for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
-@ local texts = { caps = caps, weighs = weighs }
-@ if weighs then weighs.looks = caps end
+@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ local texts = { first = values[1], small = true, shorts = weighs, raw_scale = raw_scale }
 @ include("piece/score_values.cu", { texts = texts })
+@ local caps = texts.caps
+@ if weighs then weighs.looks = caps end
 
 @ if unit_apart then
 // What a score of score_tile is to be multiplied by; and in base 2.
@@ -48,7 +44,6 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   end
 @ end
 @ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
-@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
 @ -- The terms after the one numbered `first` - 1, whose score is s_(first - 1).
 @ local function apply_terms(first)
 @   for t = first, #values do
@@ -163,8 +158,8 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
     }
 @ end
 @ local place = "acc[m][i / 2][2 * r + i % 2]"
-@ -- `tanh`: what the first term is a tanh by, where it has been looked at. `weigh`: the score goes on to its weight, "at once" where it is
-@ -- nothing but a tanh.
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at. `weigh`: the score goes on to its weight, "at once"
+@ -- where it is nothing but a tanh.
 @ local function score_pairs(in_pairs, tanh, by_row, weigh)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -206,16 +201,13 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   end
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")(i % 2 == 0 ? $(pair).x : $(pair).y); };
 @ end
-@ if weigh and caps then
-                const Scaled s = {$(place), $(raw_scale)}, inner = as_scaled($(texts.device(argument)));
-@ end
 @ if tanh then
-                const float s_1 = $(texts.device(before))$(tanh:format(place))$(texts.device(behind));
+                const float s_1 = $(texts.device(caps.before))$(tanh:format(place))$(texts.device(caps.behind));
 @ elseif weigh ~= "at once" then
                 const Scaled s_0 = {$(place), $(raw_scale)};
 @ end
 @ if weigh == "at once" then
-                $(place) = ex2(fmaf(inner.x, tanh.over(inner.x), -scaled[r]));
+                $(place) = ex2(fmaf($(place), tanh.over($(place) * $(place)), -scaled[r]));
                 l_i[m][r] += $(place);
 @ else
 @   apply_terms(tanh and 2 or 1)
@@ -251,7 +243,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const Scaled s = {acc[m][i][e], $(raw_scale)};
-                acc[m][i][e] = $(texts.device(argument)) * (1.0f / tanh_unit);
+                acc[m][i][e] = $(texts.device(caps.argument)) * (1.0f / tanh_unit);
                 bits |= __float_as_uint(acc[m][i][e]);
             }
     if (!__any_sync(full_warp, bits & 0x40000000u)) {
@@ -264,25 +256,6 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ end
 }
 @ if weighs then
-@   local alone = caps and #score.terms == 1 and (before .. behind):find("^[()%s]*$")
-@   if caps then
-
-// Are the tanh's arguments short in all of the warp's scores? `factor` is theirs.
-__device__ __forceinline__ bool are_short(const float (&acc)[m_atoms][s_atoms][4], const Params &p, const Where &at) {
-@     scalars()
-    u32 bits[2] = {}; // together no less than the largest argument but for the factor, and less than twice as much
-    float factor = 1.0f;
-#pragma unroll
-    for (int i = 0; i < s_atoms; ++i)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const Scaled s = {acc[0][i][e], $(raw_scale)}, inner = as_scaled($(texts.device(argument)));
-            bits[e / 2] |= __float_as_uint(inner.x);
-            factor = inner.factor;
-        }
-    return !__any_sync(full_warp, ((bits[0] | bits[1]) & 0x7fffffffu) >= __float_as_uint(ShortTanh::most(factor)));
-}
-@   end
 
 // Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
 // computed.$(caps and " For such as are_short." or "")
@@ -290,16 +263,16 @@ __device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], co
                                            const Params &p, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32;
 @   scalars()
+@   local bare = caps and caps.bare
 @   if caps then
-    const Scaled s = {0.0f, $(raw_scale)};
-    const ShortTanh tanh(as_scaled($(texts.device(argument))).factor, $(alone and "score_scale(p)" or "1.0f"));
+    const ShortTanh tanh(tanh_factor(p, at), $(bare and "score_scale(p)" or "1.0f"));
 @   end
-@   if not alone then
+@   if not bare then
     const float unit = score_scale(p);
 @   end
     float scaled[2];
     unpair_f32(scaled[0], scaled[1], m_scaled[0]);
-@   score_pairs({}, caps and not alone and "tanh(inner.x)", false, alone and "at once" or "by its score")
+@   score_pairs({}, caps and not bare and "tanh(%s)", false, bare and "at once" or "by its score")
 }
 @ end
 @ if estimates or along then

@@ -55,8 +55,23 @@
 @ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
-@   texts = {}
+@   texts = { first = #score.terms == 1 and score.rest, shorts = true, raw_scale = "p.scale" }
 @   include("piece/score_values.cu", { texts = texts })
+
+@ end
+@ local shorts = texts.caps and texts.caps.bare and not sums
+@ if shorts then
+// c0 + c2 x^2 + c4 x^4 = unit times the derivative of tanh at factor x, where ShortTanh serves, to 2^-15.
+struct ShortSlope {
+    float c0, c2, c4;
+    __device__ __forceinline__ ShortSlope(float factor, float unit) {
+        const float square = factor * factor;
+        c0 = 9.999796709e-1f * unit;
+        c2 = -9.970500642e-1f * unit * square;
+        c4 = 6.016482497e-1f * unit * square * square;
+    }
+    __device__ __forceinline__ float operator()(float square) const { return fmaf(square, fmaf(square, c4, c2), c0); }
+};
 
 @ end
 @ if sums then
@@ -101,6 +116,30 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
     const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent
 @ end
 @ scalars()
+@ if shorts then
+    const float factor = tanh_factor(p, at);
+    if (are_short(factor, largest(acc))) { // then none is masked, and all that follows from a score is two polynomials and an exponential
+        const float unit = $(score.factor);
+        const ShortTanh tanh(factor, log2_e * unit);
+        const ShortSlope slope(factor, unit * factor * rcp(p.scale));
+#pragma unroll
+        for (int i = 0; i < s_atoms * 2; ++i) {
+@   if walk == "q" then
+            const float2 lse_pair = ld_shared_f32x2(lse + (warp_col() + 8 * (i / 2) + 2 * (lane % 4)) * 4);
+@   end
+#pragma unroll
+            for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    float &x = acc[m][i / 2][2 * r + i % 2], &g = dp[m][i / 2][2 * r + i % 2];
+                    const float square = x * x;
+                    x = ex2(fmaf(x, tanh.over(square), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
+                    g *= x * slope(square);
+                }
+        }
+        return;
+    }
+@ end
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};
 @ end

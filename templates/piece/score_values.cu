@@ -4,7 +4,18 @@
 @   if problem.dtype ~= "fp32" then text = text:gsub("%f[%w.]1%.0f / ([%w_]+%b())", "rcp(%1)"):gsub("%f[%w.]1%.0f / ([%a_][%w_]*)%f[^%w_(]", "rcp(%1)") end
 @   return (text:gsub("%f[%w_]tanhf%(", "score_tanh("))
 @ end
-@ local calls_tanh = false -- and texts.caps: a tile's arguments are looked at first
+@ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a tile's are
+@ -- looked at first. texts.shorts: very small ones are taken at one go with what follows.
+@ if texts.first and problem.dtype ~= "fp32" then
+@   local before, argument, behind = texts.first:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
+@   local caps = argument and not (before .. behind):find("%f[%w_]s%f[^%w_]")
+@   local known = { s = true, fabsf = true }
+@   for _, param in ipairs(score.params) do known[param.name] = true end
+@   for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
+@   local bare = caps and #score.terms == 1 and (before .. behind):find("^[()%s]*$") -- nothing but a tanh
+@   texts.caps = caps and { before = before, argument = argument, behind = behind, bare = bare }
+@ end
+@ local calls_tanh = false
 @ for _, term in ipairs(score.terms) do calls_tanh = calls_tanh or term.value:find("tanhf(", 1, true) end
 constexpr float log2_e = 1.4426950408889634f;
 
@@ -32,7 +43,7 @@ __device__ __forceinline__ float score_tanh(float x) {
 @   end
 }
 @ end
-@ if texts.caps then
+@ if texts.caps and texts.small then
 
 // The same of x = y tanh_unit, where |y| < 2: to 2^-18, without the unit of exponentials (the minimax polynomial, from one to
 // the seventh power).
@@ -41,30 +52,53 @@ __device__ __forceinline__ float small_tanh(float y) {
     const float u = y * y;
     return y * fmaf(u, fmaf(u, fmaf(u, -1.165012243e-5f, 3.878909112e-4f), -1.016517078e-2f), 3.124990906e-1f);
 }
-@   if texts.weighs then
+@ end
+@ if texts.caps and texts.shorts then
 
-__device__ __forceinline__ Scaled as_scaled(Scaled x) { return x; }
-__device__ __forceinline__ Scaled as_scaled(float x) { return {x, 1.0f}; }
+// What a raw score is multiplied by to be the argument of the first term's tanh; infinite where it is not just multiplied.
+__device__ __forceinline__ float factor_of(Scaled x) { return x.factor; }
+__device__ __forceinline__ float factor_of(float) { return __int_as_float(0x7f800000); }
+__device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
+@   for i, param in ipairs(score.params) do
+@     if texts.caps.argument:find("%f[%w_]" .. param.name .. "%f[^%w_]") then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+    const Scaled s = {0.0f, $(texts.raw_scale)};
+    return factor_of($(texts.device(texts.caps.argument)));
+}
 
-// unit tanh(factor x) where |factor x| < 0.35, as exact, from one to the fifth power: both factors are in the coefficients.
+// The largest of the lane's numbers, without sign.
+__device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) {
+    float most[4] = {};
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int i = 0; i < s_atoms; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) most[e] = fmaxf(most[e], fabsf(x[m][i][e]));
+    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+}
+
+// Is |factor x| < 0.35 for all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a
+// float's range.
+__device__ __forceinline__ bool are_short(float factor, float most) {
+    const float size = fabsf(factor);
+    return !__any_sync(full_warp, !(size > 0x1p-20f && size < 0x1p20f && most * size < 0.35f));
+}
+
+// x over(x^2) = unit tanh(factor x) of such, to 2^-18 (minimax).
 struct ShortTanh {
-    float c1, c3, c5;
-    static __device__ __forceinline__ float most(float factor) { // where the factor is out of bounds, its powers might be, too
-        const float size = fabsf(factor);
-        return size > 0x1p-20f && size < 0x1p20f ? 0.35f * rcp(size) : 0.0f;
-    }
+    float c0, c2, c4;
     __device__ __forceinline__ ShortTanh(float factor, float unit) {
         factor = __int_as_float(opaque(__float_as_int(factor))); // a few operations for each tile, and no registers between them
-        const float square = factor * factor, cube = factor * square * unit;
-        c1 = 9.999971308e-1f * factor * unit;
-        c3 = -3.329095410e-1f * cube;
-        c5 = 1.239503125e-1f * cube * square;
+        const float square = factor * factor;
+        unit *= factor;
+        c0 = 9.999971308e-1f * unit;
+        c2 = -3.329095410e-1f * unit * square;
+        c4 = 1.239503125e-1f * unit * square * square;
     }
-    __device__ __forceinline__ float over(float x) const { // divided by x
-        const float u = x * x;
-        return fmaf(u, fmaf(u, c5, c3), c1);
-    }
-    __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
+    __device__ __forceinline__ float over(float square) const { return fmaf(square, fmaf(square, c4, c2), c0); }
+    __device__ __forceinline__ float operator()(float x) const { return x * over(x * x); }
 };
-@   end
 @ end
