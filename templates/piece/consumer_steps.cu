@@ -137,6 +137,30 @@
         dropout.move(0, (walk.n - n) * block_n);
 @   end
 @ end
+@ -- Scores that are computed become weights at once where the tile is seen as a whole; if they begin with a tanh, where its arguments are
+@ -- small besides, which warps need not agree about.
+@ function steps.weigh_whole(seen)
+@   local function weigh(arguments)
+            weigh_tile$(arguments)(s, m_scaled, l_i, walk.n, p, at);
+@     if stages_keys then
+            release_k();
+@     end
+@   end
+@   if steps.weighs.looks then
+        const float factor = tanh_factor(p, at), most = largest(s);
+        if ($(seen) && AtOnce<false>::serves(factor, most)) {
+@     weigh("<false>")
+        } else if ($(seen) && AtOnce<true>::serves(factor, most)) {
+@     weigh("<true>")
+        } else {
+@   else
+        if ($(seen)) {
+@     weigh("")
+        } else {
+@   end
+@   steps.any_score_step(false)
+        }
+@ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ function steps.kv_step(from, into)
         const u32 tile_k = wait_k();
@@ -181,17 +205,7 @@
 @     steps.weigh_step(from, into)
         }
 @   elseif steps.weighs then
-@     if steps.weighs.looks then
-        const float most = largest(s);
-@     end
-        if ($(whole)$(steps.estimates and " && !careful" or "")$(steps.weighs.looks and " && are_short(tanh_factor(p, at), most)" or "")) {
-            weigh_tile(s, m_scaled, l_i, walk.n, p, at);
-@     if stages_keys then
-            release_k();
-@     end
-        } else {
-@     steps.any_score_step(false)
-        }
+@     steps.weigh_whole(whole .. (steps.estimates and " && !careful" or ""))
 @     steps.weigh_step(from, into)
 @   else
 @     steps.score_step(false)

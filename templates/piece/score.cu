@@ -207,7 +207,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
                 const Scaled s_0 = {$(place), $(raw_scale)};
 @ end
 @ if weigh == "at once" then
-                $(place) = ex2(fmaf($(place), tanh.over($(place) * $(place)), -scaled[r]));
+                $(place) = ex2(fmaf(tanh.over($(place)), tanh.c, -scaled[r]));
                 l_i[m][r] += $(place);
 @ else
 @   apply_terms(tanh and 2 or 1)
@@ -258,14 +258,14 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ if weighs then
 
 // Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
-// computed.$(caps and " For such as are_short." or "")
-__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
+// computed.
+$(caps and "template <bool LARGER> " or "")__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
                                            const Params &p, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32;
 @   scalars()
 @   local bare = caps and caps.bare
 @   if caps then
-    const ShortTanh tanh(tanh_factor(p, at), $(bare and "score_scale(p)" or "1.0f"));
+    const AtOnce<LARGER> tanh(tanh_factor(p, at), $(bare and "score_scale(p)" or "1.0f"));
 @   end
 @   if not bare then
     const float unit = score_scale(p);

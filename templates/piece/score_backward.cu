@@ -61,16 +61,19 @@
 @ end
 @ local shorts = texts.caps and texts.caps.bare and not sums
 @ if shorts then
-// c0 + c2 x^2 + c4 x^4 = unit times the derivative of tanh at factor x, where ShortTanh serves, to 2^-15.
-struct ShortSlope {
-    float c0, c2, c4;
-    __device__ __forceinline__ ShortSlope(float factor, float unit) {
-        const float square = factor * factor;
-        c0 = 9.999796709e-1f * unit;
-        c2 = -9.970500642e-1f * unit * square;
-        c4 = 6.016482497e-1f * unit * square * square;
+// unit times the derivative of tanh at factor x as c over(x), where AtOnce<false> serves, to 2^-15.
+struct SlopeAtOnce {
+    float b, c, d;
+    __device__ __forceinline__ SlopeAtOnce(float factor, float unit) {
+        const float square = factor * factor, inverse = rcp(square);
+        b = -0.828598824f * inverse;
+        c = 0.60164825f * unit * square * square;
+        d = 0.975490938f * inverse * inverse;
     }
-    __device__ __forceinline__ float operator()(float square) const { return fmaf(square, fmaf(square, c4, c2), c0); }
+    __device__ __forceinline__ float over(float x) const {
+        const float v = fmaf(x, x, b);
+        return fmaf(v, v, d);
+    }
 };
 
 @ end
@@ -118,10 +121,10 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ scalars()
 @ if shorts then
     const float factor = tanh_factor(p, at);
-    if (are_short(factor, largest(acc))) { // then none is masked, and all that follows from a score is two polynomials and an exponential
+    if (AtOnce<false>::serves(factor, largest(acc))) { // then none is masked, and all that follows from a score is two polynomials and an exponential
         const float unit = $(score.factor);
-        const ShortTanh tanh(factor, log2_e * unit);
-        const ShortSlope slope(factor, unit * factor * rcp(p.scale));
+        const AtOnce<false> tanh(factor, log2_e * unit);
+        const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
 @   if walk == "q" then
@@ -132,9 +135,9 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
                     float &x = acc[m][i / 2][2 * r + i % 2], &g = dp[m][i / 2][2 * r + i % 2];
-                    const float square = x * x;
-                    x = ex2(fmaf(x, tanh.over(square), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
-                    g *= x * slope(square);
+                    const float by_slope = g * slope.c * slope.over(x);
+                    x = ex2(fmaf(tanh.over(x), tanh.c, -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
+                    g = x * by_slope;
                 }
         }
         return;

@@ -80,25 +80,28 @@ __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) 
     return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
 }
 
-// Is |factor x| < 0.35 for all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a
-// float's range.
-__device__ __forceinline__ bool are_short(float factor, float most) {
-    const float size = fabsf(factor);
-    return !__any_sync(full_warp, !(size > 0x1p-20f && size < 0x1p20f && most * size < 0.35f));
-}
-
-// x over(x^2) = unit tanh(factor x) of such, to 2^-18 (minimax).
-struct ShortTanh {
-    float c0, c2, c4;
-    __device__ __forceinline__ ShortTanh(float factor, float unit) {
-        factor = __int_as_float(opaque(__float_as_int(factor))); // a few operations for each tile, and no registers between them
-        const float square = factor * factor;
-        unit *= factor;
-        c0 = 9.999971308e-1f * unit;
-        c2 = -3.329095410e-1f * unit * square;
-        c4 = 1.239503125e-1f * unit * square * square;
+// unit tanh(factor x) of small arguments as c over(x), to 2^-18 and without the unit of exponentials (minimax polynomials). All squares are
+// completed, and no instruction but the last reads three registers, for which the tensor cores leave few reads.
+template <bool LARGER> struct AtOnce {
+    float b, c, d, e;
+    __device__ __forceinline__ AtOnce(float factor, float unit) {
+        const float square = factor * factor, inverse = rcp(square);
+        unit *= factor * square * square;
+        b = (LARGER ? -0.0571061143f : -1.3429153f) * inverse;
+        c = LARGER ? -0.0400295159f * unit * square : 0.12395031f * unit;
+        d = (LARGER ? 7.95959394f : 6.26430428f) * inverse * inverse;
+        e = -3.13725333f * inverse;
     }
-    __device__ __forceinline__ float over(float square) const { return fmaf(square, fmaf(square, c4, c2), c0); }
-    __device__ __forceinline__ float operator()(float x) const { return x * over(x * x); }
+    __device__ __forceinline__ float over(float x) const {
+        const float v = fmaf(x, x, b), w = fmaf(v, v, d);
+        return x * (LARGER ? w * fmaf(x, x, e) : w);
+    }
+    __device__ __forceinline__ float operator()(float x) const { return c * over(x); }
+
+    // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's range.
+    static __device__ __forceinline__ bool serves(float factor, float most) {
+        const float size = fabsf(factor);
+        return !__any_sync(full_warp, !(size > 0x1p-16f && size < 0x1p16f && most * size < (LARGER ? 0.625f : 0.35f)));
+    }
 };
 @ end
