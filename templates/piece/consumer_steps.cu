@@ -25,18 +25,25 @@
 @   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
 @ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
-@ function steps.mask_step()
-@   if mask_rows == "" then
-        if (!$(whole)) mask_tile(s, walk.n, p, $(mask_at));
-@   else
-        if (!$(whole)) {
+@ -- Of a tile that is not whole.
+@ function steps.mask_scores()
             mask_tile(s, walk.n, p, $(mask_at)$(mask_rows));
+@   if mask_rows ~= "" then
             __syncwarp(); // all lanes have read them
-        }
 @   end
+@ end
+@ function steps.mask_step()
+        if (!$(whole)) {
+@   steps.mask_scores()
+        }
 @   if stages_keys then
         release_k();
 @   end
+@ end
+@ function steps.raise_step()
+            wgmma_wait<0>(registers(o));
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
@@ -85,20 +92,25 @@
 @       end
 @     end
         scale_maximum(m_scaled, m_i, $(scale));
-@   elseif steps.settles or steps.estimates then
+@   elseif steps.settles then
 @     steps.mask_step()
-        if ($(steps.estimates and "careful" or "!settled")) {
-            wgmma_wait<0>(registers(o));
-            raise_maximum(s, m_i, l_i, o, $(scale));
-            scale_maximum(m_scaled, m_i, $(scale));
+        if (!settled) {
+@     steps.raise_step()
         }
 @   else
         if (!$(whole)) {
-@     steps.mask_step()
-            wgmma_wait<0>(registers(o));
-            raise_maximum(s, m_i, l_i, o, $(scale));
-            scale_maximum(m_scaled, m_i, $(scale));
+@     steps.mask_scores()
+@     if steps.estimates then
+            if (careful) { // then no tile is whole
+@       steps.raise_step()
+            }
+@     else
+@       steps.raise_step()
+@     end
         }
+@     if stages_keys then
+        release_k();
+@     end
 @   end
 @   if steps.settles then
         settled = settled || $(whole);

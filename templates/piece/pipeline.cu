@@ -266,9 +266,23 @@ struct Producer {
             if (first) next = claimed_first();
         }
 @ else
+@   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
+@   if reads then
+        bool any = false; // whether there is a tile at hand
+@   else
         Where at;
         at.b = -1;
+@   end
         for (int turn = 0;; ++turn) { // in turn 0 there is no tile at hand
+@   if reads then
+            Where at;
+            at.b = -1;
+            if (any) {
+                Ring<q_stages> before = q;
+                before.place ^= 1;
+                at = claimed(p, smem, before);
+            }
+@   end
 @   if not mask.residual then
             const bool claims = word >= 0 && leader;
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
@@ -300,7 +314,12 @@ struct Producer {
 @   end
                 return;
             }
+@   if reads then
+            any = at_next.b >= 0;
+            __syncwarp(); // one lane wrote its place
+@   else
             at = at_next;
+@   end
         }
 @ end
     }
