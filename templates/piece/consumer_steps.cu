@@ -152,22 +152,22 @@
 @ -- Scores that are computed become weights at once where the tile is seen as a whole; if they begin with a tanh, where its arguments are
 @ -- small besides, which warps need not agree about.
 @ function steps.weigh_whole(seen)
-@   local function weigh(arguments)
-            weigh_tile$(arguments)(s, m_scaled, l_i, walk.n, p, at);
+@   local function weigh(tanh)
+            weigh_tile(s, m_scaled, l_i, walk.n, p, at$(tanh and ", " .. tanh or ""));
 @     if stages_keys then
             release_k();
 @     end
 @   end
-@   if steps.weighs.looks then
-        const float factor = tanh_factor(p, at), most = largest(s);
+@   if steps.weighs.unit then
+        const float most = largest(s);
         if ($(seen) && AtOnce<false>::serves(factor, most)) {
-@     weigh("<false>")
+@     weigh("short_tanh")
         } else if ($(seen) && AtOnce<true>::serves(factor, most)) {
-@     weigh("<true>")
+@     weigh("AtOnce<true>(factor, " .. steps.weighs.unit .. ")")
         } else {
 @   else
         if ($(seen)) {
-@     weigh("")
+@     weigh()
         } else {
 @   end
 @   steps.any_score_step(false)
@@ -200,6 +200,11 @@
 @   end
 @   if steps.staged then
         const u32 tile_array = wait_array();
+@   end
+@   if steps.weighs and steps.weighs.unit then // its coefficients are there before the scores are
+        const float factor = tanh_factor(p, at);
+        AtOnce<false> short_tanh(factor, $(steps.weighs.unit));
+        short_tanh.hold();
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

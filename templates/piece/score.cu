@@ -15,7 +15,7 @@
 @ local texts = { first = values[1], small = true, shorts = weighs, raw_scale = raw_scale }
 @ include("piece/score_values.cu", { texts = texts })
 @ local caps = texts.caps
-@ if weighs then weighs.looks = caps end
+@ if weighs and caps then weighs.unit = caps.bare and "score_scale(p)" or "1.0f" end
 
 @ if unit_apart then
 // What a score of score_tile is to be multiplied by; and in base 2.
@@ -207,7 +207,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
                 const Scaled s_0 = {$(place), $(raw_scale)};
 @ end
 @ if weigh == "at once" then
-                $(place) = ex2(fmaf(tanh.over($(place)), tanh.c, -scaled[r]));
+                $(place) = ex2(fmaf($(place), tanh.over($(place)), -scaled[r]));
                 l_i[m][r] += $(place);
 @ else
 @   apply_terms(tanh and 2 or 1)
@@ -260,13 +260,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 // Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
 // computed.
 $(caps and "template <bool LARGER> " or "")__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
-                                           const Params &p, const Where &at) {
+                                           const Params &p, const Where &at$(caps and ", const AtOnce<LARGER> &tanh" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32;
 @   scalars()
 @   local bare = caps and caps.bare
-@   if caps then
-    const AtOnce<LARGER> tanh(tanh_factor(p, at), $(bare and "score_scale(p)" or "1.0f"));
-@   end
 @   if not bare then
     const float unit = score_scale(p);
 @   end

@@ -61,18 +61,18 @@
 @ end
 @ local shorts = texts.caps and texts.caps.bare and not sums
 @ if shorts then
-// unit times the derivative of tanh at factor x as c over(x), where AtOnce<false> serves, to 2^-15.
+// unit times the derivative of tanh at factor x, where AtOnce<false> serves, to 2^-15.
 struct SlopeAtOnce {
-    float b, c, d;
+    float c0, c2, c4;
     __device__ __forceinline__ SlopeAtOnce(float factor, float unit) {
-        const float square = factor * factor, inverse = rcp(square);
-        b = -0.828598824f * inverse;
-        c = 0.60164825f * unit * square * square;
-        d = 0.975490938f * inverse * inverse;
+        const float square = factor * factor;
+        c0 = unit * 9.999796709e-1f;
+        c2 = (unit *= square) * -9.970500642e-1f;
+        c4 = (unit *= square) * 6.016482497e-1f;
     }
-    __device__ __forceinline__ float over(float x) const {
-        const float v = fmaf(x, x, b);
-        return fmaf(v, v, d);
+    __device__ __forceinline__ float operator()(float x) const {
+        const float square = x * x;
+        return fmaf(square, fmaf(square, c4, c2), c0);
     }
 };
 
@@ -135,8 +135,8 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
                     float &x = acc[m][i / 2][2 * r + i % 2], &g = dp[m][i / 2][2 * r + i % 2];
-                    const float by_slope = g * slope.c * slope.over(x);
-                    x = ex2(fmaf(tanh.over(x), tanh.c, -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
+                    const float by_slope = g * slope(x);
+                    x = ex2(fmaf(x, tanh.over(x), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
                     g = x * by_slope;
                 }
         }

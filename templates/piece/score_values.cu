@@ -80,23 +80,26 @@ __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) 
     return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
 }
 
-// unit tanh(factor x) of small arguments as c over(x), to 2^-18 and without the unit of exponentials (minimax polynomials). All squares are
-// completed, and no instruction but the last reads three registers, for which the tensor cores leave few reads.
+// unit tanh(factor x) of small arguments as x over(x), to 2^-18 and without the unit of exponentials: minimax polynomials.
 template <bool LARGER> struct AtOnce {
-    float b, c, d, e;
+    float c0, c2, c4, c6;
     __device__ __forceinline__ AtOnce(float factor, float unit) {
-        const float square = factor * factor, inverse = rcp(square);
-        unit *= factor * square * square;
-        b = (LARGER ? -0.0571061143f : -1.3429153f) * inverse;
-        c = LARGER ? -0.0400295159f * unit * square : 0.12395031f * unit;
-        d = (LARGER ? 7.95959394f : 6.26430428f) * inverse * inverse;
-        e = -3.13725333f * inverse;
+        const float square = factor * factor;
+        c0 = (unit *= factor) * 9.999971e-1f;
+        c2 = (unit *= square) * (LARGER ? -3.330923161e-1f : -3.329095410e-1f);
+        c4 = (unit *= square) * (LARGER ? 1.301545920e-1f : 1.239503125e-1f);
+        c6 = (unit *= square) * -4.002951586e-2f;
+    }
+    __device__ __forceinline__ void hold() { // the compiler does not compute it later
+        c0 = __int_as_float(opaque(__float_as_int(c0)));
+        c2 = __int_as_float(opaque(__float_as_int(c2)));
+        c4 = __int_as_float(opaque(__float_as_int(c4)));
     }
     __device__ __forceinline__ float over(float x) const {
-        const float v = fmaf(x, x, b), w = fmaf(v, v, d);
-        return x * (LARGER ? w * fmaf(x, x, e) : w);
+        const float square = x * x;
+        return fmaf(square, fmaf(square, LARGER ? fmaf(square, c6, c4) : c4, c2), c0);
     }
-    __device__ __forceinline__ float operator()(float x) const { return c * over(x); }
+    __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
 
     // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's range.
     static __device__ __forceinline__ bool serves(float factor, float most) {
