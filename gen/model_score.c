@@ -14,8 +14,12 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
                           .along = score->along}; /* one multiply-add: templates/piece/score_along.cu */
     for (int i = 0; i < score->num_terms && !score->along; ++i)
         work.lanes += fk_expr_lanes(i + 1 < score->num_terms ? score->term[i].value : score->rest, varying);
-    for (int i = 0; i < terms->arrays.count; ++i)
+    work.at_once = score->num_terms > 0 && !score->along;
+    for (int i = 0; i < terms->arrays.count; ++i) {
         work.pairs += fk_score_reads_pairs(terms, i);
+        for (int t = 0; t < score->num_terms; ++t)
+            if (fk_expr_uses(score->term[t].value, terms->arrays.decl[i].name)) work.at_once = false;
+    }
     work.l2 = 4.0 * work.pairs / PAIRS_RATE;
     return work;
 }

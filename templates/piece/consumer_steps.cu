@@ -201,7 +201,7 @@
 @   if steps.staged then
         const u32 tile_array = wait_array();
 @   end
-@   if steps.weighs and steps.weighs.unit then // its coefficients are there before the scores are
+@   if steps.weighs and steps.weighs.unit then -- its coefficients are there before the scores are
         const float factor = tanh_factor(p, at);
         AtOnce<false> short_tanh(factor, $(steps.weighs.unit));
         short_tanh.hold();
