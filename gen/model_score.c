@@ -14,7 +14,10 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
                           .along = score->along}; /* one multiply-add: templates/piece/score_along.cu */
     for (int i = 0; i < score->num_terms && !score->along; ++i)
         work.lanes += fk_expr_lanes(i + 1 < score->num_terms ? score->term[i].value : score->rest, varying);
+    work.at_once = score->num_terms > 0 && !score->along;
     for (int i = 0; i < terms->arrays.count; ++i) {
+        for (int t = 0; t < score->num_terms; ++t)
+            if (fk_expr_uses(score->term[t].value, terms->arrays.decl[i].name)) work.at_once = false;
         if (!fk_score_reads_pairs(terms, i)) continue;
         ++work.pairs;
         work.l2 += fk_array_element_bytes(&terms->arrays.decl[i]) / PAIRS_RATE;

@@ -54,13 +54,16 @@ static const double LINE_LANES = 84.0;
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
  * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
- * whole; with dropout it is shorter all the same. */
+ * whole; with dropout, and of scores that become weights at once, it is shorter all the same. */
 static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
  * dim 64 and to 128 x 128 at 128. */
 static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14, STAGED_TWO = 0.03;
+/* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no turns
+ * where the softmax is longer than the products, and of three with one array of weights. */
+static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 0.01;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -157,9 +160,13 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
     const double step = IN_STEP * in_step;
     const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
-    const double mixed = layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0;
+    const bool at_once = score->at_once && !p->dropout && p->dtype != FK_E4M3;
+    const double score_step = at_once && softmax > cost.tensor ? AT_ONCE_STEP : 0;
+    const double mixed = fmax(score_step, layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0);
     const double apart = fmax(p->dropout ? drop_step : 0, mixed);
     const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
+    if (at_once && teams == 2) cost.serial *= 1 + TEAMS_AT_ONCE;
+    if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
@@ -169,7 +176,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (consumers == 3 && plan->k_stages == 3) cost.serial *= 1 + THREE_KEYS;
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
-    const bool crowded = masks || score->along;
+    const bool crowded = (masks && !at_once) || score->along;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
     return cost;
 }

@@ -29,7 +29,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @ local fused, back = score.derivatives_use_s, false
 @ for _, term in ipairs(score.terms) do back = back or term.ds end
 @ if #score.terms > 0 and not fused then
-@   include("piece/score.cu", { estimates = false, along = false, ahead = false })
+@   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
 @ if back or fused then

@@ -48,7 +48,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ include("piece/mask.cu")
 
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = false, along = false, ahead = false })
+@   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
 @ include("piece/softmax.cu", { estimates = false })

@@ -50,8 +50,15 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
 @ local along_tiles = plan.overlap == 2 and not mask.residual and 2 or 1 -- a line is for so many tiles that follow each other
+@ -- Scores that are computed become weights at once, where tiles are seen as a whole; dropout would stand there twice.
+@ local weighs = #score.terms > 0 and not along and not problem.dropout and problem.dtype ~= "e4m3" and {}
+@ for _, array in ipairs(arrays) do
+@   for _, term in ipairs(score.terms) do
+@     if term.value:find("%f[%w_]" .. array.name .. "_at%(") then weighs = false end
+@   end
+@ end
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead })
+@   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead, weighs = weighs })
 
 @ end
 @ if estimates then
@@ -81,7 +88,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
 @ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
-@ steps.staged = staged.array
+@ steps.staged, steps.weighs = staged.array, weighs
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, along = along, along_tiles = along_tiles })
 

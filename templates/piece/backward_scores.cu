@@ -9,7 +9,7 @@
 
 @ -- Score terms: the way there and the way back are one where the way back needs the scores.
 @ if #score.terms > 0 and not score.derivatives_use_s then
-@   include("piece/score.cu", { estimates = false, along = false, ahead = false })
+@   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
 @ if score.goes_back then

@@ -149,6 +149,30 @@
         dropout.move(0, (walk.n - n) * block_n);
 @   end
 @ end
+@ -- Scores that are computed become weights at once where the tile is seen as a whole; if they begin with a tanh, where its arguments are
+@ -- small besides, which warps need not agree about.
+@ function steps.weigh_whole(seen)
+@   local function weigh(tanh)
+            weigh_tile(s, m_scaled, l_i, walk.n, p, at$(tanh and ", " .. tanh or ""));
+@     if stages_keys then
+            release_k();
+@     end
+@   end
+@   if steps.weighs.unit then
+        const float most = largest(s);
+        if ($(seen) && AtOnce<false>::serves(factor, most)) {
+@     weigh("short_tanh")
+        } else if ($(seen) && AtOnce<true>::serves(factor, most)) {
+@     weigh("AtOnce<true>(factor, " .. steps.weighs.unit .. ")")
+        } else {
+@   else
+        if ($(seen)) {
+@     weigh()
+        } else {
+@   end
+@   steps.any_score_step(false)
+        }
+@ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ function steps.kv_step(from, into)
         const u32 tile_k = wait_k();
@@ -177,6 +201,11 @@
 @   if steps.staged then
         const u32 tile_array = wait_array();
 @   end
+@   if steps.weighs and steps.weighs.unit then -- its coefficients are there before the scores are
+        const float factor = tanh_factor(p, at);
+        AtOnce<false> short_tanh(factor, $(steps.weighs.unit));
+        short_tanh.hold();
+@   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
 @   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
@@ -192,6 +221,9 @@
 @     steps.any_score_step(false)
 @     steps.weigh_step(from, into)
         }
+@   elseif steps.weighs then
+@     steps.weigh_whole(whole .. (steps.estimates and " && !careful" or ""))
+@     steps.weigh_step(from, into)
 @   else
 @     steps.score_step(false)
 @     steps.weigh_step(from, into)

@@ -11,14 +11,11 @@
 @ for t, term in ipairs(score.terms) do values[t] = term.value end
 @ local unit_apart = problem.op == "fwd" and problem.dtype ~= "fp32" -- fp32 has the scores of the backward pass, bit by bit
 @ if unit_apart then values[#values] = score.rest end
-@ -- A first term that is a tanh, and else free of s: of what, and what is around it. Arguments are small as a rule, and looked at first.
-@ local before, argument, behind = values[1]:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
-@ local caps = argument and problem.dtype ~= "fp32" and not (before .. behind):find("%f[%w_]s%f[^%w_]")
-@ local known = { s = true, fabsf = true }
-@ for _, param in ipairs(score.params) do known[param.name] = true end
-@ for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
-@ local texts = { caps = caps }
+@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ local texts = { first = values[1], small = true, shorts = weighs, raw_scale = raw_scale }
 @ include("piece/score_values.cu", { texts = texts })
+@ local caps = texts.caps
+@ if weighs and caps then weighs.unit = caps.bare and "score_scale(p)" or "1.0f" end
 
 @ if unit_apart then
 // What a score of score_tile is to be multiplied by; and in base 2.
@@ -47,7 +44,6 @@ __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * 
 @   end
 @ end
 @ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
-@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
 @ -- The terms after the one numbered `first` - 1, whose score is s_(first - 1).
 @ local function apply_terms(first)
 @   for t = first, #values do
@@ -127,8 +123,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ if staged then
     if (!p.array[$(slot)].boxed) bring_tile(tile, n, p, at); // then there was no copy
 @ end
-@ -- `tanh`: what the first term is a tanh by, where it has been looked at.
-@ local function score_pairs(in_pairs, tanh, by_row)
+@ local place = "acc[m][i / 2][2 * r + i % 2]"
+@ -- `tanh`: what the first term is a tanh by, where it has been looked at. `weigh`: the score goes on to its weight, "at once"
+@ -- where it is nothing but a tanh.
+@ local function score_pairs(in_pairs, tanh, by_row, weigh)
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -170,12 +168,21 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(of_pair(array, pair)); };
 @ end
 @ if tanh then
-                const float s_1 = $(texts.device(before))$(tanh:format("acc[m][i / 2][2 * r + i % 2]"))$(texts.device(behind));
-@ else
-                const Scaled s_0 = {acc[m][i / 2][2 * r + i % 2], $(raw_scale)};
+                const float s_1 = $(texts.device(caps.before))$(tanh:format(place))$(texts.device(caps.behind));
+@ elseif weigh ~= "at once" then
+                const Scaled s_0 = {$(place), $(raw_scale)};
 @ end
-@ apply_terms(tanh and 2 or 1)
-                acc[m][i / 2][2 * r + i % 2] = s_$(#score.terms);
+@ if weigh == "at once" then
+                $(place) = ex2(fmaf($(place), tanh.over($(place)), -scaled[r]));
+                l_i[m][r] += $(place);
+@ else
+@   apply_terms(tanh and 2 or 1)
+                $(place) = s_$(#score.terms);
+@   if weigh then
+                $(place) = ex2(fmaf($(place), unit, -scaled[r]));
+                l_i[m][r] += $(place);
+@   end
+@ end
             }
         }
 @ end
@@ -202,7 +209,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const Scaled s = {acc[m][i][e], $(raw_scale)};
-                acc[m][i][e] = $(texts.device(argument)) * (1.0f / tanh_unit);
+                acc[m][i][e] = $(texts.device(caps.argument)) * (1.0f / tanh_unit);
                 bits |= __float_as_uint(acc[m][i][e]);
             }
     if (!__any_sync(full_warp, bits & 0x40000000u)) {
@@ -214,6 +221,23 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   score_all()
 @ end
 }
+@ if weighs then
+
+// Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
+// computed.
+$(caps and "template <bool LARGER> " or "")__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
+                                           const Params &p, const Where &at$(caps and ", const AtOnce<LARGER> &tanh" or "")) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+@   scalars()
+@   local bare = caps and caps.bare
+@   if not bare then
+    const float unit = score_scale(p);
+@   end
+    float scaled[2];
+    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
+@   score_pairs({}, caps and not bare and "tanh(%s)", false, bare and "at once" or "by its score")
+}
+@ end
 @ if estimates or along then
 
 // What a raw score of that row would become at key k.

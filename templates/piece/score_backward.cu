@@ -55,8 +55,26 @@
 @ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
-@   texts = {}
+@   texts = { first = #score.terms == 1 and score.rest, shorts = true, raw_scale = "p.scale" }
 @   include("piece/score_values.cu", { texts = texts })
+
+@ end
+@ local shorts = texts.caps and texts.caps.bare and not sums
+@ if shorts then
+// unit times the derivative of tanh at factor x, where AtOnce<false> serves, to 2^-15.
+struct SlopeAtOnce {
+    float c0, c2, c4;
+    __device__ __forceinline__ SlopeAtOnce(float factor, float unit) {
+        const float square = factor * factor;
+        c0 = unit * 9.999796709e-1f;
+        c2 = (unit *= square) * -9.970500642e-1f;
+        c4 = (unit *= square) * 6.016482497e-1f;
+    }
+    __device__ __forceinline__ float operator()(float x) const {
+        const float square = x * x;
+        return fmaf(square, fmaf(square, c4, c2), c0);
+    }
+};
 
 @ end
 @ if sums then
@@ -101,6 +119,30 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
     const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent
 @ end
 @ scalars()
+@ if shorts then
+    const float factor = tanh_factor(p, at);
+    if (AtOnce<false>::serves(factor, largest(acc))) { // then none is masked, and all that follows from a score is two polynomials and an exponential
+        const float unit = $(score.factor);
+        const AtOnce<false> tanh(factor, log2_e * unit);
+        const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
+#pragma unroll
+        for (int i = 0; i < s_atoms * 2; ++i) {
+@   if walk == "q" then
+            const float2 lse_pair = ld_shared_f32x2(lse + (warp_col() + 8 * (i / 2) + 2 * (lane % 4)) * 4);
+@   end
+#pragma unroll
+            for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    float &x = acc[m][i / 2][2 * r + i % 2], &g = dp[m][i / 2][2 * r + i % 2];
+                    const float by_slope = g * slope(x);
+                    x = ex2(fmaf(x, tanh.over(x), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
+                    g = x * by_slope;
+                }
+        }
+        return;
+    }
+@ end
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};
 @ end

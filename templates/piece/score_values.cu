@@ -4,7 +4,18 @@
 @   if problem.dtype ~= "fp32" then text = text:gsub("%f[%w.]1%.0f / ([%w_]+%b())", "rcp(%1)"):gsub("%f[%w.]1%.0f / ([%a_][%w_]*)%f[^%w_(]", "rcp(%1)") end
 @   return (text:gsub("%f[%w_]tanhf%(", "score_tanh("))
 @ end
-@ local calls_tanh = false -- and texts.caps: a tile's arguments are looked at first
+@ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a tile's are
+@ -- looked at first. texts.shorts: very small ones are taken at one go with what follows.
+@ if texts.first and problem.dtype ~= "fp32" then
+@   local before, argument, behind = texts.first:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
+@   local caps = argument and not (before .. behind):find("%f[%w_]s%f[^%w_]")
+@   local known = { s = true, fabsf = true }
+@   for _, param in ipairs(score.params) do known[param.name] = true end
+@   for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
+@   local bare = caps and #score.terms == 1 and (before .. behind):find("^[()%s]*$") -- nothing but a tanh
+@   texts.caps = caps and { before = before, argument = argument, behind = behind, bare = bare }
+@ end
+@ local calls_tanh = false
 @ for _, term in ipairs(score.terms) do calls_tanh = calls_tanh or term.value:find("tanhf(", 1, true) end
 constexpr float log2_e = 1.4426950408889634f;
 
@@ -32,7 +43,7 @@ __device__ __forceinline__ float score_tanh(float x) {
 @   end
 }
 @ end
-@ if texts.caps then
+@ if texts.caps and texts.small then
 
 // The same of x = y tanh_unit, where |y| < 2: to 2^-18, without the unit of exponentials (the minimax polynomial, from one to
 // the seventh power).
@@ -41,4 +52,59 @@ __device__ __forceinline__ float small_tanh(float y) {
     const float u = y * y;
     return y * fmaf(u, fmaf(u, fmaf(u, -1.165012243e-5f, 3.878909112e-4f), -1.016517078e-2f), 3.124990906e-1f);
 }
+@ end
+@ if texts.caps and texts.shorts then
+
+// What a raw score is multiplied by to be the argument of the first term's tanh; infinite where it is not just multiplied.
+__device__ __forceinline__ float factor_of(Scaled x) { return x.factor; }
+__device__ __forceinline__ float factor_of(float) { return __int_as_float(0x7f800000); }
+__device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
+@   for i, param in ipairs(score.params) do
+@     if texts.caps.argument:find("%f[%w_]" .. param.name .. "%f[^%w_]") then
+    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@     end
+@   end
+    const Scaled s = {0.0f, $(texts.raw_scale)};
+    return factor_of($(texts.device(texts.caps.argument)));
+}
+
+// The largest of the lane's numbers, without sign.
+__device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) {
+    float most[4] = {};
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int i = 0; i < s_atoms; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) most[e] = fmaxf(most[e], fabsf(x[m][i][e]));
+    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+}
+
+// unit tanh(factor x) of small arguments as x over(x), to 2^-18 and without the unit of exponentials: minimax polynomials.
+template <bool LARGER> struct AtOnce {
+    float c0, c2, c4, c6;
+    __device__ __forceinline__ AtOnce(float factor, float unit) {
+        const float square = factor * factor;
+        c0 = (unit *= factor) * 9.999971e-1f;
+        c2 = (unit *= square) * (LARGER ? -3.330923161e-1f : -3.329095410e-1f);
+        c4 = (unit *= square) * (LARGER ? 1.301545920e-1f : 1.239503125e-1f);
+        c6 = (unit *= square) * -4.002951586e-2f;
+    }
+    __device__ __forceinline__ void hold() { // the compiler does not compute it later
+        c0 = __int_as_float(opaque(__float_as_int(c0)));
+        c2 = __int_as_float(opaque(__float_as_int(c2)));
+        c4 = __int_as_float(opaque(__float_as_int(c4)));
+    }
+    __device__ __forceinline__ float over(float x) const {
+        const float square = x * x;
+        return fmaf(square, fmaf(square, LARGER ? fmaf(square, c6, c4) : c4, c2), c0);
+    }
+    __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
+
+    // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's range.
+    static __device__ __forceinline__ bool serves(float factor, float most) {
+        const float size = fabsf(factor);
+        return !__any_sync(full_warp, !(size > 0x1p-16f && size < 0x1p16f && most * size < (LARGER ? 0.625f : 0.35f)));
+    }
+};
 @ end
