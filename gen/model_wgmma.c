@@ -42,9 +42,6 @@ static const double DOCUMENT = 1024.0;
  * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
  * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
 static const double RUN = 512.0;
-/* Share by which a visit of 192 x 64 takes longer with three buffers of K than with four (`window(1024,0)`, head dim
- * 128). */
-static const double THREE_KEYS = 0.03;
 /* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
  */
 static const double LINE_LANES = 84.0;
@@ -173,7 +170,6 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
-    if (consumers == 3 && plan->k_stages == 3) cost.serial *= 1 + THREE_KEYS;
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
     const bool crowded = (masks && !at_once) || score->along;

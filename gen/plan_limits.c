@@ -127,6 +127,10 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
     } else if (tile->walks_q) {
         check_wgmma_backward(planner, tile, plan);
+    } else if (tile->block_m == 192 && tile->block_n == 64 && tile->k_stages == 3 &&
+               !fk_plan_takes_runs(planner, tile)) {
+        fk_plan_reject(plan,
+                       "k_stages 3: must be 4 with 192 x 64, but where ends of runs of keys leave no room for it");
     } else {
         check_wgmma_forward(planner->p, tile, plan);
     }

@@ -242,6 +242,10 @@ static void test_masks_that_are_no_bounds(void **state) {
         size_t rows = 0;
         for (size_t j = 0; j < count; ++j) {
             if (plans[j].block_m != 192) continue;
+            if (plans[j].block_n == 64 && plans[j].k_stages == 3) { /* for runs of keys */
+                assert_message(plans[j].reason, "k_stages 3: must be 4 with 192 x 64");
+                continue;
+            }
             assert_int_equal(plans[j].legal, 1);
             for (size_t k = 0; k < num_unmasked; ++k) {
                 if (unmasked[k].block_m != 192 || unmasked[k].block_n != plans[j].block_n ||
