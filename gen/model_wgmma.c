@@ -58,8 +58,8 @@ static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
  * dim 64 and to 128 x 128 at 128. */
 static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14, STAGED_TWO = 0.03;
-/* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no turns
- * where the softmax is longer than the products, and of three with one array of weights. */
+/* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no
+ * turns where the softmax is longer than the products, and of three with one array of weights. */
 static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 0.01;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;

@@ -32,7 +32,7 @@ int fk_tiles_leading(const fk_problem *p, const fk_problem_mask *mask, bool walk
 typedef struct fk_score_work {
     double lanes; /* instructions */
     bool along;   /* it adds straight lines along the keys */
-    bool at_once; /* it is computed from the raw score: it becomes a weight in one pass, where a tile is seen as a whole */
+    bool at_once; /* from the raw score alone: a tile that is seen as a whole becomes weights in one pass */
     int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
     double l2;    /* clocks of an SM to read their elements, per score */
 } fk_score_work;

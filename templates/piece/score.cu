@@ -12,7 +12,7 @@
 @ local unit_apart = problem.op == "fwd" and problem.dtype ~= "fp32" -- fp32 has the scores of the backward pass, bit by bit
 @ if unit_apart then values[#values] = score.rest end
 @ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
-@ local texts = { first = values[1], small = true, shorts = weighs, raw_scale = raw_scale }
+@ local texts = { first = values[1], small = true, at_once = weighs, raw_scale = raw_scale }
 @ include("piece/score_values.cu", { texts = texts })
 @ local caps = texts.caps
 @ if weighs and caps then weighs.unit = caps.bare and "score_scale(p)" or "1.0f" end
@@ -225,7 +225,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 
 // Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
 // computed.
-$(caps and "template <bool LARGER> " or "")__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
+@   if caps then
+template <bool LARGER>
+@   end
+__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
                                            const Params &p, const Where &at$(caps and ", const AtOnce<LARGER> &tanh" or "")) {
     const int lane = opaque(int(threadIdx.x)) % 32;
 @   scalars()

@@ -55,12 +55,11 @@
 @ local function index(name, text) return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text end
 @ local own_index = index(own, "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4")
 @ if fused then
-@   texts = { first = #score.terms == 1 and score.rest, shorts = true, raw_scale = "p.scale" }
+@   texts = { first = not sums and #score.terms == 1 and score.rest:match("^tanhf%b()$"), at_once = true, raw_scale = "p.scale" }
 @   include("piece/score_values.cu", { texts = texts })
 
 @ end
-@ local shorts = texts.caps and texts.caps.bare and not sums
-@ if shorts then
+@ if texts.caps then
 // unit times the derivative of tanh at factor x, where AtOnce<false> serves, to 2^-15.
 struct SlopeAtOnce {
     float c0, c2, c4;
@@ -119,9 +118,9 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
     const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent
 @ end
 @ scalars()
-@ if shorts then
+@ if texts.caps then
     const float factor = tanh_factor(p, at);
-    if (AtOnce<false>::serves(factor, largest(acc))) { // then none is masked, and all that follows from a score is two polynomials and an exponential
+    if (AtOnce<false>::serves(factor, largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
         const float unit = $(score.factor);
         const AtOnce<false> tanh(factor, log2_e * unit);
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));

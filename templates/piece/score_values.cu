@@ -4,8 +4,8 @@
 @   if problem.dtype ~= "fp32" then text = text:gsub("%f[%w.]1%.0f / ([%w_]+%b())", "rcp(%1)"):gsub("%f[%w.]1%.0f / ([%a_][%w_]*)%f[^%w_(]", "rcp(%1)") end
 @   return (text:gsub("%f[%w_]tanhf%(", "score_tanh("))
 @ end
-@ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a tile's are
-@ -- looked at first. texts.shorts: very small ones are taken at one go with what follows.
+@ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a
+@ -- tile's are looked at. texts.small: in front of the scores; texts.at_once: scores go on at one go where they are.
 @ if texts.first and problem.dtype ~= "fp32" then
 @   local before, argument, behind = texts.first:match("^(.-)%f[%w_]tanhf(%b())(.*)$")
 @   local caps = argument and not (before .. behind):find("%f[%w_]s%f[^%w_]")
@@ -53,7 +53,7 @@ __device__ __forceinline__ float small_tanh(float y) {
     return y * fmaf(u, fmaf(u, fmaf(u, -1.165012243e-5f, 3.878909112e-4f), -1.016517078e-2f), 3.124990906e-1f);
 }
 @ end
-@ if texts.caps and texts.shorts then
+@ if texts.caps and texts.at_once then
 
 // What a raw score is multiplied by to be the argument of the first term's tanh; infinite where it is not just multiplied.
 __device__ __forceinline__ float factor_of(Scaled x) { return x.factor; }
@@ -101,7 +101,8 @@ template <bool LARGER> struct AtOnce {
     }
     __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
 
-    // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's range.
+    // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's
+    // range.
     static __device__ __forceinline__ bool serves(float factor, float most) {
         const float size = fabsf(factor);
         return !__any_sync(full_warp, !(size > 0x1p-16f && size < 0x1p16f && most * size < (LARGER ? 0.625f : 0.35f)));

@@ -65,6 +65,39 @@ static void two_teams(void **state) {
             }
 }
 
+/* A tanh of small, larger and large arguments, beside each other as well; of factors that a polynomial cannot take; of
+ * what is no multiple of s; and among other terms. Tiles that are seen as a whole, masked ones, and none at all. */
+static void soft_caps(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "softcap(50)",
+        "softcap(-30) causal",
+        "softcap(8)",
+        "softcap(5)",
+        "softcap(1)",
+        "softcap(1e-3)",
+        "softcap(1e6)",
+        "softcap(1e20)",
+        "score=\"2 - 3 * tanh(0.1 * s)\" causal",
+        "score=\"30 * tanh(s * s)\"",
+        "score=\"s * s\"",
+        "softcap(20) score=\"0.5 * s + 0.01 * k\"",
+        "window(90,20) softcap(4)",
+        "keep=\"(q - k) % 3 != 1\" softcap(20)",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (int dim = 64; dim <= 128; dim *= 2) {
+            char spelling[128];
+            snprintf(spelling, sizeof spelling, "fwd bf16 d%d %s", dim, words[i]);
+            const sample one = {spelling, "h200", 1, 1, 1, 200, 300, FK_BSHD, 0};
+            fk_kernel_info info;
+            fk_context *context = open_context("1", "0", "0");
+            if (!sample_run(context, &one, &info)) fail_msg("%s", spelling);
+            assert_string_equal(info.plan.family, "wgmma");
+            fk_context_destroy(context);
+        }
+}
+
 enum { BATCH = 2, HEADS = 3, QUERIES = 270, KEYS = 190, DIM = 64 };
 
 typedef struct inputs {
@@ -222,8 +255,8 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),          cmocka_unit_test(two_teams), cmocka_unit_test(same_bits),
-        cmocka_unit_test(expanded_tensors), cmocka_unit_test(documents),
+        cmocka_unit_test(samples),   cmocka_unit_test(two_teams),        cmocka_unit_test(soft_caps),
+        cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors), cmocka_unit_test(documents),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
