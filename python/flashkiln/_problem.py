@@ -24,8 +24,8 @@ class Terms:
     """The words of a problem but for op, dtype and head dims, with the arrays that they read.
 
     `words` says it all: Terms.of(words) is the same for the same words. `arrays`: fk_array_decl of each array in the
-    order of fk_args.array, `names` and `elements` (words of ELEMENTS) likewise. `calls` is for fronts: what they have
-    prepared."""
+    order of fk_args.array, `names` and `elements` (words of ELEMENTS) likewise; `rows`: of arrays of floats that have keys last
+    and queries before them, the queries' axis, else None. `calls` is for fronts: what they have prepared."""
 
     def __init__(self, words):
         self.words = words
@@ -33,6 +33,7 @@ class Terms:
         self.names = tuple(decl.name.decode() for decl in self.arrays)
         spelled = {library().values[name]: word for name, word in ELEMENTS.items()}
         self.elements = tuple(spelled[decl.type] for decl in self.arrays)
+        self.rows = tuple(rows_of(decl) if element != "int" else None for decl, element in zip(self.arrays, self.elements))
         flags = set(words.split()) & {"packed", "seqused_k", "paged"}
         self.bare = not self.arrays and not flags  # reads nothing but q, k and v
         self.calls = {}
@@ -47,6 +48,13 @@ class Terms:
         dims = f"d{shapes.dim}" + (f" dv{shapes.dim_v}" if shapes.dim_v != shapes.dim else "")
         gqa = ["gqa"] if shapes.heads_q != shapes.heads_kv else []
         return " ".join(filter(None, [op, dtype, dims, *gqa, self.words, *more]))
+
+
+def rows_of(decl):
+    """The axis of queries in an array whose last one is that of keys, or None."""
+    queries, keys = library().values["FK_DIM_SEQLEN_Q"], library().values["FK_DIM_SEQLEN_K"]
+    dims = list(decl.dim[:decl.rank])
+    return dims.index(queries) if dims[-1] == keys and queries in dims else None
 
 
 def in_order(names, given):

@@ -2,6 +2,7 @@
 dispatch modes, go through the operators of _torch_ops.py, which call the same functions."""
 from __future__ import annotations
 
+import functools
 from ctypes import byref
 from typing import NamedTuple, Tuple
 
@@ -23,6 +24,37 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 # ---- launches --------------------------------------------------------------------------------------------------------
+
+@functools.lru_cache(maxsize=None)
+def copies_tiles(device):
+    """Whether kernels there copy tiles of arrays, which wants rows that begin at multiples of 16 bytes."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def with_tiles(terms, arrays):
+    """The arrays, those of which tiles could be copied in rows that allow it: one pass over memory, which spares the kernels
+    several."""
+    if not any([axis is not None for axis in terms.rows]) or not copies_tiles(arrays[0].device):
+        return arrays
+    return [x if axis is None else aligned(x, axis) for x, axis in zip(arrays, terms.rows)]
+
+
+def aligned(x, rows):
+    unit, strides = 16 // x.element_size(), x.stride()
+    if strides[rows] == 0 or 1 in (x.shape[rows], x.shape[-1]):  # one row for all queries
+        return x
+    odd = [n > 1 and s % unit for s, n in zip(strides[:-1], x.shape)]
+    if strides[-1] == 1 and not x.data_ptr() & 15 and not any(odd):
+        return x
+    once = x[tuple([slice(0, 1) if s == 0 else slice(None) for s in strides])]
+    return in_wide_rows(once, once.shape, x.dtype).copy_(once).expand(x.shape)
+
+
+def in_wide_rows(like, shape, dtype):
+    """An empty tensor whose rows begin at multiples of 16 bytes."""
+    unit = 16 // dtype.itemsize
+    return like.new_empty((*shape[:-1], -(-shape[-1] // unit) * unit), dtype=dtype)[..., :shape[-1]]
+
 
 class Call:
     """What is known of a call but for its pointers."""
@@ -150,7 +182,10 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
     of_q, of_k, of_v = call.grads
     out = [q.new_empty_strided(*of_q), q.new_empty_strided(*of_k), q.new_empty_strided(*of_v)]
     if arrays:
-        out += [array.new_empty(array.shape, dtype=torch.float32) if want else None for array, want in zip(arrays, wanted)]
+        tiles = copies_tiles(q.device)
+        out += [None if not want else in_wide_rows(array, array.shape, torch.float32)
+                if tiles and axis is not None and array.shape[axis] > 1 else array.new_empty(array.shape, dtype=torch.float32)
+                for array, want, axis in zip(arrays, wanted, terms.rows)]
     if call.layout == "packed" or call.launch is None:  # rows of no sequence are not written
         for x in out[:3] if call.launch is not None else filter(lambda x: x is not None, out):
             x.zero_()
@@ -199,6 +234,7 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, terms, how, deterministic, with_lse, extras, q, k, v, *arrays):
+        arrays = with_tiles(terms, arrays)
         o, lse, call, q, k, v = forward(terms, how, q, k, v, arrays, extras)
         if extras is NO_EXTRAS:
             ctx.save_for_backward(q, k, v, o, lse, *arrays)
@@ -367,7 +403,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         if return_lse:
             o, lse = o
     else:
-        o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse)
+        o, lse, *_ = forward(terms, how, q, k, v, with_tiles(terms, tensors), extras, return_lse)
     if dim_v % 8:
         o = o[..., :dim_v]
     return (o, lse) if return_lse else o

@@ -19,7 +19,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], dropout_s
             max_seqlen_q: int, max_seqlen_k: int, deterministic: bool) -> Tuple[Tensor, Tensor]:
     extras = (dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table)
     how = (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k)
-    return _torch.forward(_problem.Terms.of(words), how, q, k, v, arrays, extras)[:2]
+    terms = _problem.Terms.of(words)
+    return _torch.forward(terms, how, q, k, v, _torch.with_tiles(terms, arrays), extras)[:2]
 
 
 def backward(dout: Optional[Tensor], dlse: Optional[Tensor], o: Tensor, lse: Tensor, wanted: Sequence[int], q: Tensor,
@@ -31,10 +32,11 @@ def backward(dout: Optional[Tensor], dlse: Optional[Tensor], o: Tensor, lse: Ten
     extras = (dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table)
     how = (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k)
     terms = _problem.Terms.of(words)
+    arrays = _torch.with_tiles(terms, arrays)
     call, q, k, v = _torch.find(terms, how, q, k, v, arrays, extras)
     mask = tuple(i in wanted for i in range(len(arrays)))
     grads = _torch.backward(terms, call, dout, dlse, q, k, v, o, lse, arrays, extras, mask, deterministic)
-    return [g for g in grads if g is not None]
+    return [*grads[:3], *[g.contiguous() for g in grads[3:] if g is not None]]
 
 
 attention_forward = torch.library.custom_op("flashkiln::attention_forward", forward, mutates_args=())
