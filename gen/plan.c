@@ -148,7 +148,9 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner) {
                          .pattern = residual && planner->terms.mask.in_blocks,
                          .counted = residual && counted,
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
-                         .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0};
+                         .staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) > 0,
+                         .long_walk = planner->terms.mask.in_blocks && fk_expr_size(keep) > 48,
+                         .fused = fk_score_fused(&planner->terms.score)};
     for (int i = 0; i < arrays->count; ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);

@@ -142,14 +142,18 @@ struct Adder {
             if (index == no_more) return;
             int kv_head;
             Where at = tile_at(p, index, kv_head);
+            int n = -1, head = 0; // the tile before the one at hand, whose stage need not wait for its dQ
             for (int word = 0; word != no_more; ring.next()) {
                 mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
                 word = read_slot(stage_tile + 8 * ring.index());
-                at.h = read_slot(stage_tile + 8 * ring.index() + 4);
+                at.h = head;
+                head = read_slot(stage_tile + 8 * ring.index() + 4);
                 free_slot(empty + 8 * ring.index());
-                if (word == no_more) continue;
-                $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, word >> 1);
-                dq_ring.next();
+                if (n >= 0) {
+                    $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, n);
+                    dq_ring.next();
+                }
+                n = word >> 1;
             }
         }
     }
