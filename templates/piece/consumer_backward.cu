@@ -4,6 +4,7 @@
 @ local late = plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0
+@ local staged_dq = adders and not halved -- dQ lies in shared memory until an adder has added it
 @ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
 @ local function through(name) return name == narrow and "smem + smem_q + (used - empty) / 8 * stage_bytes" or "smem + smem_ds" end
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
@@ -84,7 +85,7 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { adders = adders, halved = halved, by_rows = by_rows, pair = pair })
+@ include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -345,6 +346,9 @@ struct Consumer {
 @ end
         }
 @ end
+@ if staged_dq then
+        u32 left = 0; // the last dQ's barrier
+@ end
         if (n >= 0) {
             float dq[1][dq_atoms][4];
 @ if late then
@@ -366,7 +370,12 @@ struct Consumer {
 @ end
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
             named_barrier_sync(1, 128 * consumers); // every warp is done with dS, and with the last stage
+@ if staged_dq then
+            leave_dq(dq, at, at.h, n);
+            left = next_dq();
+@ else
             add_dq(dq, at, at.h, n);
+@ end
         } else {
             ring.next();
 @ if pair then
@@ -388,6 +397,9 @@ struct Consumer {
         // One gradient passes through dS, and the one of fewer columns through the last stage.
         send_dk(dk, $(through("dk")), at, kv_head);
         send_dv(dv, $(through("dv")), at, kv_head);
+@ if staged_dq then
+        tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
+@ end
         __syncwarp(); // else the compiler takes the warp for divided from here on, and has no uniform registers for the loop
         held = used;
     }
