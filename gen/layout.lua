@@ -42,7 +42,7 @@
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, one of dK and dV passes
--- through dS, and the one of fewer columns through the stage that says so and holds no tile; so the next keys have room. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
+-- through dS, and the one of fewer columns through the last tile's stage: the next keys' first tile has come to another one. Of an array that scores read at each pair there is a tile behind dQ, in panels of 32 keys, whose
 -- place the tile's gradient takes; and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and

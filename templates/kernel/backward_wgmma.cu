@@ -59,6 +59,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
 @ include("piece/walk.cu")
+@ include("piece/row_walk.cu")
 
 @ include("piece/pipeline_backward.cu", { staged = staged })
 

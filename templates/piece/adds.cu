@@ -136,25 +136,30 @@ struct Adder {
 
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
-            mbarrier_wait(smem + k_full, parity);
+            mbarrier_wait(smem + v_full, parity);
             const int index = read_slot(key_tile);
             free_slot(v_empty);
             if (index == no_more) return;
             int kv_head;
             Where at = tile_at(p, index, kv_head);
-            int n = -1, head = 0; // the tile before the one at hand, whose stage need not wait for its dQ
-            for (int word = 0; word != no_more; ring.next()) {
-                mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
-                word = read_slot(stage_tile + 8 * ring.index());
+            int word = 0, n = -1, head = 0; // n: the tile before the one at hand, whose stage need not wait for its dQ
+            do {
+                const int before = n;
                 at.h = head;
-                head = read_slot(stage_tile + 8 * ring.index() + 4);
-                free_slot(empty + 8 * ring.index());
-                if (n >= 0) {
-                    $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, n);
+                n = -1;
+                if (!(word & is_last)) {
+                    mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
+                    word = read_slot(stage_tile + 8 * ring.index());
+                    head = read_slot(stage_tile + 8 * ring.index() + 4);
+                    free_slot(empty + 8 * ring.index());
+                    ring.next();
+                    n = word >> 2;
+                }
+                if (before >= 0) {
+                    $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, before);
                     dq_ring.next();
                 }
-                n = word >> 1;
-            }
+            } while (n >= 0);
         }
     }
 };

@@ -4,15 +4,16 @@
 @ local late = plan.turns or plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0
+@ local staged_dq = adders and not halved -- dQ lies in shared memory until an adder has added it
 @ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
-@ local function through(name) return name == narrow and "smem + smem_q + ring.index() * stage_bytes" or "smem + smem_ds" end
+@ local function through(name) return name == narrow and "smem + smem_q + (used - empty) / 8 * stage_bytes" or "smem + smem_ds" end
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
-    u32 held = 0; // the barrier of the stage through which a gradient leaves
+    u32 held = 0; // the barrier of the stage through which a gradient leaves: its keys' last
 @ if adders then
     Ring<dq_buffers> dq_ring;
 @ end
@@ -84,7 +85,7 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { adders = adders, halved = halved, by_rows = by_rows, pair = pair })
+@ include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -124,6 +125,14 @@ struct Consumer {
     }
 
 @ end
+    // Once the gradients of the keys before have left dS and the last stage.
+    __device__ __forceinline__ void give_back_held() const {
+        if (held && elect_lane()) {
+            tma_store_wait_read<0>();
+            arrive(smem + held);
+        }
+    }
+
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;
@@ -136,14 +145,13 @@ struct Consumer {
         fill(dv, 0.0f);
 @ if pair then
         int n = -1;           // the tile whose dS is to be multiplied; at.h is its head
-        u32 used_parity = 0;
 @ elseif late then
         int n = -1, n_before = -1, head_before = 0; // the last tile and the one before it, whose dS is multiplied next
 @ else
         u32 buffer = 0;   // of dS
         int n = -1;       // the tile whose dS waits in the other buffer to be multiplied; at.h is its head
 @ end
-        u32 used = empty; // the last tile's stage's barrier
+        u32 used = empty + 8 * ring.index(); // the last tile's stage's barrier
 @ if sums ~= "" then
         ArraySums sums;
 @ end
@@ -151,12 +159,14 @@ struct Consumer {
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
         int dropped = 0; // the tile that it stands at
 @ end
+        mbarrier_wait(smem + k_full, parity);
+        give_back_held();
+@ if shared > 1 then
+        named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
+@ end
 @ for _, g in ipairs { { name = "k", count = layout.held_k, cols = layout.d_cols }, { name = "v", count = layout.held_v, cols = layout.dv_cols } } do
 @   if g.count > 0 then
         u32 held_$(g.name)[$(g.count)][4];
-@     if g.name == "v" then
-        mbarrier_wait(smem + v_full, parity); // which comes before K
-@     end
 #pragma unroll
         for (int j = 0; j < $(g.count); ++j) load_a<own_n, $(g.cols)>(held_$(g.name)[j], smem + smem_$(g.name), warp_row(), 0, j);
 @   end
@@ -211,9 +221,6 @@ struct Consumer {
 @ else
             if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
 @ end
-@ if layout.held_v == 0 then
-            if (n < 0) mbarrier_wait(smem + v_full, parity);
-@ end
 @ if pair then
             if (n < 0) mbarrier_wait(smem + other_full, parity);
             mbarrier_wait(smem + dout_full, dout_parity);
@@ -237,7 +244,7 @@ struct Consumer {
 @ elseif halved then
             const int n_before = n, head_before = at.h;
 @ end
-            n = word >> 1;
+            n = word >> 2;
             at.h = head;
 @ for part = 0, layout.s_parts - 1 do
             wgmma_wait<1>(registers($(scores(part))));
@@ -258,7 +265,7 @@ struct Consumer {
 @   if #score.terms > 0 and not fused then
                 score_tile(s_part, $(name), p, at$(staged.array and ", array.wait()" or ""));$(staged.array and " array.give_back();" or "")
 @   end
-                if (!(word & 1)) mask_tile(s_part, $(name), p, at);
+                if (!(word & is_whole)) mask_tile(s_part, $(name), p, at);
 @   if not fused then
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
@@ -282,6 +289,9 @@ struct Consumer {
 @     end
 @   end
                 wgmma_wait<$(early and shared == 1 and 1 + part or 2 * part)>(registers(dp_part));
+@   if part == layout.parts - 1 then
+                if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
+@   end
 @   if fused then
                 subtract_delta(dp_part, delta);
 @     if problem.dropout then
@@ -332,20 +342,15 @@ struct Consumer {
 @ end
             fence_proxy_async();$(staged.grad and " array.send(at, n);" or "")
             used = empty + 8 * ring.index();
-@ if pair then
-            used_parity = ring.parity();
-@ end
             ring.next();
 @ if late then
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + ds_full + 8 * write.index());
             write.next();
-            word = wait_tile(ring);
-            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+            word = word & is_last ? no_more : wait_tile(ring);
         }
 @ else
-            word = wait_tile(ring);                 // while others come to the barrier
-            if (word == no_more && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty);
+            word = word & is_last ? no_more : wait_tile(ring); // while others come to the barrier
             named_barrier_sync(1, 128 * consumers); // dS is there, and what lies in the other buffer has been read
 @ if pair then
             send_ds();
@@ -359,6 +364,9 @@ struct Consumer {
             buffer ^= share_bytes;
 @ end
         }
+@ end
+@ if staged_dq then
+        u32 left = 0; // the last dQ's barrier
 @ end
         if (n >= 0) {
             float dq[1][dq_atoms][4];
@@ -379,12 +387,16 @@ struct Consumer {
             multiply_dq(dq, ds_before);
             wgmma_wait<0>(registers(dq));
 @ end
-            give_back(smem + used);
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
-            named_barrier_sync(1, 128 * consumers); // every warp is done with dS
+            named_barrier_sync(1, 128 * consumers); // every warp is done with dS, and with the last stage
+@ if staged_dq then
+            leave_dq(dq, at, at.h, n);
+            left = next_dq();
+@ else
             add_dq(dq, at, at.h, n);
+@ end
         } else {
-            mbarrier_wait(smem + v_full, parity);
+            ring.next();
 @ if pair then
             mbarrier_wait(smem + other_full, parity);
 @ end
@@ -396,33 +408,29 @@ struct Consumer {
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
 @ if pair then
-        if (n >= 0) mbarrier_wait(smem + used, used_parity); // then the other CTA has the last dS
+        if (n >= 0) mbarrier_wait(smem + dout_empty, dout_parity ^ 1); // then the other CTA has the last dS
 @ end
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
-        // One gradient passes through dS, and the one of fewer columns through the stage that holds no tile.
+        // One gradient passes through dS, and the one of fewer columns through the last stage.
         send_dk(dk, $(through("dk")), at, kv_head);
         send_dv(dv, $(through("dv")), at, kv_head);
+@ if staged_dq then
+        tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
+@ end
         __syncwarp(); // else the compiler takes the warp for divided from here on, and has no uniform registers for the loop
-        held = empty + 8 * ring.index();
-        ring.next();
+        held = used;
     }
 
     __device__ __forceinline__ void run() {
         for (u32 parity = 0;; parity ^= 1) {
-            mbarrier_wait(smem + k_full, parity);
-            if (held && elect_lane()) {
-                tma_store_wait_read<0>(); // while the keys came
-                arrive(smem + held);
-            }
-@ if shared > 1 then
-            named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
-@ end
+            mbarrier_wait(smem + v_full, parity);
             const int index = warp_word(smem + key_tile);
             if (index == no_more) break;
             compute(index, parity);
         }
+        give_back_held();
 @ if staged.grad then
         array.finish();
 @ end

@@ -4,11 +4,10 @@
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
 @ local pair = plan.cluster > 1
-@ local rotates = pair and not adders and not mask.residual -- walks begin at different tiles of queries
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
-constexpr u32 stage_tile = tail_full + 8;            // twice the tile, and one if it carries no mask; then the query head
+constexpr u32 stage_tile = tail_full + 8;            // four times the tile, plus is_whole, is_last; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
 @ if adders then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
@@ -32,7 +31,8 @@ constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_sl
 constexpr u32 smem_array = $(layout.array), array_bytes = $(layout.array_bytes), gradient_place = $(layout.array_bars);
 constexpr u32 array_full = gradient_place + 16, array_empty = array_full + 8, gradient_full = array_empty + 8;
 @ end
-constexpr int no_more = -1;                          // instead of a tile, of queries or of keys
+constexpr int is_whole = 1, is_last = 2;             // a tile carries no mask; none follows for these keys
+constexpr int no_more = -1;                          // instead of a tile, of queries or of keys; as a word it is the last
 
 // Which stage is next, and the parity of the phase of its barriers; in one register.
 template <int N> struct Ring {
@@ -162,10 +162,9 @@ struct Producer {
     }
 @ end
 
-    // K or V of a tile, as soon as the consumers are done with the one before.
+    // K or V of a tile.
     template <int COLS>
-    __device__ __forceinline__ void send_keys(u32 tile, const TensorMap &map, u32 is_full, u32 is_empty, const Where &at, int kv_head$(pair and ", int col = 0" or "")) {
-        mbarrier_wait(smem + is_empty, parity);
+    __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 is_full, const Where &at, int kv_head$(pair and ", int col = 0" or "")) {
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
         const u32 bar = smem + (num_rows < own_n ? tail_full : is_full);
@@ -182,6 +181,23 @@ struct Producer {
         clear_rows<own_n, COLS>(tile, max(num_rows, 0));
         pass_tail(smem + is_full);
 @ end
+    }
+
+    // K and V of a tile, each as soon as the consumers are done with the one before: with V that is once the last dP is there.
+    __device__ __forceinline__ void send_keys(const Where &at, int kv_head, int index) {
+@ if pair then
+        const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
+@ end
+@ local own = pair and "own" or "at"
+        mbarrier_wait(smem + v_empty, parity);
+        if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
+        load_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, $(own), kv_head);
+        mbarrier_wait(smem + k_empty, parity);
+        load_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, $(own), kv_head);
+@ if pair then
+        load_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, other, kv_head, rank * $(layout.d_cols // 2));
+@ end
+        parity ^= 1;
     }
 
     // The next stage, as soon as the consumers are done with it.
@@ -220,10 +236,11 @@ struct Producer {
 @   end
     }
 
-    __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
+    __device__ __forceinline__ void send_tile(const Where &at, int word) {
+        const int n = word >> 2;
         const u32 i = free_stage();
         if (elect_lane()) { // the lane that announces the bytes
-            st_shared_u32(smem + stage_tile + 8 * i, 2 * n + whole);
+            st_shared_u32(smem + stage_tile + 8 * i, word);
             st_shared_u32(smem + stage_tile + 8 * i + 4, at.h);
         }
         send_shared<$(layout.d_cols)>(smem + smem_q + i * stage_bytes, p.map_q, full + 8 * i, tile_tail + 8 * i, 2 + i, at, n, block_m * 8);
@@ -252,7 +269,8 @@ struct Producer {
         return claimed;
     }
 @ else
-    __device__ __forceinline__ void send_tile(const Where &at, int n, bool whole) {
+    __device__ __forceinline__ void send_tile(const Where &at, int word) {
+        const int n = word >> 2;
         const u32 i = free_stage(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
 @ if problem.packed then
         const int num_rows = at.seqlen_q - n * block_m;
@@ -263,7 +281,7 @@ struct Producer {
         if (elect_lane()) {
             const int row = $(problem.packed and "at.q_offset + " or "")n * block_m;
             const i64 statistics = padded_start(p, at, at.h) + n * block_m;
-            st_shared_u32(smem + stage_tile + 8 * i, 2 * n + whole);
+            st_shared_u32(smem + stage_tile + 8 * i, word);
             st_shared_u32(smem + stage_tile + 8 * i + 4, at.h);
             mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);
             load_tile<block_m, $(layout.d_cols)>(tile, p.map_q, bar, row, at.h, $(batch));
@@ -298,21 +316,7 @@ struct Producer {
     }
 @ end
 
-@ if rotates then
-    // The tiles that the keys of `at` visit, from the last to the first, but from another one on for each tile of keys: clusters that
-    // go through the keys of a head side by side then add to different sums.
-    __device__ __forceinline__ void send_tiles(const Where &at) {
-        const TileRange tiles = tile_range(p, at);
-        const int count = tiles.end - tiles.begin;
-        int n = count > 0 ? tiles.end - 1 - at.k_first / block_m % count : 0;
-        for (int left = count; left > 0; --left) {
-            send_tile(at, n, n >= tiles.full_begin && n < tiles.full_end);
-            n = n > tiles.begin ? n - 1 : tiles.end - 1;
-        }
-    }
-
-@ end
-    // Sends instead of a tile of queries that there is none for these keys.
+    // Sends instead of a tile of queries that these keys have none.
     __device__ __forceinline__ void send_end() {
         const u32 i = free_stage();
         if (threadIdx.x % 32 == 0) {
@@ -322,8 +326,17 @@ struct Producer {
         ring.next();
     }
 
+    // The tile at hand, once it is known whether it is the last.
+    __device__ __forceinline__ void send_next(RowWalk &walk, Where &at) {
+        const Where of_tile = at;
+        const int word = 4 * walk.n + (walk.whole() ? is_whole : 0);
+        walk.next(p, at);
+        send_tile(of_tile, walk.n < 0 ? word + is_last : word);
+    }
+
 @ if waits then
     __device__ __forceinline__ int claim() {
+        free_stage();
 @   if pair then
         int index = 0;
         if (rank == 0 && threadIdx.x % 32 == 0) index = claim_tile(p);
@@ -344,7 +357,7 @@ struct Producer {
             tma_prefetch_map(&p.map_dout);
         }
 @ if waits then
-        // A tile claimed ahead of its need would keep those behind it waiting.
+        // A tile claimed ahead of its need would keep those behind it waiting: not before there is a stage for it.
         for (int claimed = claim(); claimed < p.num_tiles; claimed = claim()) {
 @ elseif pair then
         for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
@@ -359,41 +372,27 @@ struct Producer {
             int kv_head;
             Where at = tile_at(p, index, kv_head);
             if (at.b < 0) continue;
-@ if not rotates then
-            TileWalk walk(p, at); // while the consumers still compute
-@ end
-            // V is free before K is, and of what comes then K and the first queries are needed first.
+            RowWalk walk(p, at); // while the consumers still compute
 @ if pair then
-            const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
-@ end
-            send_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, v_empty, $(pair and "own" or "at"), kv_head);
-            if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
-            send_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, k_empty, $(pair and "own" or "at"), kv_head);
-@ if pair then
-            send_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, k_empty, other, kv_head, rank * $(layout.d_cols // 2));
-@ end
-            parity ^= 1;
-@ if rotates then
-            for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) send_tiles(at);
-@ elseif problem.gqa then
-            for (int head = 0;; walk = TileWalk(p, at)) {
-                for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
-                if (++head == p.heads_per_kv) break;
-                ++at.h;
-            }
+            send_keys(at, kv_head, index); // dO's buffer is free no sooner than K is
+            if (walk.n < 0) send_end();
+            while (walk.n >= 0) send_next(walk, at);
 @ else
-            for (; walk.n >= 0; walk.next(p, at)) send_tile(at, walk.n, walk.whole());
+            // A stage is free before V is, and V before K: the first tile comes while the last one before is computed.
+            if (walk.n < 0) send_end();
+            for (bool first = true; first || walk.n >= 0; first = false) {
+                if (walk.n >= 0) send_next(walk, at);
+                if (first) send_keys(at, kv_head, index);
+            }
 @ end
 @ if not waits and not pair and mask.residual and not problem.packed then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
-            send_end();
         }
         mbarrier_wait(smem + v_empty, parity);
-        mbarrier_wait(smem + k_empty, parity);
         if (threadIdx.x % 32 == 0) {
             st_shared_u32(smem + key_tile, u32(no_more));
-            mbarrier_arrive(smem + k_full);
+            mbarrier_arrive(smem + v_full);
         }
     }
 };
