@@ -260,6 +260,8 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
     fk_table_set_bool(L, "staged", out->staged > 0);
     fk_table_set_int(L, "staged_bytes", out->staged);
+    fk_table_set_bool(L, "long_walk", scan.long_walk);
+    fk_table_set_bool(L, "fused", scan.fused);
     fk_lua_seal(L, "scan", NULL);
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
@@ -274,6 +276,10 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->runs = scan.runs;
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
+    const bool holds = tile->walks_q && tile->wgmma;
+    out->held_k = holds ? fk_table_int(L, path, "held_k", 0, 16) : 0;
+    out->held_v = holds ? fk_table_int(L, path, "held_v", 0, 16) : 0;
+    out->registers = holds ? fk_table_int(L, path, "registers", 1, 1024) : 0;
     out->dq_share = tile->walks_q && !tile->wgmma ? fk_table_int(L, path, "dq_share", 1, 32) : 0;
     fk_lua_seal(L, "layout", NULL);
 }

@@ -51,6 +51,8 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
+    int held_k, held_v;  /* steps of 16 columns of K, of V that stay in registers: backward, family wgmma */
+    int registers;       /* about how many a thread has there; else 0 */
     int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
@@ -64,9 +66,10 @@ typedef struct fk_smem_layout {
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
  * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
- * gradient's where that takes the tile's place; or 0. */
+ * gradient's where that takes the tile's place; or 0. Backward: whether the walk over the pattern takes registers from
+ * the warps that compute, and whether the scores' way back needs them again. */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, window, runs;
+    bool needed, pattern, counted, window, runs, long_walk, fused;
     int query_rows, key_rows, staged;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -115,6 +118,8 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
 /** One more than the array that they read at their own query and key, a tile of which can be copied as K's are; 0:
  * none. */
 int fk_score_staged(const fk_problem_terms *terms, bool backward);
+/** Does the way back need the scores, so that it is one with the way there? */
+bool fk_score_fused(const fk_problem_score *score);
 /** `staged`: fk_source's. */
 void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, int staged);
 /** `wgmma`: the maps for TMA stand before the block; that of a staged array first. */

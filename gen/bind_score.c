@@ -122,7 +122,7 @@ static bool by_place(const fk_problem_score *score) {
 }
 
 /* Does the way back need the scores, or is it the same for all of them? */
-static bool derivatives_use_s(const fk_problem_score *score) {
+bool fk_score_fused(const fk_problem_score *score) {
     for (int i = 0; i < score->num_terms; ++i) {
         const fk_score_term *term = &score->term[i];
         if (fk_expr_uses(term->ds, "s")) return true;
@@ -188,7 +188,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "bends");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
-    fk_table_set_bool(L, "derivatives_use_s", derivatives_use_s(score));
+    fk_table_set_bool(L, "derivatives_use_s", fk_score_fused(score));
     fk_table_set_bool(L, "goes_back", changes || sums(score));
     fk_table_set_bool(L, "sums", sums(score));
     fk_table_set_bool(L, "grads", score->grad != 0);
@@ -225,7 +225,7 @@ bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
 }
 
 int fk_score_staged(const fk_problem_terms *terms, bool backward) {
-    if (backward && derivatives_use_s(&terms->score)) return 0; /* it is read twice */
+    if (backward && fk_score_fused(&terms->score)) return 0; /* it is read twice */
     for (int i = 0; i < terms->arrays.count; ++i) {
         const fk_array_decl *array = &terms->arrays.decl[i];
         int of_dim[FK_DIM_SEQLEN_K + 1] = {0}, most = 0;

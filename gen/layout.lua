@@ -159,15 +159,34 @@ local function wgmma_backward(problem, plan, scan)
   local rows = array + array_bytes
   local array_bars = rows + plan.stages * plan.block_m * 8
   local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
+  local late = plan.turns or plan.k_stages == 3
+
+  -- Registers of a thread that computes: dK and dV; the scores and dP of a part, or the next tile's scores and dQ; and others. For
+  -- each four that are left over, and eight more, a step of 16 columns of V or K stays in them, as A of dP or S, while a row is
+  -- walked. Of scores in parts V or K stay as a whole, so that a part need not read them again.
+  local parts, score_registers, part_registers = plan.block_m // 64, plan.block_m // shared // 2, 32 // shared
+  local weighing = score_registers + part_registers + (plan.overlap == 2 and part_registers // 2 or 0)
+  local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_pad // 256 // plan.cluster
+  local registers = (d_pad + dv_pad) // shared // 2 + math.max(weighing, adding) + 24
+  local left = shared == 1 and not scan.fused and math.max(0, (scan.long_walk and 232 or 240) - registers - 8) // 4 or 0
+  local function hold(columns)
+    local steps = columns // 16
+    local held = left >= steps and steps or parts == 1 and left or 0
+    left = left - held
+    return held
+  end
+  local held_v = hold(dv_pad)
+  local held_k = plan.k_stages == 2 and hold(d_pad) or 0 -- with three buffers of dS K as well is slower (2 %)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
-    parts = plan.block_m // 64, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
+    parts = parts, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
+    held_k = held_k, held_v = held_v, s_parts = held_k > 0 and parts or 1, registers = registers + 4 * (held_k + held_v),
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
-      (plan.k_stages == 3 and 8 * 2 * 3 or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
+      (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
   }
 end
 

@@ -51,8 +51,7 @@ int fk_model_copied_rows(int block_n, int chunks, int threads) {
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
-    if (tile->wgmma)
-        return tile->walks_q ? fk_wgmma_backward_registers(p, tile, layout) : fk_wgmma_registers(p, tile, layout);
+    if (tile->wgmma) return tile->walks_q ? layout->registers : fk_wgmma_registers(p, tile, layout);
     if (p->op == FK_BACKWARD)
         return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;

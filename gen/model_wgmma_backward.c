@@ -19,6 +19,10 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
 /* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
  * head dim 64. */
 static const double APART = 0.98;
+/* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, more clocks for each
+ * tile of keys; and where walks are of unlike length, or V is read anew for each part of the scores. A group's heads
+ * have not been timed. */
+static const double TURNS = 0.95, TURNS_START = 1100.0, TURNS_UNLIKE = 1.04;
 /* What turns to add to dQ cost where a CTA goes through the heads of a group, each of which begins its tiles of queries
  * anew: measured with groups of 8 at 4,096 tokens, the second with tiles of 128 queries and walks of unlike length. */
 static const double GROUP_TURNS = 1.045, GROUP_UNLIKE = 1.3;
@@ -28,25 +32,16 @@ static const double DIRECT = 1.04;
  * although tiles could be added: 0.3 at head dim 64, 0.8 at 128. */
 static const double UNSTAGED_PAIR = 0.3;
 
-int fk_wgmma_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
-    const int cluster = fk_tile_cluster(p, tile);
-    const int shared = layout->col_warps; /* warpgroups that share keys */
-    const int acc_dkv = (layout->d_pad + layout->dv_pad) / shared / 2;
-    const int part = 64 / shared / 2, scores = tile->block_m / shared / 2; /* of S, of dP; packed, half of it */
-    const int acc_dq = tile->block_m * layout->d_pad / 256 / cluster;
-    const int weighing = 2 * scores + (tile->overlap == 2 ? part / 2 : 0);
-    const int adding = scores + scores / 2 + acc_dq; /* the next S, dS, dQ */
-    return acc_dkv + (weighing > adding ? weighing : adding) + 24;
-}
-
 fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                                       const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const int cluster = fk_plan_cluster(p, plan);
     const double m = plan->block_m, n = (double)plan->block_n / cluster, d = layout->d_pad, dv = layout->dv_pad;
     const double pairs = m * n;
     const int groups = plan->warps / 4 - 1, shared = layout->col_warps;
-    /* Of products of 64 rows: their A, 128 bytes a column of the depth, and their B. */
-    const double scores = groups * 2.0 * (64 + m / shared) * (d + dv);
+    /* Of products of 64 rows: their A, 128 bytes a column of the depth that no registers hold, and their B. */
+    const double parts = shared > 1 ? 1 : m / 64; /* that dP comes in */
+    const double read = d - 16 * layout->held_k + parts * (dv - 16 * layout->held_v);
+    const double scores = groups * 2.0 * (64 * read + m / shared * (d + dv));
     const double gradients = groups * 2.0 * m * (d + dv) / shared + (shared > 1 ? groups * 2.0 * 2 * 64 * m : 0);
     const double dq_columns = m * d / (64.0 * groups * cluster);
     const double dq = groups * 2.0 * n * cluster * (64 + dq_columns);
@@ -71,6 +66,10 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     const bool any_order = plan->q_stages == 2 && layout->scans && !p->deterministic;
     const bool even = any_order && plan->block_m == 64; /* measured: what is not cleared is what it gains */
     if ((plan->k_stages == 3 || plan->q_stages == 2) && !even) cost.serial *= APART;
+    if (plan->turns && plan->k_stages == 2) {
+        cost.serial *= partial_share > 0 || p->gqa || parts == 1 || !layout->held_v ? TURNS_UNLIKE : TURNS;
+        cost.start += TURNS_START;
+    }
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
     if (plan->q_stages == 2 && p->gqa && !p->deterministic && !any_order)
         cost.serial *= partial_share > 0 && plan->block_m == 128 ? GROUP_UNLIKE : GROUP_TURNS;

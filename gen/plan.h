@@ -131,7 +131,6 @@ double fk_wgmma_slow(double clocks, double tensor);
 
 /* ---- model_wgmma_backward.c: the same for its backward pass ---- */
 
-int fk_wgmma_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout);
 fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                                       const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
 

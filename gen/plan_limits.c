@@ -107,9 +107,9 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
                        "q_stages 2: must be 0 or 1 unless deterministic, or the mask is a bound or of whole tiles");
     } else if (tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
-    } else if (tile->q_in_regs || (tile->turns && tile->k_stages != 3)) {
-        fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass, turns but with k_stages 3",
-                       tile->q_in_regs, tile->turns);
+    } else if (tile->q_in_regs || (tile->turns && (tile->block_n == 64 || cluster > 1))) {
+        fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass, turns but with %d keys of a CTA",
+                       tile->q_in_regs, tile->turns, 64 * consumers);
     }
 }
 
@@ -161,10 +161,8 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const int consumers = fk_tile_consumers(tile);
     const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
-    const fk_problem_mask *mask = &planner->terms.mask;
-    const bool long_walk = mask->in_blocks && fk_expr_size(mask->keep) > 48;
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return long_walk || fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
+        return fk_plan_scan(planner).long_walk || fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */

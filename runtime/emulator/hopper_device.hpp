@@ -120,23 +120,21 @@ template <int N, int R> inline void wgmma_wait(float (&)[R]) {
 constexpr unsigned long long wgmma_step(int rows, int j) {
     return rows == 0 ? j * (16 * 128 / 16) : (j / 4 * (rows * 128) + j % 4 * 32) / 16;
 }
-template <int DEPTH, int ROWS_A, int ROWS_B, int R>
-inline void fk_emu_wgmma_shared(float (&acc)[R], unsigned long long a, unsigned long long b, bool accumulate,
-                                int element) {
-    for (int j = 0; j < DEPTH / (element == FK_EMU_E4M3 ? 32 : 16); ++j) {
-        const fk_emu_wgmma product = {
-            acc,         R,           nullptr, a + wgmma_step(ROWS_A, j), b + wgmma_step(ROWS_B, j),
-            ROWS_A == 0, ROWS_B == 0, element, accumulate || j > 0};
-        fk_emu_engine->wgmma(&product);
-    }
-    fk_emu_engine->wgmma_commit();
-}
-template <int ROWS_B, int R, int STEPS>
-inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEPS][4], unsigned long long b,
-                                   bool accumulate, int element) {
-    for (int j = 0; j < STEPS; ++j) {
-        const fk_emu_wgmma product = {
-            acc, R, a[j], 0, b + wgmma_step(ROWS_B, j), 0, ROWS_B == 0, element, accumulate || j > 0};
+/* A of the first STEPS steps is in registers, of the others in shared memory. */
+template <int STEPS, int ROWS_A, int ROWS_B, int R>
+inline void fk_emu_wgmma_product(float (&acc)[R], const unsigned int (*held)[4], unsigned long long a,
+                                 unsigned long long b, bool accumulate, int element, int steps) {
+    for (int j = 0; j < steps; ++j) {
+        const bool shared = j >= STEPS;
+        const fk_emu_wgmma product = {acc,
+                                      R,
+                                      shared ? nullptr : held[j],
+                                      shared ? a + wgmma_step(ROWS_A, j) : 0,
+                                      b + wgmma_step(ROWS_B, j),
+                                      shared && ROWS_A == 0,
+                                      ROWS_B == 0,
+                                      element,
+                                      accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
     fk_emu_engine->wgmma_commit();
@@ -147,13 +145,21 @@ inline void fk_emu_wgmma_registers(float (&acc)[R], const unsigned int (&a)[STEP
     template <int ROWS_A, int ROWS_B, int R>                                                                           \
     inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], unsigned long long a, unsigned long long b,                \
                                             bool accumulate = false) {                                                 \
-        fk_emu_wgmma_shared<depth, ROWS_A, ROWS_B>(acc, a, b, accumulate, element);                                    \
+        constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
+        fk_emu_wgmma_product<0, ROWS_A, ROWS_B>(acc, nullptr, a, b, accumulate, element, steps);                       \
     }                                                                                                                  \
     template <int ROWS_B, int R>                                                                                       \
     inline void wgmma_m64k##depth##_##dtype(float(&acc)[R],                                                            \
                                             const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4],     \
                                             unsigned long long b, bool accumulate = false) {                           \
-        fk_emu_wgmma_registers<ROWS_B>(acc, a, b, accumulate, element);                                                \
+        constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
+        fk_emu_wgmma_product<steps, 0, ROWS_B>(acc, a, 0, b, accumulate, element, steps);                              \
+    }                                                                                                                  \
+    template <int ROWS_A, int ROWS_B, int R, int STEPS>                                                                \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], const unsigned int(&held)[STEPS][4], unsigned long long a, \
+                                            unsigned long long b) {                                                    \
+        constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
+        fk_emu_wgmma_product<STEPS, ROWS_A, ROWS_B>(acc, held, a, b, false, element, steps);                           \
     }
 #define FK_EMU_WGMMA_DEPTH(depth) FK_EMU_WGMMA(depth, fp16, FK_EMU_FP16) FK_EMU_WGMMA(depth, bf16, FK_EMU_BF16)
 FK_EMU_WGMMA_DEPTH(16)

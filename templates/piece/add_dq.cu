@@ -1,5 +1,18 @@
-    // Adds to dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(adders and "" or " const") {
+@ if adders then
+    // dQ is where the adder that waits for `bar` takes it; 0: there is none.
+    __device__ __forceinline__ void tell_adder(u32 bar) const {
+        if (bar && threadIdx.x % 32 == 0) mbarrier_arrive(smem + bar);
+    }
+    // The barrier of dQ at hand, before the next one is.
+    __device__ __forceinline__ u32 next_dq() {
+        const u32 bar = dq_full + 8 * dq_ring.index();
+        dq_ring.next();
+        return bar;
+    }
+
+@ end
+    // $(staged_dq and "Leaves for an adder what is to be added to" or "Adds to") dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
+    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void $(staged_dq and "leave_dq" or "add_dq")(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(adders and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -46,12 +59,16 @@
             tma_store_commit();
         }
 @ end
-@ if adders then
-@   if halved then
+@ if halved and adders then
         if (HALF == 0) return;
-@   end
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(smem + dq_full + 8 * dq_ring.index());
-        dq_ring.next();
+        tell_adder(next_dq());
 @ end
     }
+@ if staged_dq then
+    __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n) {
+        leave_dq(dq, at, head, n);
+        __syncwarp();
+        tell_adder(next_dq());
+    }
+@ end

@@ -142,15 +142,24 @@ struct Adder {
             if (index == no_more) return;
             int kv_head;
             Where at = tile_at(p, index, kv_head);
-            for (int word = 0; !(word & is_last); ring.next()) {
-                mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
-                word = read_slot(stage_tile + 8 * ring.index());
-                at.h = read_slot(stage_tile + 8 * ring.index() + 4);
-                free_slot(empty + 8 * ring.index());
-                if (word == no_more) continue;
-                $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, word >> 2);
-                dq_ring.next();
-            }
+            int word = 0, n = -1, head = 0; // n: the tile before the one at hand, whose stage need not wait for its dQ
+            do {
+                const int before = n;
+                at.h = head;
+                n = -1;
+                if (!(word & is_last)) {
+                    mbarrier_wait(smem + full + 8 * ring.index(), ring.parity());
+                    word = read_slot(stage_tile + 8 * ring.index());
+                    head = read_slot(stage_tile + 8 * ring.index() + 4);
+                    free_slot(empty + 8 * ring.index());
+                    ring.next();
+                    n = word >> 2;
+                }
+                if (before >= 0) {
+                    $(direct and "" or "if (which == int(dq_ring.index())) ")visit(at, before);
+                    dq_ring.next();
+                }
+            } while (n >= 0);
         }
     }
 };

@@ -1,9 +1,10 @@
 @ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
 @ local early = plan.overlap == 2 and not fused and not problem.dropout
 @ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
-@ local late = plan.k_stages == 3
+@ local late = plan.turns or plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0
+@ local staged_dq = adders and not halved -- dQ lies in shared memory until an adder has added it
 @ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
 @ local function through(name) return name == narrow and "smem + smem_q + (used - empty) / 8 * stage_bytes" or "smem + smem_ds" end
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
@@ -84,7 +85,7 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { adders = adders, halved = halved, by_rows = by_rows, pair = pair })
+@ include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
 
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
@@ -163,6 +164,13 @@ struct Consumer {
 @ if shared > 1 then
         named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
 @ end
+@ for _, g in ipairs { { name = "k", count = layout.held_k, cols = layout.d_cols }, { name = "v", count = layout.held_v, cols = layout.dv_cols } } do
+@   if g.count > 0 then
+        u32 held_$(g.name)[$(g.count)][4];
+#pragma unroll
+        for (int j = 0; j < $(g.count); ++j) load_a<own_n, $(g.cols)>(held_$(g.name)[j], smem + smem_$(g.name), warp_row(), 0, j);
+@   end
+@ end
         int word = wait_tile(ring);
 @ if not late and not pair then
         u32 ds_before = smem + smem_q + ring.index() * stage_bytes; // the last tile's
@@ -197,8 +205,11 @@ struct Consumer {
             wgmma_wait<1>(registers(dk));                      // and dV
             if (n >= 0) give_back(smem + used);
 @ end
-            gemm_s(registers(s), own_keys(smem + smem_k), own_queries(tile)); // S^T = K Q^T
-            wgmma_wait<1>(registers(dq));
+@ local function scores(part) return layout.s_parts > 1 and "scores_of(s, " .. part .. ")" or "s" end
+@ for part = 0, layout.s_parts - 1 do
+            gemm_s(registers($(scores(part))), $(layout.held_k > 0 and "held_k, " or "")own_keys(smem + smem_k), own_queries(tile$(part > 0 and " + " .. part * 8192 or ""))); // S^T = K Q^T
+@ end
+            wgmma_wait<$(layout.s_parts)>(registers(dq));
 @ if pair then
             if (n >= 0) give_back(smem + used); // not before dQ: it tells the other CTA that its dS has been read
 @ end
@@ -215,9 +226,10 @@ struct Consumer {
             mbarrier_wait(smem + dout_full, dout_parity);
             dout_parity ^= 1;
 @ end
-@ for part = 0, layout.parts - 1 do
-            gemm_dp(registers(scores_of(dp, $(part))), own_keys(smem + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
+@ local function multiply_dp(part)
+            gemm_dp(registers(scores_of(dp, $(part))), $(layout.held_v > 0 and "held_v, " or "")own_keys(smem + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
 @ end
+@ multiply_dp(0)
 
             const int head = tile_head(ring);
 @ if sums ~= "" then
@@ -234,7 +246,9 @@ struct Consumer {
 @ end
             n = word >> 2;
             at.h = head;
-            wgmma_wait<parts>(registers(s));
+@ for part = 0, layout.s_parts - 1 do
+            wgmma_wait<1>(registers($(scores(part))));
+@ end
 @ if plan.turns then
             if (group == 0 && n_before < 0) named_barrier_arrive(2, 128 * consumers);
 @ end
@@ -255,7 +269,7 @@ struct Consumer {
 @   if not fused then
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
-@   if halved and part == layout.parts - 1 then
+@   if halved and not late and part == layout.parts - 1 then
             if (n_before >= 0) add_dq<1>(dq, at, head_before, n_before);
 @   end
 @ -- Packs x into operands.
@@ -274,7 +288,7 @@ struct Consumer {
                 share(weights[$(part)], smem + smem_p + buffer); // before the wait, below which the weights would be computed
 @     end
 @   end
-                wgmma_wait<$(layout.parts - 1 + part + (early and shared == 1 and 1 or 0))>(registers(dp_part));
+                wgmma_wait<$(early and shared == 1 and 1 + part or 2 * part)>(registers(dp_part));
 @   if part == layout.parts - 1 then
                 if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
 @   end
@@ -305,16 +319,22 @@ struct Consumer {
                 }
 @   end
 @   pack("ds", "dp")
+@   if part + 1 < layout.parts then
+@     multiply_dp(part + 1) -- when this part's registers are free
+@   end
 @   if shared == 1 then
 @     if not early then
 @       multiply_dv()
 @     end
                 gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
 @   end
-@   if late and part == 0 then
+@   local last, whole = part == layout.parts - 1, late and plan.k_stages == 2 -- whole: of two buffers none is free before the tile's end
+@   if late and (whole and last or not whole and part == 0) then
                 mbarrier_wait(smem + ds_empty + 8 * write.index(), write.parity() ^ 1);
 @   end
-                share(ds[$(part)], tile_ds + buffer$(part > 0 and " + " .. part .. " * (own_n * 128)" or ""));
+@   for written = whole and (last and 0 or layout.parts) or part, part do
+                share(ds[$(written)], tile_ds + buffer$(written > 0 and " + " .. written .. " * (own_n * 128)" or ""));
+@   end
 @   if shared > 1 and not early then
                 share(weights[$(part)], smem + smem_p + buffer);
 @   end
@@ -345,6 +365,9 @@ struct Consumer {
 @ end
         }
 @ end
+@ if staged_dq then
+        u32 left = 0; // the last dQ's barrier
+@ end
         if (n >= 0) {
             float dq[1][dq_atoms][4];
 @ if late then
@@ -366,7 +389,12 @@ struct Consumer {
 @ end
             if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
             named_barrier_sync(1, 128 * consumers); // every warp is done with dS, and with the last stage
+@ if staged_dq then
+            leave_dq(dq, at, at.h, n);
+            left = next_dq();
+@ else
             add_dq(dq, at, at.h, n);
+@ end
         } else {
             ring.next();
 @ if pair then
@@ -388,6 +416,9 @@ struct Consumer {
         // One gradient passes through dS, and the one of fewer columns through the last stage.
         send_dk(dk, $(through("dk")), at, kv_head);
         send_dv(dv, $(through("dv")), at, kv_head);
+@ if staged_dq then
+        tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
+@ end
         __syncwarp(); // else the compiler takes the warp for divided from here on, and has no uniform registers for the loop
         held = used;
     }

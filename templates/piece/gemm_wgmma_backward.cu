@@ -11,13 +11,13 @@ __device__ __forceinline__ u64 along(u32 tile) { return wgmma_descriptor<128>(ti
 template <int ROWS> __device__ __forceinline__ u64 down(u32 tile) { return wgmma_descriptor<128>(tile, ROWS * 128, 1024); }
 
 @ local function product(depth) return "wgmma_m64k" .. depth .. "_" .. problem.dtype end
-// S^T = K Q^T and dP^T = V dO^T.
-template <int R> __device__ __forceinline__ void gemm_s(float (&s)[R], u32 tile_k, u32 tile_q) {
-    $(product(layout.d_pad))<own_n, block_m>(s, along(tile_k), along(tile_q));
+// S^T = K Q^T and dP^T = V dO^T. K and V stay while a row is walked: of the first steps of their columns a warp has them in registers.
+@ for _, g in ipairs { { name = "s", a = "k", b = "q", depth = layout.d_pad, held = layout.held_k }, { name = "dp", a = "v", b = "dout", depth = layout.dv_pad, held = layout.held_v } } do
+@   local some, all = g.held > 0, g.held == g.depth // 16
+template <int R> __device__ __forceinline__ void gemm_$(g.name)(float (&$(g.name))[R], $(some and ("const u32 (&held)[%d][4], "):format(g.held) or "")u32 tile_$(g.a), u32 tile_$(g.b)) {
+    $(product(g.depth))<$(all and "" or "own_n, ")block_m>($(g.name), $(some and "held, " or "")$(all and "" or "along(tile_" .. g.a .. "), ")along(tile_$(g.b)));
 }
-template <int R> __device__ __forceinline__ void gemm_dp(float (&dp)[R], u32 tile_v, u32 tile_dout) {
-    $(product(layout.dv_pad))<own_n, block_m>(dp, along(tile_v), along(tile_dout));
-}
+@ end
 
 // dV += P^T dO or dK += dS^T Q, of part_m queries.
 @ if layout.col_warps == 1 then

@@ -1,7 +1,7 @@
 // Stages of shared memory that a producer fills with tiles of Q and dO and with their row statistics, and the warpgroups of consumers
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
-@ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.k_stages == 3 -- dQ's adds; its product
+@ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
 @ local pair = plan.cluster > 1
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
@@ -17,7 +17,7 @@ constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direc
 @ if late then
 // dS's buffers, which each warp writes and reads a part of.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 ds_full = key_tile + 8, ds_empty = ds_full + 8 * ds_buffers;
+constexpr u32 ds_full = $(adders and (direct and "dq_turn" or "dq_empty") .. " + 8 * dq_buffers" or "key_tile + 8"), ds_empty = ds_full + 8 * ds_buffers;
 @ end
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.

@@ -17,24 +17,25 @@
 @     include("primitive/cluster.cu")
 
 @   end
+@   local step_depth = 32 // problem.element_bytes
 @   local products = { -- of the forward pass: S, O
-@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs, adds = false },
-@     { n = layout.dv_pad, depth = plan.block_n, registers = true, adds = true },
+@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs and layout.d_pad // step_depth or 0, adds = false },
+@     { n = layout.dv_pad, depth = plan.block_n, registers = plan.block_n // step_depth, adds = true },
 @   }
 @   if walk == "q" then
-@     local own_keys = layout.col_warps == 1 -- then P and dS are operands in registers
+@     local gradient_steps = layout.col_warps == 1 and 64 // step_depth or 0 -- P and dS are operands in registers
 @     products = { -- S, dP, dV, dK, dQ
-@       { n = layout.parts * layout.score_cols, depth = layout.d_pad, registers = false, adds = false },
-@       { n = layout.score_cols, depth = layout.dv_pad, registers = false, adds = false },
-@       { n = layout.dv_own_cols, depth = 64, registers = own_keys, adds = true },
-@       { n = layout.dk_cols, depth = 64, registers = own_keys, adds = true },
-@       { n = layout.dq_cols, depth = layout.own_n, registers = false, adds = false },
-@       plan.cluster > 1 and { n = layout.dq_cols, depth = layout.own_n, registers = false, adds = true } or nil,
+@       { n = layout.parts // layout.s_parts * layout.score_cols, depth = layout.d_pad, registers = layout.held_k, adds = false },
+@       { n = layout.score_cols, depth = layout.dv_pad, registers = layout.held_v, adds = false },
+@       { n = layout.dv_own_cols, depth = 64, registers = gradient_steps, adds = true },
+@       { n = layout.dk_cols, depth = 64, registers = gradient_steps, adds = true },
+@       { n = layout.dq_cols, depth = layout.own_n, registers = 0, adds = false },
+@       plan.cluster > 1 and { n = layout.dq_cols, depth = layout.own_n, registers = 0, adds = true } or nil,
 @     }
 @   end
 @   local once, seen = {}, {}
 @   for _, product in ipairs(products) do
-@     local key = ("%d %d %s %s"):format(product.n, product.depth, product.registers, product.adds)
+@     local key = ("%d %d %d %s"):format(product.n, product.depth, product.registers, product.adds)
 @     if not seen[key] then once[#once + 1] = product end
 @     seen[key] = true
 @   end

@@ -1,5 +1,6 @@
 // Products of a warpgroup: acc = A B, or acc += A B, 64 x DEPTH times DEPTH x N, fp32 accumulation; N = 2 * registers of acc.
-// `wgmma_products` lists those that the kernel takes: n, depth, whether A comes from registers, and whether they add.
+// `wgmma_products` lists those that the kernel takes: n, depth, of how many steps of the depth, the first ones, A comes from
+// registers, and whether they add.
 // Warp w holds rows 16 w to 16 w + 15 of acc, lane = 4 g + t of it row g in acc[4 j], acc[4 j + 1] (columns 8 j + 2 t and the
 // next) and row g + 8 in acc[4 j + 2], acc[4 j + 3].
 @ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions.
@@ -59,26 +60,28 @@ template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) 
 @ -- A product is one statement: its fence then stands in the same basic block, and the compiler has a fraction of the operands.
 @ -- Its steps go along B within the statement. Those of A are operands: as A stays (Q), the compiler keeps them in uniform registers.
 @ for _, product in ipairs(wgmma_products) do
-@   local r, steps = product.n // 2, product.depth // step_depth
-@   local a_type = product.registers and ("const u32 (&a)[%d][4]"):format(steps) or "u64 a"
-@   local a_rows = product.registers and "" or "int ROWS_A, "
+@   local r, steps, held = product.n // 2, product.depth // step_depth, product.registers
+@   local shared = held < steps -- whether A comes from shared memory, for the steps that registers do not hold
+@   local first = shared and "held" or "a" -- the name of what registers hold
+@   local a_type = held > 0 and ("const u32 (&%s)[%d][4]"):format(first, held) .. (shared and ", u64 a" or "") or "u64 a"
+@   local a_rows = shared and "int ROWS_A, " or ""
 @   -- Numbers of the operands behind acc and A: B, what says whether to accumulate, the transpositions, the steps of B.
-@   local of_b = r + (product.registers and 4 or 1) * steps
+@   local of_b = r + 4 * held + steps - held
 @   local of_add = of_b + 1
-@   local of_step_b = of_add + (product.adds and 1 or 0) + (not turns and 0 or product.registers and 1 or 2)
+@   local of_step_b = of_add + (product.adds and 1 or 0) + (not turns and 0 or shared and 2 or 1)
 @   local of_trans = product.adds and of_add + 1 or of_add
-@   local trans = not turns and "" or product.registers and ", %" .. of_trans or (", %%%d, %%%d"):format(of_trans + 1, of_trans)
 
-// acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(product.registers and "registers, in the layout of mma_m16n8k" .. step_depth or "shared memory").
+// acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(held == 0 and "" or "registers" .. (shared and " for the first steps" or "") .. ", in the layout of mma_m16n8k" .. step_depth)$(held > 0 and shared and ", and from " or "")$(shared and "shared memory" or "").
 template <$(a_rows)int ROWS_B>
 __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
     asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n"
                  "setp.ne.b32 first, $(product.adds and "%" .. of_add or "0"), 0;\nsetp.eq.b32 later, 0, 0;\n"
                  "wgmma.fence.sync.aligned;\n"
 @   for j = 0, steps - 1 do
-@     local a = ("{%%%d, %%%d, %%%d, %%%d}"):format(r + 4 * j, r + 4 * j + 1, r + 4 * j + 2, r + 4 * j + 3)
-@     if not product.registers then
-@       a = "%" .. r + j
+@     local a, trans = "%" .. r + 3 * held + j, (", %%%d, %%%d"):format(of_trans + 1, of_trans)
+@     if j < held then
+@       a = ("{%%%d, %%%d, %%%d, %%%d}"):format(r + 4 * j, r + 4 * j + 1, r + 4 * j + 2, r + 4 * j + 3)
+@       trans = ", %" .. of_trans
 @     end
 @     if j > 0 then
                  "add.s64 b, %$(of_b), %$(of_step_b + j - 1);\n"
@@ -87,7 +90,7 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
 @     for i = 0, r - 1, 16 do
                  "$(names(i, r))"
 @     end
-                 "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1$(trans);\n"
+                 "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1$(turns and trans or "");\n"
 @   end
                  "wgmma.commit_group.sync.aligned;\n}"
                  :
@@ -96,13 +99,13 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
 @   end
                  :
 @   for j = 0, steps - 1 do
-@     if product.registers then
-                 "r"(a[$(j)][0]), "r"(a[$(j)][1]), "r"(a[$(j)][2]), "r"(a[$(j)][3]),
+@     if j < held then
+                 "r"($(first)[$(j)][0]), "r"($(first)[$(j)][1]), "r"($(first)[$(j)][2]), "r"($(first)[$(j)][3]),
 @     else
                  "l"(a + wgmma_step<ROWS_A>($(j))),
 @     end
 @   end
-                 "l"(b)$(product.adds and ', "r"((int)accumulate)' or "")$(turns and ', "n"(ROWS_B == 0)' or "")$(turns and not product.registers and ', "n"(ROWS_A == 0)' or "")
+                 "l"(b)$(product.adds and ', "r"((int)accumulate)' or "")$(turns and ', "n"(ROWS_B == 0)' or "")$(turns and shared and ', "n"(ROWS_A == 0)' or "")
 @   for j = 1, steps - 1 do
                  , "n"(wgmma_step<ROWS_B>($(j)))
 @   end

@@ -59,7 +59,7 @@ static void write_tiles(const char *rest) {
 }
 
 /* dQ is multiplied two tiles later, and its warpgroups start together or one after the other; or it is added by warps
- * of their own. */
+ * of their own; or both. */
 static void other_tiles(void **state) {
     (void)state;
     static const struct {
@@ -67,7 +67,8 @@ static void other_tiles(void **state) {
         int32_t q_stages, k_stages, turns;
     } tiles[] = {{"q_stages = 1, k_stages = 3, turns = false", 1, 3, 0},
                  {"q_stages = 1, k_stages = 3, turns = true", 1, 3, 1},
-                 {"q_stages = 2, k_stages = 2, turns = false", 2, 2, 0}};
+                 {"q_stages = 2, k_stages = 2, turns = false", 2, 2, 0},
+                 {"q_stages = 2, k_stages = 2, turns = true", 2, 2, 1}};
     static const sample cases[] = {
         {"bwd bf16 d64 causal", "h200", 1, 2, 2, 700, 400, FK_BSHD, 0},
         {"bwd fp16 d128 gqa", "h200", 1, 2, 1, 140, 200, FK_BHSD, 0},
@@ -102,6 +103,7 @@ static void fixed_order(void **state) {
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 260, 260, FK_BSHD, 0},
         {"bwd fp16 d128 dv256 gqa deterministic", "h200", 1, 2, 1, 130, 200, FK_BSHD, 0}, /* without a cluster */
         {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0},     /* tiles that no key sees */
+        {"bwd bf16 d64 deterministic", "h200", 1, 1, 1, 700, 600, FK_BSHD, 0},            /* dQ a tile later */
         {"bwd bf16 d64 keep=\"k >= q\" deterministic", "h200", 1, 1, 1, 600, 600, FK_BSHD,
          0}, /* from the last tile on */
         {"bwd bf16 d64 keep=\"(q / 150 + k / 150) % 3 != 1\" deterministic", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},

@@ -49,8 +49,15 @@ static void fill(uint32_t *image, const form *f) {
     }
 }
 
-/* Two accumulators from the same operands: one added to, the other first without what was there, then added to. */
-static void check(const form *f) {
+/* Two accumulators from the same operands: one added to, the other first without what was there, then added to. `held`:
+ * A of the latter's first two steps comes from registers once, of a K-major tile with a swizzle of 128 bytes. */
+static void check_form(const form *f, bool held) {
+    static const char hold[] =
+        "u32 held[2][4]; for (u32 i = 0; i < 8; ++i) {\n"
+        "  const u32 row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i % 2 * 8;\n"
+        "  const u32 chunk = (i / 2 ^ row) % 8;\n"
+        "  held[i / 4][i % 4] = ld_shared_u32(s + row * 128 + chunk * 16 + threadIdx.x % 4 * 4);\n"
+        "}\n";
     char body[2048];
     snprintf(body, sizeof body,
              "const u32 s = smem_base();\n"
@@ -58,15 +65,15 @@ static void check(const form *f) {
              "fence_proxy_async(); __syncthreads();\n"
              "const u64 a = wgmma_descriptor<%u>(s, %u, %u), b = wgmma_descriptor<%u>(s + %u, %u, %u);\n"
              "#define PRODUCT wgmma_m64k%u_%s<%d, %d>\n"
-             "float one[40], two[40]; for (int i = 0; i < 40; ++i) one[i] = i, two[i] = 7;\n"
-             "PRODUCT(one, a, b, true); PRODUCT(two, a, b); PRODUCT(two, a, b, true);\n"
+             "%sfloat one[40], two[40]; for (int i = 0; i < 40; ++i) one[i] = i, two[i] = 7;\n"
+             "PRODUCT(one, a, b, true); PRODUCT(two, %sa, b); PRODUCT(two, a, b, true);\n"
              "wgmma_wait<2>(one);\n"
              "u32 *out = p.out + threadIdx.x * 80;\n"
              "for (int i = 0; i < 40; ++i) out[i] = __float_as_uint(one[i]);\n"
              "wgmma_wait<0>(two);\n"
              "for (int i = 0; i < 40; ++i) out[40 + i] = __float_as_uint(two[i]);\n",
              f->swizzle, f->depth * 128, 8 * f->swizzle, f->swizzle, A_BYTES, f->depth * 128, 8 * f->swizzle, f->depth,
-             f->dtype, f->trans_a ? 0 : M, f->trans_b ? 0 : N);
+             f->dtype, f->trans_a ? 0 : M, f->trans_b ? 0 : N, held ? hold : "", held ? "held, " : "");
     uint32_t *in = device_words(WORDS), *out = device_words(128 * 80);
     fill(in, f);
     fk_emu_image *image = load_body(body);
@@ -94,6 +101,10 @@ static void check(const form *f) {
     fk_emu_free(out);
 }
 
+static void check(const form *f) {
+    check_form(f, false);
+}
+
 static void test_k_major(void **state) {
     (void)state;
     check(&(form){16, 128, false, false, "bf16", fk_bf16_from_float});
@@ -116,6 +127,13 @@ static void test_depth(void **state) {
     check(&(form){96, 128, true, false, "bf16", fk_bf16_from_float});
 }
 
+/* Registers for the first steps, shared memory for the others. */
+static void test_held(void **state) {
+    (void)state;
+    check_form(&(form){96, 128, false, false, "bf16", fk_bf16_from_float}, true);
+    check_form(&(form){48, 128, false, true, "fp16", fk_fp16_from_float}, true);
+}
+
 /* Bytes: 32 in a step, 128 in a panel. */
 static void test_e4m3(void **state) {
     (void)state;
@@ -126,10 +144,8 @@ static void test_e4m3(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_k_major),
-        cmocka_unit_test(test_transposed),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_k_major), cmocka_unit_test(test_transposed), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_held),    cmocka_unit_test(test_e4m3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
