@@ -162,13 +162,14 @@ local function wgmma_backward(problem, plan, scan)
   local late = plan.turns or plan.k_stages == 3
 
   -- Registers of a thread that computes: dK and dV; the scores and dP of a part, or the next tile's scores and dQ; and others. For
-  -- each four that are left over, and eight more, a step of 16 columns of V or K stays in them, as A of dP or S, while a row is
+  -- each four that are left over, and eight more (packed: twelve), a step of 16 columns of V or K stays in them, as A of dP or S, while a row is
   -- walked. Of scores in parts V or K stay as a whole, so that a part need not read them again.
   local parts, score_registers, part_registers = plan.block_m // 64, plan.block_m // shared // 2, 32 // shared
   local weighing = score_registers + part_registers + (plan.overlap == 2 and part_registers // 2 or 0)
   local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_pad // 256 // plan.cluster
   local registers = (d_pad + dv_pad) // shared // 2 + math.max(weighing, adding) + 24
-  local left = shared == 1 and not scan.fused and math.max(0, (scan.long_walk and 232 or 240) - registers - 8) // 4 or 0
+  local given, spared = scan.long_walk and 232 or 240, problem.packed and 12 or 8
+  local left = shared == 1 and not scan.fused and math.max(0, given - registers - spared) // 4 or 0
   local function hold(columns)
     local steps = columns // 16
     local held = left >= steps and steps or parts == 1 and left or 0
