@@ -89,8 +89,8 @@ fk_status fk_emu_launch_grid(const fk_emu_image *image, const char *entry, const
 fk_status fk_emu_launch(const fk_emu_image *image, const void *params, size_t param_bytes, uint32_t grid_x,
                         uint32_t threads, size_t smem_bytes, const fk_emu_options *options, fk_error *err);
 
-/** Memory for kernels: filled with 0xff (NaN), 16-byte aligned, with a guard page directly behind its end (rounded up
- *  to 16 bytes), so that a kernel that overruns it faults and the message names it. */
+/** Memory for kernels: filled with 0xff (NaN), 16-byte aligned, with guard pages directly behind its end (rounded up to
+ *  16 bytes) and before its first page, so that a kernel that overruns it faults and the message names it. */
 fk_status fk_emu_malloc(size_t bytes, void **out, fk_error *err);
 void fk_emu_free(void *memory);
 

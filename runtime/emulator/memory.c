@@ -1,5 +1,6 @@
-/* Memory of the emulated device: an allocation ends (to 16 bytes) where an unreadable page begins, and another such
- * page lies in front of its first one. The list of allocations serves the messages of faults. */
+/* Memory of the emulated device: an allocation ends (to 16 bytes) where unreadable pages begin, and others lie in front
+ * of its first one: enough for a kernel that is a tile of rows off. The list of allocations serves the messages of
+ * faults. */
 #include "engine.h"
 
 #include <pthread.h>
@@ -14,31 +15,33 @@
 
 typedef struct allocation {
     struct allocation *next;
-    char *map; /* guard page, pages of data, guard page */
+    char *map; /* guard, pages of data, guard */
     size_t map_bytes;
     uintptr_t data;
     size_t bytes;
 } allocation;
 
+enum { GUARD_PAGES = 64 };
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static allocation *allocations; /* under the lock */
 
 fk_status fk_emu_malloc(size_t bytes, void **out, fk_error *err) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), guard = GUARD_PAGES * page;
     if (bytes > SIZE_MAX / 4) return fk_fail(err, FK_NO_MEMORY, "emulator: cannot allocate %zu bytes", bytes);
     const size_t rounded = (bytes + 15u) / 16u * 16u, data_pages = (rounded + page - 1) / page * page;
-    const size_t map_bytes = data_pages + 2 * page;
+    const size_t map_bytes = data_pages + 2 * guard;
     allocation *a = malloc(sizeof *a);
     char *map = mmap(NULL, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!a || map == MAP_FAILED || (data_pages && mprotect(map + page, data_pages, PROT_READ | PROT_WRITE) != 0)) {
+    if (!a || map == MAP_FAILED || (data_pages && mprotect(map + guard, data_pages, PROT_READ | PROT_WRITE) != 0)) {
         if (map != MAP_FAILED) munmap(map, map_bytes);
         free(a);
         return fk_fail(err, FK_NO_MEMORY, "emulator: cannot allocate %zu bytes", bytes);
     }
 #ifdef FK_FIBER_ASAN
-    ASAN_UNPOISON_MEMORY_REGION(map, map_bytes); /* what its own heap had here before: the guard pages report faults */
+    ASAN_UNPOISON_MEMORY_REGION(map, map_bytes); /* what its own heap had here before: the guards report faults */
 #endif
-    char *data = map + page + data_pages - rounded;
+    char *data = map + guard + data_pages - rounded;
     memset(data, 0xff, rounded);
     *a = (allocation){NULL, map, map_bytes, (uintptr_t)data, bytes};
     pthread_mutex_lock(&lock);
