@@ -219,8 +219,8 @@ def patterns(session):
             for op in args.ops:
                 shape = session.shape(seqlen, dim, op, batch=1 if long else None, heads=512 // dim if long else None)
                 t = Tensors(session.torch, shape)
-                for words in ("bigbird({})", "longformer({},3,1,1)", "butterfly({})", "local({},4)"):
-                    mask = " " + words.format(BLOCK)
+                for pattern in ("bigbird({})", "longformer({},3,1,1)", "butterfly({})", "local({},4)"):
+                    mask = " " + pattern.format(BLOCK)
                     ours = [Sparse(session, "pattern" + name, mask, context=context) for name, context in contexts.items()]
                     times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
                     tiles = ours[0].tiles

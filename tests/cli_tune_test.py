@@ -9,7 +9,7 @@ import os
 import xml.dom.minidom
 
 import cli_case
-from cli_case import BAD_INPUT, IO, OK, UNAVAILABLE, USAGE, Case
+from cli_case import BAD_INPUT, IO, UNAVAILABLE, USAGE, Case
 
 EMULATED = ("--device", "emu", "--plan-for", "t4", "--shapes", "1x2x2x64x64", "--budget", "2s")
 RECORDS = "tune-emulator-of-tesla-t4.jsonl"  # of a head dim of which no records ship

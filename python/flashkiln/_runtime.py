@@ -1,7 +1,6 @@
 """Devices, kernels and prepared launches: what is found out once for each shape, so that a call only fills in pointers."""
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sys

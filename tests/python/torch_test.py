@@ -5,7 +5,7 @@ torch = pytest.importorskip("torch")
 
 import flashkiln
 import reference
-from flashkiln import _problem, _torch, attention
+from flashkiln import _problem, _torch, _torch_launch, attention
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -375,10 +375,10 @@ def test_rows_that_tiles_cannot_be_copied_of(dtype, shape, moved, monkeypatch):
     t = tensors(batch=2, sk=shape[-1])
     results = []
     for tiles in (False, True):
-        monkeypatch.setattr(_torch, "copies_tiles", lambda device: tiles)
+        monkeypatch.setattr(_torch_launch, "copies_tiles", lambda device: tiles)
         o = attention(*t.values(), bias=bias)
         results.append([o, attention(*(x.detach() for x in t.values()), bias=bias.detach()),
                         *torch.autograd.grad(o.square().sum(), [*t.values(), bias])])
     assert all(a.shape == b.shape and torch.allclose(a, b, rtol=2**-7, atol=1e-5) for a, b in zip(*results))  # in no order
-    (x,) = _torch.with_tiles(_problem.terms(brought=(("bias", _torch.float_element(dtype)),)), [bias.detach()])
+    (x,) = _torch_launch.with_tiles(_problem.terms(brought=(("bias", _torch.float_element(dtype)),)), [bias.detach()])
     assert torch.equal(x, bias) and (shape[2] == 1 or not (x.data_ptr() & 15 or x.stride(2) * x.element_size() % 16))

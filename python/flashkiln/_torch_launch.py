@@ -1,0 +1,269 @@
+"""PyTorch: from tensors to a launch, forward and backward, and the autograd function of eager calls. Everything that a call says but
+for its pointers is looked up once (Call)."""
+from __future__ import annotations
+
+import functools
+from ctypes import byref
+
+import torch
+
+from . import _problem, _runtime, _torch_e4m3
+from .errors import BadArgument, Unsupported
+
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+ELEMENTS = {"float": torch.float32, "int": torch.int32, "fp16": torch.float16, "bf16": torch.bfloat16}  # of arrays
+E4M3 = getattr(torch, "float8_e4m3fn", None)  # which other rules hold for: _torch_e4m3.py
+NO_EXTRAS = (None,) * 5  # dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+@functools.lru_cache(maxsize=None)
+def copies_tiles(device):
+    """Whether kernels there copy tiles of arrays, which wants rows that begin at multiples of 16 bytes."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def with_tiles(terms, arrays):
+    """The arrays, those of which tiles could be copied in rows that allow it: one pass over memory, which spares the kernels
+    several."""
+    if not any([axis is not None for axis in terms.rows]) or not copies_tiles(arrays[0].device):
+        return arrays
+    return [x if axis is None else aligned(x, axis) for x, axis in zip(arrays, terms.rows)]
+
+
+def aligned(x, rows):
+    unit, strides = 16 // x.element_size(), x.stride()
+    if strides[rows] == 0 or 1 in (x.shape[rows], x.shape[-1]):  # one row for all queries
+        return x
+    odd = [n > 1 and s % unit for s, n in zip(strides[:-1], x.shape)]
+    if strides[-1] == 1 and not x.data_ptr() & 15 and not any(odd):
+        return x
+    once = x[tuple([slice(0, 1) if s == 0 else slice(None) for s in strides])]
+    return in_wide_rows(once, once.shape, x.dtype).copy_(once).expand(x.shape)
+
+
+def in_wide_rows(like, shape, dtype):
+    """An empty tensor whose rows begin at multiples of 16 bytes."""
+    unit = 16 // dtype.itemsize
+    return like.new_empty((*shape[:-1], -(-shape[-1] // unit) * unit), dtype=dtype)[..., :shape[-1]]
+
+
+class Call:
+    """What is known of a call but for its pointers."""
+    __slots__ = ("launch", "index", "copies", "sizes", "layout", "o", "lse", "grads", "backward", "fields",
+                 "strides", "arrays", "on", "dtype", "o_dtype")
+
+
+def find(terms, how, q, k, v, arrays, extras):
+    """The Call of these tensors, and q, k, v as it takes them: copied where 16-byte copies are impossible.
+    how: (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k), num_splits -1 if it is not given."""
+    key = (how, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
+           q.get_device(), k.get_device(), v.get_device())
+    if not terms.bare:
+        key += tuple((x.shape, x.stride(), x.dtype, x.get_device()) for x in (*arrays, *extras[1:]) if x is not None)
+    call = terms.calls.get(key)
+    if call is None:
+        call = _runtime.remember(terms.calls, key, describe(terms, how, q, k, v, arrays, extras))
+    if call.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+        return find(terms, how, suitable(q), suitable(k), suitable(v), arrays, extras)
+    return call, q, k, v
+
+
+def suitable(x):
+    """x, or a copy that 16-byte copies can read."""
+    if _problem.suits(x.shape, x.stride(), 16 // x.element_size()) and not x.data_ptr() & 15:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def describe(terms, how, q, k, v, arrays, extras):
+    layout, scale, dropout_p, num_splits, max_q, max_k = how
+    _, cu_q, _, _, pages = extras
+    check(terms, q, k, v, arrays, extras)
+    call = Call()
+    e4m3 = q.dtype is E4M3
+    call.dtype, call.index, call.layout = "e4m3" if e4m3 else DTYPES[q.dtype], q.get_device(), layout
+    call.o_dtype = torch.bfloat16 if e4m3 else q.dtype
+    call.copies = not all(_problem.suits(x.shape, x.stride(), _runtime.UNITS[call.dtype]) for x in (q, k, v))
+    sizes = call.sizes = _problem.shapes(q.shape, k.shape, v.shape, layout, None if cu_q is None else len(cu_q) - 1,
+                                         max_q, max_k, None if pages is None else pages.shape)
+    call.o, call.lse, call.backward, call.launch = sizes.o(layout), sizes.lse(layout), {}, None
+    call.grads = (sizes.o(layout, sizes.dim), sizes.k(layout, sizes.dim), sizes.k(layout, sizes.dim_v))
+    for decl, array in zip(terms.arrays, arrays):
+        _problem.check_array(decl, array.shape, sizes)
+    if call.copies or not (q.numel() and k.numel() and v.numel()):
+        return call
+    kv_layout = layout if pages is None else "bshd" if layout == "packed" else layout
+    strides = call.strides = {"q": _problem.triple(q.shape, q.stride(), layout), "o": _problem.triple(*call.o, layout)}
+    strides.update({n: _problem.triple(x.shape, x.stride(), kv_layout) for n, x in (("k", k), ("v", v))})
+    call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
+    call.arrays = [(a.shape, a.stride()) for a in arrays]
+    call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
+    split = _problem.wants_split(num_splits, sizes)
+    more = {"num_splits": max(num_splits, 0)} if split else {}
+    if pages is not None:
+        more["page_table_stride"] = pages.stride(0)
+    call.launch = _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *["split"] * split), sizes, strides,
+                                   call.arrays, **call.fields, **more)
+    return call
+
+
+def check(terms, q, k, v, arrays, extras):
+    """Dtypes and devices, of which the library sees nothing but pointers."""
+    if q.dtype not in DTYPES and q.dtype is not E4M3:
+        raise BadArgument(f"q is of {q.dtype}; it must be of {', '.join(map(str, (*DTYPES, E4M3)))}")
+    for name, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            raise BadArgument(f"{name} is of {x.dtype} and q of {q.dtype}; they must be equal")
+    names = ("k", "v", "dropout_state", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", *terms.names)
+    for name, x in zip(names, (k, v, *extras, *arrays)):
+        if x is not None and x.device != q.device:
+            raise BadArgument(f"{name} is on {x.device} and q on {q.device}; they must be equal")
+    for name, element, x in zip(terms.names, terms.elements, arrays):
+        if x.dtype is not ELEMENTS[element]:
+            raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {ELEMENTS[element]}")
+    if q.device.type not in ("cpu", "cuda"):
+        raise Unsupported(f"q is on {q.device}; it must be on a CUDA device, or on the CPU for the emulator")
+
+
+def fill(args, q, k, v, o, lse, arrays, extras):
+    args.q, args.k, args.v, args.o = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
+    if lse is not None:
+        args.lse = lse.data_ptr()
+    if extras is not NO_EXTRAS:
+        for name, x in zip(("dropout_state", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table"), extras):
+            if x is not None:
+                setattr(args, name, x.data_ptr())
+    if arrays:
+        for i, array in enumerate(arrays):
+            args.array[i].data = array.data_ptr()
+
+
+def execute(call, launch, args, like):
+    """Enqueues on the current stream of the tensors' device, with a workspace of its own, aligned to 256 bytes."""
+    at = None
+    if launch.workspace:
+        workspace = like.new_empty(launch.workspace + 255, dtype=torch.uint8)
+        at = workspace.data_ptr() + 255 & -256
+    status = launch.run(launch.handle, byref(args), at, launch.workspace, None if call.index < 0 else _raw_stream(call.index))
+    if status:
+        launch.fail(status)
+
+
+def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, descales=()):
+    """(o, lse or None, Call, q, k, v); the latter three as the kernel read them."""
+    call, q, k, v = find(terms, how, q, k, v, arrays, extras)
+    o = q.new_empty_strided(*call.o, dtype=call.o_dtype)
+    lse = q.new_empty(call.lse, dtype=torch.float32) if with_lse else None
+    launch = call.launch
+    if launch is None or call.layout == "packed":  # rows of no sequence are not written
+        o.zero_()
+        if with_lse:
+            lse.fill_(float("-inf"))
+    if launch is not None:
+        args = launch.args()
+        fill(args, q, k, v, o, lse, arrays, extras)
+        if descales:
+            _torch_e4m3.fill(args, descales)
+        execute(call, launch, args, q)
+    return o, lse, call, q, k, v
+
+
+def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTRAS, wanted=(), deterministic=False):
+    """[dq, dk, dv, *gradients of arrays], None for arrays that are not `wanted`. `call`, q, k, v: as forward gave them."""
+    of_q, of_k, of_v = call.grads
+    out = [q.new_empty_strided(*of_q), q.new_empty_strided(*of_k), q.new_empty_strided(*of_v)]
+    if arrays:
+        tiles = copies_tiles(q.device)
+        out += [None if not want else in_wide_rows(array, array.shape, torch.float32)
+                if tiles and axis is not None and array.shape[axis] > 1 else array.new_empty(array.shape, dtype=torch.float32)
+                for array, want, axis in zip(arrays, wanted, terms.rows)]
+    if call.layout == "packed" or call.launch is None:  # rows of no sequence are not written
+        for x in out[:3] if call.launch is not None else filter(lambda x: x is not None, out):
+            x.zero_()
+    if call.launch is None:
+        return rounded(out, arrays)
+    dout = o.new_zeros(o.shape) if dout is None else dout
+    launch = call.backward.get((dout.stride(), o.stride(), wanted, deterministic))
+    if launch is None or dout.data_ptr() & 15:
+        dout = suitable(dout)
+        key = (dout.stride(), o.stride(), wanted, deterministic)
+        launch = call.backward.get(key) or call.backward.setdefault(
+            key, describe_backward(terms, call, dout, o, out, arrays, wanted, deterministic))
+    args = launch.args()
+    fill(args, q, k, v, o, lse, arrays, extras)
+    args.dout, args.dq, args.dk, args.dv = dout.data_ptr(), out[0].data_ptr(), out[1].data_ptr(), out[2].data_ptr()
+    if dlse is not None:
+        dlse = dlse.contiguous()
+        args.dlse = dlse.data_ptr()
+    for i in range(len(arrays)):
+        if wanted[i]:
+            args.array_grad[i].data = out[3 + i].data_ptr()
+    execute(call, launch, args, q)
+    return rounded(out, arrays)
+
+
+def converted(x, dtype):
+    return x if x.dtype is dtype else x.to(dtype)
+
+
+def rounded(grads, arrays):
+    """Gradients of arrays, which are float32, as the arrays' own dtype."""
+    for i, array in enumerate(arrays, 3):
+        if grads[i] is not None:
+            grads[i] = converted(grads[i], array.dtype)
+    return grads
+
+
+def describe_backward(terms, call, dout, o, out, arrays, wanted, deterministic):
+    words = [f"grad={name}" for name, want in zip(terms.names, wanted) if want]
+    words += ["deterministic"] if deterministic else []
+    strides = {**call.strides, **{name: _problem.triple(x.shape, x.stride(), call.layout)
+                                  for name, x in zip(("dout", "o", "dq", "dk", "dv"), (dout, o, *out))}}
+    grads = {i: _runtime.broadcast(x.shape, x.stride()) for i, x in enumerate(out[3:]) if x is not None}
+    return _runtime.prepare(call.on, terms.spelling("bwd", call.dtype, call.sizes, *words), call.sizes, strides,
+                            call.arrays, grads, **call.fields)
+
+
+class Attention(torch.autograd.Function):
+    """Eager calls of which something requires a gradient: (o, lse), or o."""
+
+    @staticmethod
+    def forward(ctx, terms, how, deterministic, with_lse, extras, q, k, v, *arrays):
+        arrays = with_tiles(terms, arrays)
+        o, lse, call, q, k, v = forward(terms, how, q, k, v, arrays, extras)
+        if extras is NO_EXTRAS:
+            ctx.save_for_backward(q, k, v, o, lse, *arrays)
+        else:
+            ctx.save_for_backward(q, k, v, o, lse, *arrays, *extras)
+        ctx.set_materialize_grads(False)
+        ctx.rest = terms, call, deterministic, len(arrays)
+        return (o, lse) if with_lse else o
+
+    @staticmethod
+    def backward(ctx, dout, dlse=None):
+        needs = ctx.needs_input_grad
+        if dout is None and dlse is None:
+            return (None,) * len(needs)
+        if torch.is_grad_enabled():  # create_graph=True
+            with torch.no_grad():
+                return refuse_second(Attention.backward(ctx, dout, dlse))
+        terms, call, deterministic, count = ctx.rest
+        q, k, v, o, lse, *rest = ctx.saved_tensors
+        arrays, extras = rest[:count], rest[count:] or NO_EXTRAS
+        grads = backward(terms, call, dout, dlse, q, k, v, o, lse, arrays, extras, needs[8:], deterministic)
+        if not all(needs[5:8]):
+            grads[:3] = [g if need else None for g, need in zip(grads, needs[5:8])]
+        return (None, None, None, None, None, *grads)
+
+
+# Function.apply is this and a search for functorch's wrappers, which take another way here.
+apply = super(torch.autograd.Function, Attention).apply
+
+
+def refuse_second(grads):
+    """The gradients, whose own gradients are an error: to leave them out silently would be wrong."""
+    there = [g.detach().requires_grad_() for g in grads if g is not None]
+    error = torch._C._functions.DelayedError(b"flashkiln: gradients of attention have no gradients themselves", len(there))
+    there = iter(error(*there))
+    return tuple(None if g is None else next(there) for g in grads)
