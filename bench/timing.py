@@ -1,7 +1,8 @@
 """Round-robin timing, the CSV file, and what every script's command line has.
 
-The chip is power-bound: whatever runs first looks faster. So all contenders of one shape run round-robin, in
-alternating order, and the median over all rounds counts; read figures as ratios within one table.
+The chip is power-bound: whatever runs first looks faster, and so does whatever follows a kernel that draws little. So all
+contenders of one shape run round-robin, in changing order, and the median over all rounds counts; read figures as ratios
+within one table.
 Before it is timed, each contender's output (poisoned with NaN first) is compared with float64.
 """
 import argparse
@@ -10,6 +11,7 @@ import csv
 import datetime
 import math
 import os
+import random
 import subprocess
 import time
 
@@ -83,10 +85,11 @@ def check_small(torch, args, op, contenders):
 
 
 def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
-    """Microseconds of every launch, by contender; each round goes the other way round. A contender may have `running`, a
-    context manager around its launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that
-    is not timed; `ahead`, cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a
-    Clock, which learns what clock each of them had."""
+    """Microseconds of every launch, by contender; every second round goes back the way of the one before, and others go
+    another way: nobody has the same neighbours throughout. A contender may have `running`, a context manager around its
+    launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that is not timed; `ahead`,
+    cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a Clock, which learns
+    what clock each of them had."""
     times = {c.name: [] for c in contenders}
     until = time.monotonic() + warm_ms / 1000
     while time.monotonic() < until:
@@ -94,9 +97,12 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
             with running(c):
                 c.launch()
         wait(torch, 60)
+    order = contenders
     for r in range(rounds):
         events, spans = [], []
-        for c in contenders[::1 if r % 2 == 0 else -1]:
+        if r > 0:
+            order = order[::-1] if r % 2 else random.Random(r).sample(contenders, len(contenders))
+        for c in order:
             with running(c):
                 if getattr(c, "settles", True):
                     c.launch()  # after another kernel: caches and clock are not this one's
