@@ -1,8 +1,7 @@
 """Round-robin timing, the CSV file, and what every script's command line has.
 
-The chip is power-bound: whatever runs first looks faster, and so does whatever follows a kernel that draws little. So all
-contenders of one shape run round-robin, in changing order, and the median over all rounds counts; read figures as ratios
-within one table.
+The chip is power-bound: whatever runs first looks faster, and one kernel differs by its neighbours. So all contenders of one
+shape run round-robin, in changing order, and the median over all rounds counts; read figures as ratios within one table.
 Before it is timed, each contender's output (poisoned with NaN first) is compared with float64.
 """
 import argparse
