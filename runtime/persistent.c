@@ -13,6 +13,10 @@
 /* Keys of a part, about: a walk over as many lasts as long as a CTA's share of all others does at 8,192 tokens and more
  * (docs/block-sparse.md). */
 #define PART_KEYS 8192
+/* Backward, of the queries of all heads that share keys (templates/piece/split_keys.cu): walks over more are split, into
+ * parts of about so many. */
+#define LONG_WALK 8192
+#define PART_QUERIES 4096
 
 bool fk_is_persistent(const fk_kernel *kernel) {
     for (int i = 0; i < kernel->num_launches; i++)
@@ -41,6 +45,19 @@ static int64_t lay_out_splits(const fk_kernel *kernel, const fk_args *a, int64_t
     return out->first_part + split * out->num_splits;
 }
 
+/* The same backward: as many parts of each leading tile of keys, whose dk and dv are split_bytes. */
+static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
+                                  fk_persistent *out) {
+    const int64_t queries = a->seqlen_q * (a->num_heads_q / a->num_heads_kv);
+    const int64_t parts = (queries + PART_QUERIES - 1) / PART_QUERIES;
+    const int64_t leading = kernel->leading_rows / kernel->info.plan.block_n;
+    if (queries <= LONG_WALK) return out->num_tiles;
+    out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
+    out->partial_rows = heads * kernel->leading_rows;
+    out->num_tiles += heads * (leading < head_tiles ? leading : head_tiles) * (out->num_splits - 1);
+    return out->num_tiles;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
@@ -57,7 +74,10 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     out->num_splits = 1;
     out->first_part = INT32_MAX;
     int64_t end = out->num_tiles;
-    if (kernel->leading_rows && a->seqlen_k > PART_KEYS) end = lay_out_splits(kernel, a, heads, head_tiles, out);
+    if (kernel->leading_rows && own_keys)
+        end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
+    else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
+        end = lay_out_splits(kernel, a, heads, head_tiles, out);
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 

@@ -125,6 +125,23 @@ struct Consumer {
     }
 
 @ end
+@ if splits then
+    // Leaves what part of the queries gives to a gradient of the warp's keys: columns `first` and on of `width`, in their rows from column `to` on.
+    template <int ATOMS>
+    __device__ __forceinline__ void leave(const float (&x)[m_atoms][ATOMS][4], const Where &at, int split, int kv_head, int to, int first, int width) const {
+        const int lane = opaque(int(threadIdx.x)) % 32; // else addresses are kept through the walk
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int k = at.k_first + warp_row() + 8 * r + lane / 4;
+            if (k >= at.seqlen_k) continue;
+            float2 *row = reinterpret_cast<float2 *>(split_row(p, split, at.b, kv_head, k) + to + first) + lane % 4;
+#pragma unroll
+            for (int n = 0; n < ATOMS; ++n)
+                if (first + 8 * n < width) row[4 * n] = make_float2(x[0][n][2 * r], x[0][n][2 * r + 1]);
+        }
+    }
+
+@ end
     // Once the gradients of the keys before have left dS and the last stage.
     __device__ __forceinline__ void give_back_held() const {
         if (held && elect_lane()) {
@@ -365,6 +382,9 @@ struct Consumer {
 @ end
         }
 @ end
+@ if splits then
+        const int split = warp_word(smem + key_split);
+@ end
 @ if staged_dq then
         u32 left = 0; // the last dQ's barrier
 @ end
@@ -414,8 +434,18 @@ struct Consumer {
         if (n >= 0) flush(sums, p, at);
 @ end
         // One gradient passes through dS, and the one of fewer columns through the last stage.
-        send_dk(dk, $(through("dk")), at, kv_head);
-        send_dv(dv, $(through("dv")), at, kv_head);
+@ local indent = splits and "    " or ""
+@ if splits then
+        if (split >= 0) {
+            leave(dk, at, split, kv_head, 0, $(shared == 1 and "0" or "group * " .. layout.dk_cols), head_dim);
+            leave(dv, at, split, kv_head, head_dim, $(shared == 1 and "0" or "group * " .. layout.dv_own_cols), head_dim_v);
+        } else {
+@ end
+        $(indent)send_dk(dk, $(through("dk")), at, kv_head);
+        $(indent)send_dv(dv, $(through("dv")), at, kv_head);
+@ if splits then
+        }
+@ end
 @ if staged_dq then
         tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
 @ end

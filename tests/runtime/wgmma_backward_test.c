@@ -152,6 +152,36 @@ static void first_to_come_stores(void **state) {
         }
 }
 
+/* Keys that all queries see: of more than 8,192 queries, those of all heads of a group, each part leaves its dk and dv,
+ * which are added up. Those that are deterministic have the same bits under any schedule. */
+static void long_walks_in_parts(void **state) {
+    (void)state;
+    static const sample cases[] = {
+        {"bwd bf16 d64 gqa bigbird(128) top-left", "h200", 1, 8, 1, 1100, 300, FK_BSHD, 0},
+        {"bwd fp16 d128 gqa longformer(128,2,1,1) top-left dropout", "h200", 1, 8, 1, 1100, 260, FK_BHSD, 0},
+        {"bwd bf16 d72 dv40 gqa longformer(64,2,1,2) top-left deterministic", "h200", 1, 16, 2, 1100, 200, FK_BSHD, 0},
+        {"bwd fp16 d64 gqa butterfly(128,0,2) causal top-left deterministic", "h200", 1, 16, 2, 1100, 300, FK_BSHD, 0},
+        {"bwd bf16 d256 gqa bigbird(128) top-left", "h200", 1, 16, 1, 550, 200, FK_BSHD, 0}, /* a cluster's keys */
+        {"bwd bf16 d64 bigbird(128) top-left", "h200", 1, 1, 1, 8300, 70, FK_BSHD, 0},       /* fewer than a tile has */
+    };
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"5", "7", "1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t first = 0;
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            uint64_t hash = 0;
+            fk_context *context =
+                emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+            if (!backward_run(context, &cases[i], &info, &hash)) fail_msg("%s", cases[i].spelling);
+            assert_string_equal(info.plan.family, "wgmma");
+            if (n == 0) first = hash;
+            if (strstr(cases[i].spelling, "deterministic") && hash != first)
+                fail_msg("%s: other bits under schedule %zu", cases[i].spelling, n);
+            fk_context_destroy(context);
+        }
+    }
+}
+
 /* ---- what lies past a sequence's end ---- */
 
 enum { BATCH = 7, HEADS = 2, UNUSED = 21, MAX_ROWS = 700 };
@@ -301,6 +331,6 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(other_tiles),
                                        cmocka_unit_test(fixed_order), cmocka_unit_test(first_to_come_stores),
-                                       cmocka_unit_test(nan_tails)};
+                                       cmocka_unit_test(long_walks_in_parts), cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }
