@@ -194,7 +194,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     out->main_kernel = (int32_t)(next - out->kernel);
     if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
-    if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_COMBINE_KEYS};
+    if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS};
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
     } else {

@@ -137,7 +137,7 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     }
     case FK_GRID_COMBINE:
         return make_combine_grid(kernel, a, heads, out, err);
-    case FK_GRID_COMBINE_KEYS:
+    case FK_GRID_KEYS:
         *out = make_combine_keys_grid(kernel, a);
         return FK_OK;
     case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */

@@ -13,9 +13,9 @@
 /* Keys of a part, about: a walk over as many lasts as long as a CTA's share of all others does at 8,192 tokens and more
  * (docs/block-sparse.md). */
 #define PART_KEYS 8192
-/* Backward, parts of a tile of keys that all queries see (templates/piece/split_keys.cu). Where a mean one sees eight tiles
- * of queries, as of the usual patterns, a CTA's share is (8 heads / CTAs) of a whole walk: a part is half of it, but no less than
- * a mean tile's walk. */
+/* Backward, parts of a tile of keys that all queries see (templates/piece/split_keys.cu). Where a mean one sees eight
+ * tiles of queries, as of the usual patterns, a CTA's share is (8 heads / CTAs) of a whole walk: a part is half of it,
+ * but no less than a mean tile's walk. */
 #define MEAN_WALK 8
 
 bool fk_is_persistent(const fk_kernel *kernel) {

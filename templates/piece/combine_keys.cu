@@ -14,11 +14,12 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_combine(const __gr
         for (int e = 0; e < 8; ++e) sum[e] += __uint_as_float(bits[e]);
     }
     const Sequence at = sequence(p, b);
-    if (column >= head_dim) {
-        store_elements(p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + k * p.dv_row_stride + column - head_dim, sum);
-        return;
-    }
+    if (column < head_dim) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum[e] *= p.scale;
-    store_elements(p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + k * p.dk_row_stride + column, sum);
+        for (int e = 0; e < 8; ++e) sum[e] *= p.scale;
+        store_elements(p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride + k * p.dk_row_stride + column, sum);
+    } else {
+        Element *dv = p.dv + k_start(at, p.dv_batch_stride, p.dv_row_stride) + kv_head * p.dv_head_stride + k * p.dv_row_stride;
+        store_elements(dv + column - head_dim, sum);
+    }
 }

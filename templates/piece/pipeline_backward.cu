@@ -376,14 +376,13 @@ struct Producer {
 @   end
 @ end
 @ if splits then
-            int split, kv_head;
-            const int index = in_turn(p, claimed, split);
-            Where at = tile_at(p, index, kv_head);
-            at.split = split;
-@ else
-            const int index = $(leads and "in_turn(p, claimed)" or "claimed");
+            int split;
+@ end
+            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
+@ if splits then
+            at.split = split;
 @ end
             if (at.b < 0) continue;
             RowWalk walk(p, at); // while the consumers still compute

@@ -165,11 +165,12 @@ static void test_tiles_far_longer_than_most_are_claimed_first(void **state) {
         assert_int_equal(strstr(source.text, cases[i].leading ? words : "in_turn") != NULL, cases[i].leading > 0);
         assert_int_equal(source.leading_rows, cases[i].leading_rows);
         const bool backward = strncmp(cases[i].spelling, "bwd", 3) == 0;
-        const fk_grid_kind combines = backward ? FK_GRID_COMBINE_KEYS : FK_GRID_COMBINE;
+        const fk_grid_kind combines = backward ? FK_GRID_KEYS : FK_GRID_COMBINE;
         const char *const combine = backward ? "fk_backward_combine(" : "fk_forward_combine(";
         const int after = source.main_kernel + 1;
         assert_int_equal(strstr(source.text, combine) != NULL, cases[i].leading_rows > 0);
-        assert_int_equal(source.num_kernels > after && source.kernel[after].grid == combines, cases[i].leading_rows > 0);
+        assert_int_equal(source.num_kernels > after && source.kernel[after].grid == combines,
+                         cases[i].leading_rows > 0);
         fk_source_free(&source);
     }
 }

@@ -229,8 +229,8 @@ static void accepted_in_order(void **state) {
     assert_int_equal(fk_group_kv_heads(&kernel, &a), 6);
 }
 
-/* 128 keys of a head are seen by nearly all queries, of two query heads: where CTAs are many, parts of them leave dk and
- * dv behind the counter. */
+/* 128 keys of a head are seen by nearly all queries, of two query heads: where CTAs are many, parts of them leave dk
+ * and dv behind the counter. */
 static void walks_in_parts(void **state) {
     (void)state;
     static fk_context context;
@@ -248,13 +248,13 @@ static void walks_in_parts(void **state) {
     assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
     assert_int_equal(tiles.num_splits, 1);
     assert_int_equal(tiles.num_tiles, 6 * 3);
-    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_COMBINE_KEYS, &grid, NULL), FK_OK);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
     assert_int_equal(grid.x, 0);
     context.runs.num_sms = 6 * 4 * 2;
     assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
     assert_int_equal(tiles.num_splits, 2);
     assert_int_equal(tiles.num_tiles, 6 * 3 + 6);
-    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_COMBINE_KEYS, &grid, NULL), FK_OK);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
     assert_grid(&grid, 128 * (64 + 32) / 8 / 128, 6, 1);
     assert_int_equal(fk_kernel_workspace(&kernel, &a), whole + 2 * 6 * 128 * (64 + 32) * 4);
     context.runs.num_sms = 6 * 4 * 1000;

@@ -165,8 +165,8 @@ static int num_parts(fk_context *context, const sample *s) {
     return tiles.num_splits;
 }
 
-/* Keys that all queries see, of a head or two: parts of the queries, those of all heads of a group, leave dk and dv, which
- * are added up. What is deterministic has the same bits under any schedule. */
+/* Keys that all queries see, of a head or two: parts of the queries, those of all heads of a group, leave dk and dv,
+ * which are added up. What is deterministic has the same bits under any schedule. */
 static void walks_in_parts(void **state) {
     (void)state;
     static const struct {
@@ -175,10 +175,13 @@ static void walks_in_parts(void **state) {
     } cases[] = {
         {{"bwd bf16 d64 gqa bigbird(128) top-left", "h200", 1, 8, 1, 400, 300, FK_BSHD, 0}, 3},
         {{"bwd fp16 d128 gqa longformer(128,2,1,1) top-left dropout", "h200", 1, 8, 1, 300, 260, FK_BHSD, 0}, 4},
-        {{"bwd bf16 d72 dv40 gqa longformer(64,2,1,2) top-left deterministic", "h200", 1, 4, 1, 400, 200, FK_BSHD, 0}, 3},
-        {{"bwd fp16 d64 gqa butterfly(128,0,2) causal top-left deterministic", "h200", 1, 8, 1, 520, 300, FK_BSHD, 0}, 4},
-        {{"bwd bf16 d256 gqa bigbird(128) top-left", "h200", 1, 8, 1, 300, 200, FK_BSHD, 0}, 2}, /* of a cluster's keys */
-        {{"bwd bf16 d64 bigbird(128) top-left", "h200", 1, 1, 1, 2100, 70, FK_BSHD, 0}, 2}, /* fewer than a tile has */
+        {{"bwd bf16 d72 dv40 gqa longformer(64,2,1,2) top-left deterministic", "h200", 1, 4, 1, 400, 200, FK_BSHD, 0},
+         3},
+        {{"bwd fp16 d64 gqa butterfly(128,0,2) causal top-left deterministic", "h200", 1, 8, 1, 520, 300, FK_BSHD, 0},
+         4},
+        /* of a cluster's keys; and fewer keys than a tile has */
+        {{"bwd bf16 d256 gqa bigbird(128) top-left", "h200", 1, 8, 1, 300, 200, FK_BSHD, 0}, 2},
+        {{"bwd bf16 d64 bigbird(128) top-left", "h200", 1, 1, 1, 2100, 70, FK_BSHD, 0}, 2},
     };
     static const char *const schedules[][4] = {{"16", "0", "0", "1"}, {"16", "7", "1", "4"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -349,8 +352,8 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(other_tiles),
-                                       cmocka_unit_test(fixed_order), cmocka_unit_test(first_to_come_stores),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples),        cmocka_unit_test(other_tiles),
+                                       cmocka_unit_test(fixed_order),    cmocka_unit_test(first_to_come_stores),
                                        cmocka_unit_test(walks_in_parts), cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }
