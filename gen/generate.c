@@ -135,13 +135,15 @@ static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, in
                             plan->block_n, q_order);
 }
 
-/* Where a tile can be split: its parts' O come together in another kernel, which adds no sinks. */
+/* Where a tile can be split: its parts' O, or dK and dV, come together in another kernel, which adds no sinks. */
 static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int leading, int q_order) {
     const fk_problem *p = planner->p;
-    const bool splits = p->op == FK_FORWARD && fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k &&
-                        p->dtype != FK_E4M3 && planner->terms.score.num_sinks == 0 &&
-                        planner->terms.mask.split.residual && q_order < 0;
-    return splits ? leading * plan->block_m : 0;
+    const fk_problem_mask *mask = &planner->terms.mask;
+    const bool backward = p->op == FK_BACKWARD;
+    const bool splits = fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k && p->dtype != FK_E4M3 &&
+                        (backward || planner->terms.score.num_sinks == 0) &&
+                        (backward ? &mask->split_k : &mask->split)->residual && q_order < 0;
+    return splits ? leading * (backward ? plan->block_n : plan->block_m) : 0;
 }
 
 /* Are the own tiles of a head of unlike length, but for leading ones, so that it pays to count what each visits? */
@@ -192,6 +194,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     out->main_kernel = (int32_t)(next - out->kernel);
     if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
+    if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS};
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
     } else {

@@ -1,6 +1,7 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
- * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | turns to add | exact sums of arrays' gradients |,
+ * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | dk and dv of splits | turns to add | exact sums of
+ * arrays' gradients |,
  * each part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it
  * needs no sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
@@ -11,7 +12,7 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, claims, added, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, claims, splits, added, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */
@@ -34,6 +35,14 @@ static int64_t counters(const fk_kernel *kernel, const fk_args *a) {
     return kernel->early && !kernel->dq_block_m && !kernel->problem.packed ? a->batch * a->num_heads_kv : 0;
 }
 
+/* dk and dv of keys whose queries are split, which stand behind the counter (templates/piece/split_keys.cu). */
+static int64_t split_rows(const fk_kernel *kernel, const fk_args *a) {
+    fk_persistent tiles;
+    if (!kernel->leading_rows) return 0;
+    fk_persistent_lay_out(kernel, a, &tiles);
+    return tiles.num_splits > 1 ? tiles.num_splits * tiles.partial_rows : 0;
+}
+
 /* Sizes have been checked. */
 static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     const bool packed = kernel->problem.packed;
@@ -50,6 +59,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
         add_part(&out->bytes, counters(kernel, a), sizeof(uint32_t), &out->claims) &&
+        add_part(&out->bytes, split_rows(kernel, a),
+                 (kernel->problem.head_dim + kernel->problem.head_dim_v) * (int64_t)sizeof(float), &out->splits) &&
         add_part(&out->bytes,
                  fk_kernel_has_adders(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
                  sizeof(uint32_t), &out->added);

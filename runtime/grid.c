@@ -86,6 +86,15 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     return FK_OK;
 }
 
+/* Of the keys whose queries were split (templates/piece/combine_keys.cu). */
+static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a) {
+    const int64_t columns = kernel->problem.head_dim + kernel->problem.head_dim_v;
+    const int64_t keys = a->seqlen_k < kernel->leading_rows ? a->seqlen_k : kernel->leading_rows;
+    fk_persistent tiles;
+    fk_persistent_lay_out(kernel, a, &tiles);
+    return make_row_grid(a->batch * a->num_heads_kv, tiles.num_splits > 1 ? (keys * columns / 8 + 127) / 128 : 0);
+}
+
 fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *a) {
     const bool own_keys = kernel->problem.op == FK_BACKWARD;
     const fk_plan_info *plan = &kernel->info.plan;
@@ -128,6 +137,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     }
     case FK_GRID_COMBINE:
         return make_combine_grid(kernel, a, heads, out, err);
+    case FK_GRID_KEYS:
+        *out = make_combine_keys_grid(kernel, a);
+        return FK_OK;
     case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */
     case FK_GRID_BLOCKS:
         *out = (fk_grid){0, 0, 0};

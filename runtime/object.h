@@ -260,7 +260,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, cons
 typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
     int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
-    int64_t first_part, partial_rows;      /* parts count from there on; rows of lse of each split */
+    int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
     int num_splits;                        /* of the leading tiles */
     size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */

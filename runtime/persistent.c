@@ -13,6 +13,10 @@
 /* Keys of a part, about: a walk over as many lasts as long as a CTA's share of all others does at 8,192 tokens and more
  * (docs/block-sparse.md). */
 #define PART_KEYS 8192
+/* Backward, parts of a tile of keys that all queries see (templates/piece/split_keys.cu). Where a mean one sees eight
+ * tiles of queries, as of the usual patterns, a CTA's share is (8 heads / CTAs) of a whole walk: a part is half of it,
+ * but no less than a mean tile's walk. */
+#define MEAN_WALK 8
 
 bool fk_is_persistent(const fk_kernel *kernel) {
     for (int i = 0; i < kernel->num_launches; i++)
@@ -41,6 +45,28 @@ static int64_t lay_out_splits(const fk_kernel *kernel, const fk_args *a, int64_t
     return out->first_part + split * out->num_splits;
 }
 
+/* How many CTAs, or clusters of them, run at a time: each has a tile. */
+static int64_t count_clusters(const fk_kernel *kernel) {
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t cluster = fk_plan_cluster(&kernel->problem, plan);
+    const int64_t room = (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / cluster;
+    return room < 1 ? 1 : room;
+}
+
+/* The same backward: the leading tiles of keys. */
+static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
+                                  fk_persistent *out) {
+    const int64_t wanted = 2 * count_clusters(kernel) / (MEAN_WALK * heads);
+    const int64_t queries = a->seqlen_q * (a->num_heads_q / a->num_heads_kv);
+    const int64_t worth = queries / (MEAN_WALK * kernel->info.plan.block_m), parts = wanted < worth ? wanted : worth;
+    const int64_t leading = kernel->leading_rows / kernel->info.plan.block_n;
+    if (parts <= 1) return out->num_tiles;
+    out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
+    out->partial_rows = heads * kernel->leading_rows;
+    out->num_tiles += heads * (leading < head_tiles ? leading : head_tiles) * (out->num_splits - 1);
+    return out->num_tiles;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
@@ -57,7 +83,10 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     out->num_splits = 1;
     out->first_part = INT32_MAX;
     int64_t end = out->num_tiles;
-    if (kernel->leading_rows && a->seqlen_k > PART_KEYS) end = lay_out_splits(kernel, a, heads, head_tiles, out);
+    if (kernel->leading_rows && own_keys)
+        end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
+    else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
+        end = lay_out_splits(kernel, a, heads, head_tiles, out);
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 
@@ -76,10 +105,8 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
                         : packed ? a->total_q
                                  : a->seqlen_q),
             (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
-    const int64_t cluster = fk_plan_cluster(&kernel->problem, plan); /* a tile is a cluster's */
-    const int64_t room = (int64_t)kernel->context->runs.num_sms * plan->ctas_per_sm / cluster;
-    const int64_t clusters = room < 1 ? 1 : room;
-    *out = (fk_grid){(uint32_t)((tiles.num_tiles < clusters ? tiles.num_tiles : clusters) * cluster), 1, 1};
+    const int64_t clusters = count_clusters(kernel), ctas = fk_plan_cluster(&kernel->problem, plan);
+    *out = (fk_grid){(uint32_t)((tiles.num_tiles < clusters ? tiles.num_tiles : clusters) * ctas), 1, 1};
     return FK_OK;
 }
 

@@ -58,6 +58,11 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ include("piece/backward_scores.cu")
 
 @ local fused, back, sums = score.derivatives_use_s, score.goes_back, score.sums and ", sums" or ""
+@ local splits = mask.leading_rows > 0 -- walks over queries may be shared among CTAs
+@ if splits then
+@   include("piece/split_range.cu")
+
+@ end
 @ include("piece/walk.cu")
 @ include("piece/row_walk.cu")
 
@@ -75,7 +80,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ end
 // ---- the consumers ----
-@ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums })
+@ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
 @ -- What tells the other CTA takes more than 24 registers, and so does the walk over a long pattern.
 @ local more = pair or mask.in_blocks and mask.size > 48
@@ -111,6 +116,10 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
 
 @ end
 @ include("piece/backward_around.cu")
+@ if splits then
+
+@   include("piece/combine_keys.cu")
+@ end
 @ if score.grads then
 
 @   include("piece/array_grad_around.cu")

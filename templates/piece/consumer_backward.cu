@@ -125,6 +125,10 @@ struct Consumer {
     }
 
 @ end
+@ if splits then
+@   include("piece/leave_keys.cu")
+
+@ end
     // Once the gradients of the keys before have left dS and the last stage.
     __device__ __forceinline__ void give_back_held() const {
         if (held && elect_lane()) {
@@ -365,6 +369,9 @@ struct Consumer {
 @ end
         }
 @ end
+@ if splits then
+        const int split = warp_word(smem + key_split);
+@ end
 @ if staged_dq then
         u32 left = 0; // the last dQ's barrier
 @ end
@@ -414,8 +421,18 @@ struct Consumer {
         if (n >= 0) flush(sums, p, at);
 @ end
         // One gradient passes through dS, and the one of fewer columns through the last stage.
-        send_dk(dk, $(through("dk")), at, kv_head);
-        send_dv(dv, $(through("dv")), at, kv_head);
+@ local indent = splits and "    " or ""
+@ if splits then
+        if (split >= 0) {
+            leave(dk, at, split, kv_head, 0, $(shared == 1 and "0" or "group * " .. layout.dk_cols), head_dim);
+            leave(dv, at, split, kv_head, head_dim, $(shared == 1 and "0" or "group * " .. layout.dv_own_cols), head_dim_v);
+        } else {
+@ end
+        $(indent)send_dk(dk, $(through("dk")), at, kv_head);
+        $(indent)send_dv(dv, $(through("dv")), at, kv_head);
+@ if splits then
+        }
+@ end
 @ if staged_dq then
         tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
 @ end

@@ -3,12 +3,16 @@
 // each warp that reads it), and two words that say what it holds.
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
-@ local pair = plan.cluster > 1
+@ local pair, splits = plan.cluster > 1, mask.leading_rows > 0
+@ local leads = mask.leading > 0 and not problem.packed and (splits or not waits)
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
 constexpr u32 stage_tile = tail_full + 8;            // four times the tile, plus is_whole, is_last; then the query head
 constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
+@ if splits then
+constexpr u32 key_split = key_tile + 4;              // which part of the queries; stays until K is given back
+@ end
 @ if adders then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
 constexpr int dq_buffers = 2;
@@ -193,6 +197,9 @@ struct Producer {
         if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
         load_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, $(own), kv_head);
         mbarrier_wait(smem + k_empty, parity);
+@ if splits then
+        if (elect_lane()) st_shared_u32(smem + key_split, u32(at.split));
+@ end
         load_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, $(own), kv_head);
 @ if pair then
         load_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, other, kv_head, rank * $(layout.d_cols // 2));
@@ -368,9 +375,15 @@ struct Producer {
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @   end
 @ end
-            const int index = $(mask.leading > 0 and not problem.packed and not waits and "in_turn(p, claimed)" or "claimed");
+@ if splits then
+            int split;
+@ end
+            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
+@ if splits then
+            at.split = split;
+@ end
             if (at.b < 0) continue;
             RowWalk walk(p, at); // while the consumers still compute
 @ if pair then

@@ -2,10 +2,14 @@
 struct Where : Sequence {
     int h;               // query head, which changes while the CTA goes through the heads of its group
     int k_first, k_last; // keys of the tile that are used
+@ if mask.leading_rows > 0 then
+    int split = -1;      // which part of the queries; -1: all
+@ end
 };
 
 @ if plan.family == "wgmma" then
 @   local waits = plan.adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
+@   local leads = mask.leading > 0 and not problem.packed and (mask.leading_rows > 0 or not waits) -- some tiles are claimed before all others
 @   local by_pair = false
 @   for _, array in ipairs(arrays) do
 @     local d = array.declared
@@ -49,7 +53,11 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     return at;
 }
 
-@   if mask.leading > 0 and not problem.packed and not waits then
+@   if mask.leading_rows > 0 then
+@     include("piece/split_keys.cu")
+
+@   end
+@   if leads then
 @     include("piece/leading.cu")
 
 @   end

@@ -8,8 +8,9 @@ struct TileWalk {
 
     __device__ __forceinline__ TileWalk() : tiles{0, 0, 0, 0}, n(-1) {}
 
+@ local tiles = walk == "q" and mask.leading_rows > 0 and "at.split < 0 ? tile_range(p, at) : split_range(tile_range(p, at), p, at)" or "tile_range(p, at)"
     // `careful`: no tile is taken for full.
-    __device__ __forceinline__ TileWalk(const Params &p, const Where &at, bool careful = false) : tiles(tile_range(p, at)) {
+    __device__ __forceinline__ TileWalk(const Params &p, const Where &at, bool careful = false) : tiles($(tiles)) {
         if (careful) tiles.full_begin = tiles.full_end = tiles.begin;
 @ if mask.residual then
         n = find_tile(scan, tiles.end, tiles, p, at);

@@ -140,15 +140,19 @@ static void test_longest_query_tiles_start_first(void **state) {
     }
 }
 
-/* Tiles of queries that see all keys, or of keys that all see, are claimed before all else; the former perhaps in
- * parts. */
+/* Tiles of queries that see all keys, or of keys that all see, are claimed before all else, perhaps in parts, whose
+ * results another kernel adds up. */
 static void test_tiles_far_longer_than_most_are_claimed_first(void **state) {
     (void)state;
     static const struct {
         const char *spelling;
         int leading, leading_rows;
     } cases[] = {{"fwd bf16 d64 bigbird(128)", 1, 128},
-                 {"bwd bf16 d64 bigbird(128)", 1, 0},
+                 {"bwd bf16 d64 bigbird(128)", 1, 128},
+                 {"bwd bf16 d128 longformer(128,2,1,2) deterministic", 2, 256},
+                 {"bwd bf16 d64 bigbird(128) seqused_k", 1, 0},
+                 {"bwd bf16 d64 bigbird(128) packed", 0, 0},
+                 {"bwd bf16 d64 butterfly(128)", 0, 0},
                  {"fwd bf16 d128 butterfly(128,0,2)", 2, 256},
                  {"fwd bf16 d128 longformer(128,2,1,1) sink", 1, 0},
                  {"fwd bf16 d128 bigbird(128) packed", 0, 0},
@@ -160,8 +164,13 @@ static void test_tiles_far_longer_than_most_are_claimed_first(void **state) {
         snprintf(words, sizeof words, "leading = min(%d, tiles)", cases[i].leading);
         assert_int_equal(strstr(source.text, cases[i].leading ? words : "in_turn") != NULL, cases[i].leading > 0);
         assert_int_equal(source.leading_rows, cases[i].leading_rows);
-        assert_int_equal(strstr(source.text, "fk_forward_combine(") != NULL, cases[i].leading_rows > 0);
-        assert_int_equal(source.num_kernels > 1 && source.kernel[1].grid == FK_GRID_COMBINE, cases[i].leading_rows > 0);
+        const bool backward = strncmp(cases[i].spelling, "bwd", 3) == 0;
+        const fk_grid_kind combines = backward ? FK_GRID_KEYS : FK_GRID_COMBINE;
+        const char *const combine = backward ? "fk_backward_combine(" : "fk_forward_combine(";
+        const int after = source.main_kernel + 1;
+        assert_int_equal(strstr(source.text, combine) != NULL, cases[i].leading_rows > 0);
+        assert_int_equal(source.num_kernels > after && source.kernel[after].grid == combines,
+                         cases[i].leading_rows > 0);
         fk_source_free(&source);
     }
 }

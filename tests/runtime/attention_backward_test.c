@@ -229,6 +229,42 @@ static void accepted_in_order(void **state) {
     assert_int_equal(fk_group_kv_heads(&kernel, &a), 6);
 }
 
+/* 128 keys of a head are seen by nearly all queries, of two query heads: where CTAs are many, parts of them leave dk
+ * and dv behind the counter. */
+static void walks_in_parts(void **state) {
+    (void)state;
+    static fk_context context;
+    fk_kernel kernel = a_kernel(0);
+    kernel.context = &context;
+    strcpy(kernel.info.plan.family, "wgmma");
+    kernel.info.plan.ctas_per_sm = 1, kernel.launch[1].grid = FK_GRID_PERSISTENT;
+    kernel.leading_rows = 128;
+    fk_args a = good_args(&kernel); /* six kv heads of three tiles of keys */
+    fk_persistent tiles;
+    fk_grid grid;
+    a.seqlen_q = 3 * 8 * 64 / 2; /* three times as long a walk as most */
+    context.runs.num_sms = 6 * 4 * 2 - 1;
+    const size_t whole = fk_kernel_workspace(&kernel, &a);
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, 1);
+    assert_int_equal(tiles.num_tiles, 6 * 3);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
+    assert_int_equal(grid.x, 0);
+    context.runs.num_sms = 6 * 4 * 2;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, 2);
+    assert_int_equal(tiles.num_tiles, 6 * 3 + 6);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
+    assert_grid(&grid, 128 * (64 + 32) / 8 / 128, 6, 1);
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), whole + 2 * 6 * 128 * (64 + 32) * 4);
+    context.runs.num_sms = 6 * 4 * 1000;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, 3); /* no shorter than most */
+    a.seqlen_q = 1 << 22;
+    assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+    assert_int_equal(tiles.num_splits, FK_MAX_SPLITS);
+}
+
 /* Where other warps add, a third of L2 for walks that are alike, more only where a head has too few queries for all
  * CTAs; for a pattern no more at all. Walks that follow each other and are unlike have half of L2, or more. */
 static void groups_of_buffered_sums(void **state) {
@@ -296,6 +332,7 @@ int main(void) {
         cmocka_unit_test(accepted_deterministic),
         cmocka_unit_test(accepted_in_order),
         cmocka_unit_test(groups_of_buffered_sums),
+        cmocka_unit_test(walks_in_parts),
         cmocka_unit_test(workspaces),
         cmocka_unit_test(many_heads),
     };

@@ -3,6 +3,7 @@
  * is tests/random_problems.c. */
 #include "backward_sample.h"
 #include "emulated.h"
+#include "runtime/object.h"
 #include "scratch.h"
 
 #include <errno.h>
@@ -152,6 +153,58 @@ static void first_to_come_stores(void **state) {
         }
 }
 
+static int num_parts(fk_context *context, const sample *s) {
+    backward_tensors t;
+    fk_kernel *kernel;
+    fk_persistent tiles;
+    memset(&t, 0, sizeof t);
+    backward_sizes(s, &t);
+    assert_int_equal(fk_kernel_create(context, &t.p, &kernel), FK_OK);
+    assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
+    fk_kernel_destroy(kernel);
+    return tiles.num_splits;
+}
+
+/* Keys that all queries see, of a head or two: parts of the queries, those of all heads of a group, leave dk and dv,
+ * which are added up. What is deterministic has the same bits under any schedule. */
+static void walks_in_parts(void **state) {
+    (void)state;
+    static const struct {
+        sample of;
+        int parts;
+    } cases[] = {
+        {{"bwd bf16 d64 gqa bigbird(128) top-left", "h200", 1, 8, 1, 400, 300, FK_BSHD, 0}, 3},
+        {{"bwd fp16 d128 gqa longformer(128,2,1,1) top-left dropout", "h200", 1, 8, 1, 300, 260, FK_BHSD, 0}, 4},
+        {{"bwd bf16 d72 dv40 gqa longformer(64,2,1,2) top-left deterministic", "h200", 1, 4, 1, 400, 200, FK_BSHD, 0},
+         3},
+        {{"bwd fp16 d64 gqa butterfly(128,0,2) causal top-left deterministic", "h200", 1, 8, 1, 520, 300, FK_BSHD, 0},
+         4},
+        /* of a cluster's keys; and fewer keys than a tile has */
+        {{"bwd bf16 d256 gqa bigbird(128) top-left", "h200", 1, 8, 1, 300, 200, FK_BSHD, 0}, 2},
+        {{"bwd bf16 d64 bigbird(128) top-left", "h200", 1, 1, 1, 2100, 70, FK_BSHD, 0}, 2},
+    };
+    static const char *const schedules[][4] = {{"16", "0", "0", "1"}, {"16", "7", "1", "4"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const sample *s = &cases[i].of;
+        uint64_t first = 0;
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            uint64_t hash = 0;
+            setenv("FLASHKILN_EMU_THREADS", schedules[n][3], 1);
+            fk_context *context =
+                emulated_context("h200", store_dir, &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+            if (!backward_run(context, s, &info, &hash)) fail_msg("%s", s->spelling);
+            assert_string_equal(info.plan.family, "wgmma");
+            assert_int_equal(num_parts(context, s), cases[i].parts);
+            if (n == 0) first = hash;
+            if (strstr(s->spelling, "deterministic") && hash != first)
+                fail_msg("%s: other bits under schedule %zu", s->spelling, n);
+            fk_context_destroy(context);
+            unsetenv("FLASHKILN_EMU_THREADS");
+        }
+    }
+}
+
 /* ---- what lies past a sequence's end ---- */
 
 enum { BATCH = 7, HEADS = 2, UNUSED = 21, MAX_ROWS = 700 };
@@ -299,8 +352,8 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(other_tiles),
-                                       cmocka_unit_test(fixed_order), cmocka_unit_test(first_to_come_stores),
-                                       cmocka_unit_test(nan_tails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples),        cmocka_unit_test(other_tiles),
+                                       cmocka_unit_test(fixed_order),    cmocka_unit_test(first_to_come_stores),
+                                       cmocka_unit_test(walks_in_parts), cmocka_unit_test(nan_tails)};
     return cmocka_run_group_tests(tests, start, stop);
 }
