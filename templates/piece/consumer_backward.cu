@@ -236,7 +236,7 @@ struct Consumer {
             if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
 @ if problem.dropout then
-            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, opaque(at.k_first) + warp_row(), dropped * part_m + warp_col());
 @ end
 @ if late then
             n_before = n;
@@ -413,9 +413,11 @@ struct Consumer {
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
+        at.k_first = opaque(at.k_first)$(problem.packed and ", at.k_offset = opaque(at.k_offset)" or ""); // the loop has no registers for where they go
         // One gradient passes through dS, and the one of fewer columns through the last stage.
-        send_dk(dk, $(through("dk")), at, kv_head);
-        send_dv(dv, $(through("dv")), at, kv_head);
+@ local head = problem.gqa and "kv_head" or "at.h"
+        send_dk(dk, $(through("dk")), at, $(head));
+        send_dv(dv, $(through("dv")), at, $(head));
 @ if staged_dq then
         tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add
 @ end
