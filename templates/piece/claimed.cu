@@ -109,7 +109,7 @@ struct Ranges {
     }
 
     __device__ __forceinline__ void write(u32 place) const {
-        const int lane = threadIdx.x % 32;
+        const int lane = opaque(int(threadIdx.x)) % 32; // of a warp with the fewest registers
         if (lane >= consumers) return;
         st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
         st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(before, behind, 0, 0));

@@ -154,7 +154,7 @@ struct Consumer {
 @   if plan.q_stages == 2 then
             held = done.index();
 @   end
-            const int row = warp_row() + int(threadIdx.x) % 32 / 4;
+            const int lane = $(plan.q_stages == 1 and "opaque(int(threadIdx.x))" or "int(threadIdx.x)") % 32, row = warp_row() + lane / 4;
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
