@@ -276,12 +276,12 @@ struct Producer {
             const int given = __shfl_sync(full_warp, next, 0);
             const Where at = follow(word, given);
             const bool claims = word >= 0 && leader;
-            if (claims && given != blockIdx.x) next = claim_tile(p); // arrives while copies are issued
+            if (claims && given != int(blockIdx.x)) next = claim_tile(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;
-            if (given == blockIdx.x) next = claimed_first();
+            if (given == int(blockIdx.x)) next = claimed_first();
         }
 @ else
 @   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
