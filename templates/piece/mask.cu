@@ -103,7 +103,7 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 }
 
 @ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
-@ local alike = mask.in_blocks and mask.size <= 48 and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
 @ if alike then
 // A tile lies within one block, of which one pair says all: not so where blocks count by position, and the diagonal is within one.
 @   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
@@ -241,7 +241,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ end
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
 @ -- So do long patterns: their text is there once, as tiles of their blocks need no element test but at a sequence's end.
-@ local long = mask.residual and mask.in_blocks and mask.size > 48
+@ local long = mask.residual and mask.long_walk
 @ -- Of a tile within one block of keys a row is seen or not: that is asked once.
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
