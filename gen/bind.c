@@ -373,7 +373,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
     fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
     fk_table_set_int(L, "block_q", rows_alike(mask));
-    fk_table_set_int(L, "size", mask->keep ? fk_expr_size(mask->keep) : 0);
+    fk_table_set_bool(L, "long_walk", mask->long_walk);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),
                             mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_K));

@@ -157,7 +157,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .runs = runs,
                          .query_rows = runs ? 2 : 0, /* first and last keys */
-                         .long_walk = planner->terms.mask.in_blocks && fk_expr_size(keep) > 48,
+                         .long_walk = planner->terms.mask.long_walk,
                          .fused = fk_score_fused(&planner->terms.score)};
     const int staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD);
     const bool grad =

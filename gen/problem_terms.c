@@ -136,6 +136,7 @@ static fk_status load_masks(loader *l, fk_error *err) {
         if (!out->keep) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
     if (status != FK_OK || !out->keep) return status;
+    out->long_walk = out->in_blocks && fk_expr_size(out->keep) > 48;
     fk_array_list_note(&l->out->arrays, out->keep);
     status = fk_expr_split_bounds(l->pool, out->keep, "k", &out->split_k, err);
     out->split = out->split_k;

@@ -83,7 +83,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
 @ -- What tells the other CTA takes more than 24 registers, and so does the walk over a long pattern.
-@ local more = pair or mask.in_blocks and mask.size > 48
+@ local more = pair or mask.long_walk
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);

@@ -280,10 +280,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     }
 @ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.
-@ local own = problem.packed and "this_tile(p)" or again and "this_tile(p, anew())" or "at"
+@ local found = again and "this_tile(p, anew())" or "at"
+@ local own = problem.packed and "this_tile(p)" or found
 @ if problem.split then
     if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
-        store_partial(o, m_i, l_i, p, $(again and "this_tile(p, anew())" or "at"));
+        store_partial(o, m_i, l_i, p, $(found));
         return;
     }
 @ end

@@ -138,7 +138,8 @@ struct Consumer {
 @   end
             store_lse(lse, p, there);
 @ end
-@ -- The rows of the tile before, in o, leave.
+@ -- The rows of the tile before, in o, leave. Of wide rows of e4m3 no register is left to keep which are a lane's.
+@ local store_thread = plan.q_stages == 1 and problem.dtype == "e4m3" and "opaque(int(threadIdx.x))" or "int(threadIdx.x)"
 @ local function store_step()
         {
             const Leaving there(p, smem, done);
@@ -154,7 +155,7 @@ struct Consumer {
 @   if plan.q_stages == 2 then
             held = done.index();
 @   end
-            const int row = warp_row() + int(threadIdx.x) % 32 / 4;
+            const int row = warp_row() + $(store_thread) % 32 / 4;
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);

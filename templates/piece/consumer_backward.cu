@@ -7,6 +7,8 @@
 @ local staged_dq = adders and not halved -- dQ lies in shared memory until an adder has added it
 @ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
 @ local function through(name) return name == narrow and "smem + smem_q + (used - empty) / 8 * stage_bytes" or "smem + smem_ds" end
+@ -- Where dK and dV go is worked out at a row's end where the loop has no registers to keep it. (Elsewhere this only moves spills.)
+@ local anew = layout.parts > 1 and (problem.packed or problem.dropout)
 @ local by_rows = plan.block_m == 64 * plan.consumers -- whether warpgroups share dQ's rows, and not its columns
 struct Consumer {
     const Params &p;
@@ -240,7 +242,7 @@ struct Consumer {
             if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
 @ if problem.dropout then
-            if (head != at.h) dropout = Dropout<true>(p, at.b, head, at.k_first + warp_row(), dropped * part_m + warp_col());
+            if (head != at.h) dropout = Dropout<true>(p, at.b, head, $(anew and "opaque(at.k_first)" or "at.k_first") + warp_row(), dropped * part_m + warp_col());
 @ end
 @ if late then
             n_before = n;
@@ -420,7 +422,11 @@ struct Consumer {
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
+@ if anew then
+        at.k_first = opaque(at.k_first)$(problem.packed and ", at.k_offset = opaque(at.k_offset)" or "");
+@ end
         // One gradient passes through dS, and the one of fewer columns through the last stage.
+@ local head = anew and not problem.gqa and not problem.seqused_k and "at.h" or "kv_head"
 @ local indent = splits and "    " or ""
 @ if splits then
         if (split >= 0) {
@@ -428,8 +434,8 @@ struct Consumer {
             leave(dv, at, split, kv_head, head_dim, $(shared == 1 and "0" or "group * " .. layout.dv_own_cols), head_dim_v);
         } else {
 @ end
-        $(indent)send_dk(dk, $(through("dk")), at, kv_head);
-        $(indent)send_dv(dv, $(through("dv")), at, kv_head);
+        $(indent)send_dk(dk, $(through("dk")), at, $(head));
+        $(indent)send_dv(dv, $(through("dv")), at, $(head));
 @ if splits then
         }
 @ end

@@ -103,7 +103,7 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 }
 
 @ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
-@ local alike = mask.in_blocks and mask.size <= 48 and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
 @ if alike then
 // A tile lies within one block, of which one pair says all: not so where blocks count by position, and the diagonal is within one.
 @   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
@@ -159,7 +159,13 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     int word = -1, n = begin, last = end - 1;
 #pragma unroll 1
     for (;;) { // the residual's text is there once: it may be long, and registers are scarce
+@   if problem.dtype == "e4m3" then -- most so here: nothing of the rows is kept from one turn to the next
+        Where rows = at;
+        rows.q_first = opaque(at.q_first), rows.q_last = opaque(at.q_last);
+        const Interval keep = residual_of(n, last, p, rows);
+@   else
         const Interval keep = residual_of(n, last, p, at);
+@   end
         if (word < 0) {
             const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
             scan.active = scan.full = whole ? full_warp : 0;
@@ -220,6 +226,17 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local reads_row = mask.uses[own] or mask.uses.h or walk == "q"
 @ local index = problem.joins_heads and "row_query(p, row)" or "row"
 @ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
+@ local function row_place() -- of rows g and g + 8 of atom m
+@   if reads_row then
+                const int row = first + 16 * m + 8 * r;
+@   end
+@   if mask.uses[own] then
+                const int $(own) = $(inside(own, index));
+@   end
+@   if problem.joins_heads and mask.uses.h then
+                const int h = row_head(p, at, row);
+@   end
+@ end
 @ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys: it is read once,
 @ -- and what a pattern says of a block is computed once.
 @ local share, place = walk == "k" and plan.block_n or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
@@ -235,11 +252,22 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ end
 @ -- Products in flight leave few registers for reads: the keys go by in a loop, few at a time, and leave a bit each.
 @ -- So do long patterns: their text is there once, as tiles of their blocks need no element test but at a sequence's end.
-@ local long = mask.residual and mask.in_blocks and mask.size > 48
+@ local long = mask.residual and mask.long_walk
 @ -- Of a tile within one block of keys a row is seen or not: that is asked once.
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
+@ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.
+@ local upper_at, lower_at, divided = {}, {}, {}
+@ for _, side in ipairs { { name = "upper", bounds = mask.upper_at, at = upper_at }, { name = "lower", bounds = mask.lower_at, at = lower_at } } do
+@   for i, bound in ipairs(side.bounds) do
+@     side.at[i] = bound
+@     if bound:find("div_or_0", 1, true) or bound:find("mod_or_0", 1, true) then
+@       side.at[i] = side.name .. "_" .. i .. "[m][r]"
+@       table.insert(divided, { name = side.name .. "_" .. i, bound = bound })
+@     end
+@   end
+@ end
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
@@ -275,16 +303,22 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int k = n * block_n;
-@   if reads_row then
-            const int row = first + 16 * m + 8 * r;
-@   end
-@   if mask.uses.q then
-            const int q = $(inside("q", index));
-@   end
-@   if problem.joins_heads and mask.uses.h then
-            const int h = row_head(p, at, row);
-@   end
+@   row_place()
             row_seen[m][r] = $(mask.residual_keep);
+        }
+@ end
+@ if #divided > 0 then
+@   for _, b in ipairs(divided) do
+    int $(b.name)[m_atoms][2];
+@   end
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+@   row_place()
+@   for _, b in ipairs(divided) do
+            $(b.name)[m][r] = $(b.bound);
+@   end
         }
 @ end
 #pragma unroll$(in_bits and " " .. at_once or "")
@@ -301,15 +335,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
-@ if reads_row then
-                const int row = first + 16 * m + 8 * r;
-@ end
-@ if mask.uses[own] then
-                const int $(own) = $(inside(own, index));
-@ end
-@ if problem.joins_heads and mask.uses.h then
-                const int h = row_head(p, at, row);
-@ end
+@ row_place()
 @ for _, array in ipairs(staged.q) do
                 const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element[m][r]); };
 @ end
@@ -318,11 +344,11 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ else
                 int q_max = row < at.seqlen_k ? 0x7fffffff : -1;
 @ end
-@ for _, bound in ipairs(mask.upper_at) do
+@ for _, bound in ipairs(upper_at) do
                 $(walk)_max = min($(walk)_max, $(bound));
 @ end
                 bool keep = $(by_distance and "distance <= max(k_max, -1) - first_k" or walk .. " <= " .. walk .. "_max");
-@ for _, bound in ipairs(mask.lower_at) do
+@ for _, bound in ipairs(lower_at) do
                 keep = keep && $(by_distance and "distance >= max(" .. bound .. ", 0) - first_k" or walk .. " >= " .. bound);
 @ end
 @ for _, array in ipairs(staged.k) do

@@ -272,15 +272,16 @@ struct Producer {
         int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
-        for (bool first = true;; first = false) {
-            const Where at = follow(word, __shfl_sync(full_warp, next, 0));
+        for (;;) {
+            const int given = __shfl_sync(full_warp, next, 0);
+            const Where at = follow(word, given);
             const bool claims = word >= 0 && leader;
-            if (claims && !first) next = claim_tile(p); // arrives while copies are issued
+            if (claims && given != int(blockIdx.x)) next = claim_tile(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;
-            if (first) next = claimed_first();
+            if (given == int(blockIdx.x)) next = claimed_first();
         }
 @ else
 @   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers

@@ -1,5 +1,5 @@
 @ -- A long pattern is asked once: its tiles lie within blocks, but at a sequence's end and in blocks smaller than they are.
-@ local asks_groups = not (mask.in_blocks and mask.size > 48)
+@ local asks_groups = not mask.long_walk
     __device__ __forceinline__ void ask(int word, int end) {
         __syncwarp(); // all lanes have read the answer before
         if (leader) {

@@ -20,7 +20,7 @@ struct Visit {
     __device__ __forceinline__ bool none(int group) const { return word >> (1 + consumers + group) & 1; }
 };
 
-@ if not (mask.in_blocks and mask.size > 48) then
+@ if not mask.long_walk then
 // What each warpgroup sees of a tile: for Visit. A tile of queries has more of its pairs than its warpgroups, so that some of these may
 // do without the element test, and some without weights. `careful`: no tile is taken for whole.
 __device__ __forceinline__ int seen_by_groups(const Params &p, const Where &at, int n, bool careful) {
