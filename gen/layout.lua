@@ -104,7 +104,7 @@ local function wgmma(problem, plan, scan)
     v_bytes = panel * dv_pad
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
-  local q_bytes = plan.block_m * math.max(q_row, o_row)
+  local q_bytes = plan.block_m // plan.cluster * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes
@@ -117,7 +117,8 @@ local function wgmma(problem, plan, scan)
   local place_bytes = 16 * (1 + (problem.packed and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (e4m3 and 1 or 0))
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
-  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
+  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
+    (plan.cluster > 1 and 12 * plan.q_stages or 0) +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = plan.teams == 2 and team_bytes + bytes or bytes

@@ -48,7 +48,7 @@ static const char *refuse_problem(const fk_problem *p) {
 /* What follows from how many warpgroups compute, in the forward pass. */
 static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
     const int consumers = fk_tile_consumers(tile);
-    if (tile->block_m != 64 * consumers) {
+    if (tile->block_m != 64 * consumers * fk_tile_cluster(p, tile)) {
         fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute, or half of that",
                        tile->block_m, consumers);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {

@@ -1,4 +1,5 @@
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
+@ local pair = plan.cluster > 1
 struct Consumer {
     const Params &p;
     const u32 smem;
@@ -40,12 +41,25 @@ struct Consumer {
         array_parity ^= 1;
     }
 @ end
+    // To the producer, or to those of the cluster.
+    __device__ __forceinline__ void give_back(u32 bar) const {
+        mbarrier_arrive(bar);
+@ if pair then
+        cluster_arrive(cluster_map(bar, cluster_rank() ^ 1));
+@ end
+    }
+    __device__ __forceinline__ void give_back_q(int index) const {
+        mbarrier_arrive(smem + q_empty + 8 * index);
+@ if pair then
+        if (cluster_rank() != 0) cluster_publish(cluster_map(smem + q_empty + 8 * index, 0));
+@ end
+    }
     __device__ __forceinline__ void release_k() {
-        if (leader) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        if (leader) give_back(smem + k_empty + 8 * k.index());
         k.next();
     }
     __device__ __forceinline__ void release_v() {
-        if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
+        if (leader) give_back(smem + v_empty + 8 * v.index());
         v.next();
     }
 @ if plan.q_stages == 2 then
@@ -53,13 +67,13 @@ struct Consumer {
     __device__ __forceinline__ void release_held() {
         if (held >= 0 && elect_lane()) { // the lane that stored
             tma_store_wait_read<0>();
-            mbarrier_arrive(smem + q_empty + 8 * held);
+            give_back_q(held);
         }
         held = -1;
     }
 @ end
     __device__ __forceinline__ void release_q(int index) const {
-        if (leader) mbarrier_arrive(smem + q_empty + 8 * index);
+        if (leader) give_back_q(index);
     }
     // Tiles that other warpgroups of the CTA need. The producer may send the later ones only when it has the held buffer back.
     __device__ __forceinline__ void skip(int num_tiles) {
@@ -114,7 +128,7 @@ struct Consumer {
 
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
-        at = claimed(p, smem, q);
+        at = $(pair and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");
         lead = begin_walk(walk, at, $(bounds and "q" or "word"));
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -157,7 +171,11 @@ struct Consumer {
             const int row = warp_row() + int(threadIdx.x) % 32 / 4;
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
+@ if pair then
+                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + cluster_rank()) * 4 * consumers + warp) * 4, 0), 1);
+@ else
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
+@ end
             __syncwarp(); // before any lane gives back the buffer
         }
 @ end

@@ -6,7 +6,11 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
-constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
+@ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
+constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * $(pair and "2 * " or "")consumers;
+@ if pair then
+constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * q_stages; // what the first CTA tells the second one to do
+@ end
 constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
 @ if problem.dropout then
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
@@ -42,16 +46,16 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ if lone then
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
+        mbarrier_init(smem + q_empty + 8 * i, $(pair and "(cluster_rank() == 0 ? 2 : 1) * " or "")4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
 @ end
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
+        mbarrier_init(smem + k_empty + 8 * i, $(pair and "2 * " or "")4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
-        mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + v_empty + 8 * i, $(pair and "2 * " or "")4 * consumers);
     }
 @ if staged.array then
     init_array_barriers(smem);
@@ -62,7 +66,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init(smem + scan_asked, 1);
     mbarrier_init(smem + scan_told, 1);
 @ end
-    for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
+@ if pair then
+    for (int i = 0; i < q_stages; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
+@ end
+    for (int i = 0; i < $(pair and "2 * " or "")2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
 
@@ -75,6 +82,15 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 constexpr int panel_columns = 128 / sizeof(Element);
 
 // Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
+@ if pair then
+template <int ROWS, int COLS, int FIRST>
+__device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+    const u32 rank = cluster_rank();
+#pragma unroll
+    for (int panel = 0; panel < COLS / panel_columns; ++panel)
+        if ((panel + FIRST) % 2 == rank) tma_multicast_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch, 3);
+}
+@ end
 template <int ROWS, int COLS>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
 #pragma unroll
@@ -85,7 +101,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -142,9 +158,15 @@ struct Producer {
 
     // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
+@ if pair then
+        cluster_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
+        if (cluster_rank() != 0) return;
+@ else
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
-        const u32 flag = smem + q_redo + (ring.slot() * 4 * consumers + threadIdx.x % 32) * 4;
-        const bool set = threadIdx.x % 32 < 4 * consumers && ld_shared_u32(flag);
+@ end
+        constexpr int warps = $(pair and "2 * " or "")4 * consumers;
+        const u32 flag = smem + q_redo + (ring.slot() * warps + threadIdx.x % 32) * 4;
+        const bool set = threadIdx.x % 32 < warps && ld_shared_u32(flag);
         if (!__any_sync(full_warp, set)) return;
         const int tile = ld_shared_u32(smem + q_tile + 4 * ring.slot());
         if (set) st_shared_u32(flag, 0);
@@ -166,6 +188,12 @@ struct Producer {
         if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
 @ end
         acquire_q(q);
+@ if pair then
+        if (cluster_rank() == 0 && leader) {
+            cluster_store_u32(cluster_map(smem + word_slot + 4 * q.slot(), 1), word);
+            cluster_publish(cluster_map(smem + word_full + 8 * q.index(), 1));
+        }
+@ end
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
@@ -199,7 +227,7 @@ struct Producer {
                 bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
 @ end
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
-                                        $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
+                                        $(problem.packed and "at.q_offset + " or "")at.q_first$(pair and " + int(cluster_rank()) * block_m" or ""), at.h, $(batch));
             } else {
                 mbarrier_arrive(bar);
             }
@@ -223,7 +251,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
+                $(pair and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   if lone then
             values.send(at, walk.n);
@@ -242,6 +270,13 @@ struct Producer {
     // There is one place that sends, for all of them: the kernel's text is what compiling takes its time for.
     __device__ __forceinline__ Where follow(int &word, int claimed) {
         int tile = -1;
+@ if pair then
+        if (cluster_rank() != 0) {
+            cluster_wait(smem + word_full + 8 * q.index(), q.parity());
+            word = warp_word(smem + word_slot + 4 * q.slot());
+            tile = word >= 0 ? word : is_redo(word) ? flush - 1 - word : -1;
+        } else
+@ end
         if (word >= 0) {
             word = tile = claimed;
             if (tile >= p.num_tiles) word = flush, tile = -1;
@@ -269,7 +304,7 @@ struct Producer {
 @ if mask.runs then
         wait_for_previous(); // who wrote the runs
 @ end
-        int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
+        int word = 0, next = $(lone and "first_tile(team)" or pair and "blockIdx.x / 2" or "blockIdx.x");
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (bool first = true;; first = false) {
@@ -301,7 +336,7 @@ struct Producer {
             }
 @   end
 @   if not mask.residual then
-            const bool claims = word >= 0 && leader;
+            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
 @   end
             Where at_next;
@@ -310,7 +345,7 @@ struct Producer {
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);
 @   end
-                if (turn == 1) next = claimed_first();
+                if (turn == 1$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
 @   if mask.residual then
                 if (turn > 1 && word >= 0 && leader) next = claim_tile(p);
 @   end
