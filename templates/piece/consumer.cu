@@ -8,6 +8,9 @@ struct Consumer {
     const int first_turn; // of the team's named barriers
 @ end
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
+@ if pair then
+    const u32 rank = cluster_rank(), other; // of the cluster's CTAs; and where the other one's shared memory lies
+@ end
     Ring<k_stages> k;
     Ring<v_stages> v;
 @ if staged.array then
@@ -19,7 +22,7 @@ struct Consumer {
     int behind = 0; // tiles of the CTA's behind the walk's
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
-        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "") {}
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(pair and ", other(cluster_map(smem_, rank ^ 1))" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -41,25 +44,24 @@ struct Consumer {
         array_parity ^= 1;
     }
 @ end
-    // To the producer, or to those of the cluster.
     __device__ __forceinline__ void give_back(u32 bar) const {
-        mbarrier_arrive(bar);
+        mbarrier_arrive(smem + bar);
 @ if pair then
-        cluster_arrive(cluster_map(bar, cluster_rank() ^ 1));
+        cluster_arrive(other + bar); // whose producer fills both CTAs' buffers
 @ end
     }
     __device__ __forceinline__ void give_back_q(int index) const {
         mbarrier_arrive(smem + q_empty + 8 * index);
 @ if pair then
-        if (cluster_rank() != 0) cluster_publish(cluster_map(smem + q_empty + 8 * index, 0));
+        if (rank != 0) cluster_publish(other + q_empty + 8 * index); // who says what comes next
 @ end
     }
     __device__ __forceinline__ void release_k() {
-        if (leader) give_back(smem + k_empty + 8 * k.index());
+        if (leader) give_back(k_empty + 8 * k.index());
         k.next();
     }
     __device__ __forceinline__ void release_v() {
-        if (leader) give_back(smem + v_empty + 8 * v.index());
+        if (leader) give_back(v_empty + 8 * v.index());
         v.next();
     }
 @ if plan.q_stages == 2 then
@@ -172,7 +174,7 @@ struct Consumer {
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
 @ if pair then
-                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + cluster_rank()) * 4 * consumers + warp) * 4, 0), 1);
+                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + rank) * 4 * consumers + warp) * 4, 0), 1);
 @ else
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
 @ end
