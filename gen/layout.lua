@@ -118,7 +118,7 @@ local function wgmma(problem, plan, scan)
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
-    (plan.cluster > 1 and 12 * plan.q_stages or 0) +
+    (plan.cluster > 1 and 4 * 12 or 0) +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = plan.teams == 2 and team_bytes + bytes or bytes

@@ -51,7 +51,7 @@ static const char *refuse_cluster(const fk_planner *planner, const fk_tile *tile
     if (p->dtype == FK_E4M3) return "dtype e4m3";
     if (p->packed || p->seqused_k) return p->packed ? "packed" : "seqused_k";
     const bool looks = planner->terms.mask.split.residual || fk_plan_takes_runs(planner, tile);
-    return looks ? "a mask that is no bound" : tile->q_stages == 1 ? "q_stages 1" : NULL;
+    return looks ? "mask that is no bound" : NULL;
 }
 
 /* What follows from how many warpgroups compute, in the forward pass. */

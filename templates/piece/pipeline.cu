@@ -9,7 +9,9 @@ constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * $(pair and "2 * " or "")consumers;
 @ if pair then
-constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * q_stages; // what the first CTA tells the second one to do
+// What the first CTA tells the second one to do: four words, as the second may have read the one before the last alone.
+constexpr int num_words = 4;
+constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * num_words;
 @ end
 constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
 @ if problem.dropout then
@@ -67,7 +69,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init(smem + scan_told, 1);
 @ end
 @ if pair then
-    for (int i = 0; i < q_stages; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
+    for (int i = 0; i < num_words; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
 @ end
     for (int i = 0; i < $(pair and "2 * " or "")2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
@@ -81,16 +83,18 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 
 constexpr int panel_columns = 128 / sizeof(Element);
 
-// Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
 @ if pair then
+// As load_tile, for both CTAs of the cluster, of which each loads every other panel: the first one the first panel of keys, the second
+// one that of values.
 template <int ROWS, int COLS, int FIRST>
 __device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
-    const u32 rank = cluster_rank();
 #pragma unroll
     for (int panel = 0; panel < COLS / panel_columns; ++panel)
-        if ((panel + FIRST) % 2 == rank) tma_multicast_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch, 3);
+        if ((panel + FIRST) % 2 == cluster_rank()) tma_multicast_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch, 3);
 }
+
 @ end
+// Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
 template <int ROWS, int COLS>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
 #pragma unroll
@@ -144,6 +148,9 @@ struct Producer {
     Ring<q_stages> q;
     Ring<k_stages> k;
     int redo = no_more; // the chain of tiles to be computed once more
+@ if pair then
+    Ring<num_words> words;
+@ end
 @ if lone then
     const int team;
     Values values;
@@ -160,7 +167,7 @@ struct Producer {
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
 @ if pair then
         cluster_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
-        if (cluster_rank() != 0) return;
+        if (cluster_rank() != 0) return; // the first CTA is told of all rows, and chains tiles
 @ else
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
 @ end
@@ -188,12 +195,6 @@ struct Producer {
         if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
 @ end
         acquire_q(q);
-@ if pair then
-        if (cluster_rank() == 0 && leader) {
-            cluster_store_u32(cluster_map(smem + word_slot + 4 * q.slot(), 1), word);
-            cluster_publish(cluster_map(smem + word_full + 8 * q.index(), 1));
-        }
-@ end
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
@@ -266,15 +267,30 @@ struct Producer {
         return ld_shared_u32(smem + first_claim);
     }
 
+@ if pair then
+    // Both CTAs of the cluster do what the first one says.
+    __device__ __forceinline__ void tell(int word) {
+        if (leader) {
+            cluster_store_u32(cluster_map(smem + word_slot + 4 * words.index(), 1), word);
+            cluster_publish(cluster_map(smem + word_full + 8 * words.index(), 1));
+        }
+        words.next();
+    }
+    __device__ __forceinline__ int told(int &word) {
+        cluster_wait(smem + word_full + 8 * words.index(), words.parity());
+        word = warp_word(smem + word_slot + 4 * words.index());
+        words.next();
+        return word >= 0 ? word : is_redo(word) ? flush - 1 - word : -1;
+    }
+
+@ end
     // The word after `word`, and its tile: tiles as long as there are any, then `flush`, those to be computed once more, `no_more`.
     // There is one place that sends, for all of them: the kernel's text is what compiling takes its time for.
     __device__ __forceinline__ Where follow(int &word, int claimed) {
         int tile = -1;
 @ if pair then
         if (cluster_rank() != 0) {
-            cluster_wait(smem + word_full + 8 * q.index(), q.parity());
-            word = warp_word(smem + word_slot + 4 * q.slot());
-            tile = word >= 0 ? word : is_redo(word) ? flush - 1 - word : -1;
+            tile = told(word);
         } else
 @ end
         if (word >= 0) {
@@ -290,6 +306,9 @@ struct Producer {
             word = tile >= 0 ? flush - 1 - tile : no_more;
             if (tile >= 0) redo = next_redo(p, tile);
         }
+@ if pair then
+        if (cluster_rank() == 0) tell(word);
+@ end
         Where at;
         at.b = -1;
         if (tile >= 0) at = tile_at(p, tile);
@@ -309,13 +328,13 @@ struct Producer {
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (bool first = true;; first = false) {
             const Where at = follow(word, __shfl_sync(full_warp, next, 0));
-            const bool claims = word >= 0 && leader;
+            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
             if (claims && !first) next = claim_tile(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;
-            if (first) next = claimed_first();
+            if (first$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
         }
 @ else
 @   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
