@@ -104,7 +104,7 @@ struct Ranges {
     __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
         const TileRange all = tile_range(p, at);
         Where own = at;
-        own.q_first += ($(pair and "cluster_rank() * consumers + " or "")min(int(threadIdx.x % 32), consumers - 1)) * 64;
+        own.q_first += $(pair and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         walk = TileWalk(p, own, careful);
 @   if mask.runs then

@@ -7,7 +7,8 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
-constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * $(pair and "2 * " or "")consumers;
+@ local redo_warps = pair and "8 * consumers" or "4 * consumers"
+constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * $(redo_warps);
 @ if pair then
 // What the first CTA tells the second one to do: four words, as the second may have read the one before the last alone.
 constexpr int num_words = 4;
@@ -71,7 +72,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ if pair then
     for (int i = 0; i < num_words; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
 @ end
-    for (int i = 0; i < $(pair and "2 * " or "")2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
+    for (int i = 0; i < 2 * $(redo_warps); ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
 
@@ -171,9 +172,8 @@ struct Producer {
 @ else
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
 @ end
-        constexpr int warps = $(pair and "2 * " or "")4 * consumers;
-        const u32 flag = smem + q_redo + (ring.slot() * warps + threadIdx.x % 32) * 4;
-        const bool set = threadIdx.x % 32 < warps && ld_shared_u32(flag);
+        const u32 flag = smem + q_redo + (ring.slot() * $(redo_warps) + threadIdx.x % 32) * 4;
+        const bool set = threadIdx.x % 32 < $(redo_warps) && ld_shared_u32(flag);
         if (!__any_sync(full_warp, set)) return;
         const int tile = ld_shared_u32(smem + q_tile + 4 * ring.slot());
         if (set) st_shared_u32(flag, 0);
