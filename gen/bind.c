@@ -175,7 +175,10 @@ static int computing_warpgroups(const fk_tile *tile) {
 }
 
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
-    return tile->wgmma && tile->walks_q && tile->block_n == 128 && p->head_dim > 128 ? 2 : 1;
+    if (!tile->wgmma) return 1;
+    const bool shared = tile->walks_q ? tile->block_n == 128 && p->head_dim > 128 /* a tile of keys, or of queries: */
+                                      : tile->block_m == 128 * computing_warpgroups(tile);
+    return shared ? 2 : 1;
 }
 
 int fk_tile_teams(const fk_tile *tile) {

@@ -218,7 +218,7 @@ bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
 
 bool fk_tile_stages(const fk_problem *p, const fk_tile *tile) {
     if (!tile->wgmma) return false;
-    if (!tile->walks_q) return fk_tile_teams(tile) == 1 && p->dtype != FK_E4M3;
+    if (!tile->walks_q) return fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 && p->dtype != FK_E4M3;
     /* what lies behind a packed sequence's queries need not be finite */
     return !p->packed && tile->block_m == 64 && tile->block_n == 128 && tile->k_stages == 2 &&
            fk_tile_cluster(p, tile) == 1;

@@ -33,6 +33,9 @@
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
 
+-- In a cluster of two each CTA has half of the plan's queries, and room to be asked by both CTAs' warps for tiles once more; four
+-- barriers and words follow, by which the first one tells the other which tile comes next.
+
 -- Backward, the CTA's keys stay, and what is walked over comes in stages:
 --
 --   | K | V | Q0 dO0 | Q1 dO1 | ... | dS0 P0 | dS1 P1 | dQ | lse0 delta0 | lse1 delta1 | barriers, slots |
@@ -104,7 +107,7 @@ local function wgmma(problem, plan, scan)
     v_bytes = panel * dv_pad
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
-  local q_bytes = plan.block_m * math.max(q_row, o_row)
+  local q_bytes = plan.block_m // plan.cluster * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes
@@ -117,7 +120,8 @@ local function wgmma(problem, plan, scan)
   local place_bytes = 16 * (1 + (problem.packed and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (e4m3 and 1 or 0))
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
-  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers) + 8 +
+  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
+    (plan.cluster > 1 and 4 * (8 + 4) or 0) +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = plan.teams == 2 and team_bytes + bytes or bytes

@@ -112,15 +112,17 @@ static double of_turns(const fk_problem *p, const fk_smem_layout *layout, bool t
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                              double partial_share) {
-    const int consumers = plan->block_m / 64, teams = (plan->warps / 4 - 1) / consumers;
-    const double scores = (double)plan->block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const int teams = fk_tile_teams(&tile), consumers = fk_tile_consumers(&tile);
+    const double block_m = 64 * consumers; /* a CTA's */
+    const double scores = block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double in_step = fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
     const double aside = teams == 2 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
     const double read_bytes = consumers * bytes * plan->block_n * columns;
-    const double own_bytes = plan->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
-    const double q_clocks = plan->q_in_regs ? 0 : bytes * plan->block_m * layout->d_pad / device->smem_rate;
+    const double own_bytes = block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
+    const double q_clocks = plan->q_in_regs ? 0 : bytes * block_m * layout->d_pad / device->smem_rate;
     /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
     const bool runs = layout->runs && !layout->staged && !p->dropout;
     const bool window = layout->window || runs;
@@ -129,12 +131,11 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
     const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
-    const fk_tile tile = fk_plan_tile(p, plan);
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     const double staged_bytes = STAGED_PASSES * layout->staged * scores;
     const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
-    const double copied = (double)layout->staged * plan->block_m * ((plan->block_n + panel - 1) / panel * panel);
+    const double copied = layout->staged * block_m * ((plan->block_n + panel - 1) / panel * panel);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
         .exp = scores / device->exp_rate,

@@ -45,12 +45,25 @@ static const char *refuse_problem(const fk_problem *p) {
     return p->paged ? "paged" : NULL;
 }
 
+/* What the CTAs of a cluster, which go through the same keys side by side, do not serve. */
+static const char *refuse_cluster(const fk_planner *planner, const fk_tile *tile) {
+    const fk_problem *p = planner->p;
+    if (p->dtype == FK_E4M3) return "dtype e4m3";
+    if (p->packed || p->seqused_k) return p->packed ? "packed" : "seqused_k";
+    const bool looks = planner->terms.mask.split.residual || fk_plan_takes_runs(planner, tile);
+    return looks ? "mask that is no bound" : NULL;
+}
+
 /* What follows from how many warpgroups compute, in the forward pass. */
-static void check_wgmma_forward(const fk_problem *p, const fk_tile *tile, fk_plan_info *plan) {
-    const int consumers = fk_tile_consumers(tile);
-    if (tile->block_m != 64 * consumers) {
-        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute, or half of that",
+static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_problem *p = planner->p;
+    const int consumers = fk_tile_consumers(tile), cluster = fk_tile_cluster(p, tile);
+    const char *refused = cluster > 1 ? refuse_cluster(planner, tile) : NULL;
+    if (tile->block_m != 64 * consumers * cluster) {
+        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute, half or twice that",
                        tile->block_m, consumers);
+    } else if (refused) {
+        fk_plan_reject(plan, "block_m %d: clusters have no %s", tile->block_m, refused);
     } else if (tile->block_n < 1 || tile->block_n > 256 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16, at most 256", tile->block_n);
     } else if (p->dtype == FK_E4M3 && (tile->block_n > 128 || tile->block_n % 32)) {
@@ -132,7 +145,7 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
         fk_plan_reject(plan,
                        "k_stages 3: must be 4 with 192 x 64, but where ends of runs of keys leave no room for it");
     } else {
-        check_wgmma_forward(planner->p, tile, plan);
+        check_wgmma_forward(planner, tile, plan);
     }
     return plan->legal;
 }

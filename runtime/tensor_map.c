@@ -145,17 +145,19 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
-    const int32_t own_keys = plan->block_n / fk_plan_cluster(p, plan); /* a CTA's */
+    const int32_t cluster = fk_plan_cluster(p, plan); /* of what one CTA has: */
+    const int32_t own_queries = plan->block_m / (p->op == FK_FORWARD ? cluster : 1);
+    const int32_t own_keys = plan->block_n / (p->op == FK_FORWARD ? 1 : cluster);
     const int32_t type = p->dtype;
     int64_t stride[3];
     tensor tensors[FK_TENSOR_MAPS_BACKWARD] = {
-        {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, plan->block_m, type},
+        {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, own_queries, type},
         {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},
         {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, own_keys, type},
         {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, fk_output_dtype(type)}};
     if (p->op == FK_BACKWARD) {
-        tensors[3] = (tensor){"dout",         a->dout, a->dout_stride, p->head_dim_v, rows_q,
-                              a->num_heads_q, batch,   plan->block_m,  type};
+        tensors[3] =
+            (tensor){"dout", a->dout, a->dout_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, own_queries, type};
         tensors[4] = (tensor){"dk", a->dk, a->dk_stride, p->head_dim, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};
         tensors[5] =
             (tensor){"dv", a->dv, a->dv_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};

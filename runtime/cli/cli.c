@@ -202,8 +202,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     char q[CLI_QUANTITY], dout[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
     char resident[96], walked[96];
     const double element = (double)element_bytes(problem->dtype);
-    const double q_bytes = element * plan->block_m * problem->head_dim,
-                 k_bytes = element * plan->block_n * problem->head_dim;
+    const bool forward_wgmma = problem->op == FK_FORWARD && strcmp(plan->family, "wgmma") == 0;
+    const int most_rows = (plan->warps / 4 - 1) * 64; /* of a CTA; a cluster of two has twice as many */
+    const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;
+    const double q_bytes = element * rows_q * problem->head_dim, k_bytes = element * plan->block_n * problem->head_dim;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
     const double v_bytes = element * plan->block_n * problem->head_dim_v;
     const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
@@ -220,10 +222,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
-        const int teams = (plan->warps / 4 - 1) * 64 / plan->block_m, computing = plan->block_m / 64;
+        const char *times = most_rows > rows_q ? "two teams of " : rows_q < plan->block_m ? "in each of two CTAs " : "";
         printf("%sblock_m %d, block_n %d: %s%d warpgroup%s of 64 query rows%s, and one that loads; tiles of %d keys\n",
-               indent, plan->block_m, plan->block_n, teams == 2 ? "two teams of " : "", computing,
-               computing == 1 ? "" : "s", plan->turns ? " that multiply in turns" : "", plan->block_n);
+               indent, plan->block_m, plan->block_n, times, rows_q / 64, rows_q == 64 ? "" : "s",
+               plan->turns ? " that multiply in turns" : "", plan->block_n);
         const int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
                                   plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
         if (plan->k_stages == plan->stages) {

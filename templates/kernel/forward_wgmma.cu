@@ -96,7 +96,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers
 @ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
 @ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
-extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
 @ local function init_order()
 @   if mask.unlike then
     if (threadIdx.x == 0) mbarrier_init(smem_base() + order_full, counting_threads / 32); // before its fence
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     const u32 smem = smem_base();
 @ init_order()
     if (threadIdx.x == 0) init_barriers(smem);
-    __syncthreads();
+    $(plan.cluster > 1 and "cluster_sync" or "__syncthreads")();
     const int warp = $(warp_number);
     if (warp >= 4 * consumers) {
         setmaxnreg_dec<$(producer_regs)>();
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
             ArrayProducer(p, smem).run();
         }
 @ else
-        if (warp == 4 * consumers + 2) claim_first(p, smem);
+        if (warp == 4 * consumers + 2$(plan.cluster > 1 and " && cluster_rank() == 0" or "")) claim_first(p, smem);
 @ end
 @ if mask.residual then
         if (warp == 4 * consumers + 3) Scanner(p, smem).run();
@@ -159,6 +159,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ order()
         Consumer(p, smem, warp, 0).run();
     }
+@   if plan.cluster > 1 then
+    cluster_sync(); // the other CTA may still give back what this one filled
+@   end
 @ end
 }
 @ if mask.leading_rows > 0 then

@@ -48,7 +48,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     static_cast<Sequence &>(at) = sequence(p, same(place.x));
 @ end
     at.h = same(place.y), at.q_first = same(place.z);
-    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    at.q_last = min(at.q_first + $(pair and "2 * " or "")block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);
 @ end
@@ -61,6 +61,15 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     return at;
 }
 
+@ if pair then
+// Of a cluster's tile the rows of this CTA.
+__device__ __forceinline__ Where own_rows(Where at) {
+    at.q_first += cluster_rank() * block_m;
+    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    return at;
+}
+
+@ end
 @ local of = plan.q_stages == 1 and "same" or "int" -- lanes that store for themselves have no registers for it
 // How the rows of the tile in buffer q leave.
 struct Leaving {
@@ -71,7 +80,7 @@ struct Leaving {
 
     __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
         const uint4 place = ld_shared_v4(tile_place(smem, q));
-        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z);
+        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z)$(pair and " + cluster_rank() * block_m" or "");
 @ if problem.packed then
         rows = same(place.w) - same(place.z); // for all lanes, as branches depend on it
         first += $(of)(ld_shared_u32(tile_place(smem, q) + 16));
@@ -95,7 +104,7 @@ struct Ranges {
     __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
         const TileRange all = tile_range(p, at);
         Where own = at;
-        own.q_first += min(int(threadIdx.x % 32), consumers - 1) * 64;
+        own.q_first += $(pair and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         walk = TileWalk(p, own, careful);
 @   if mask.runs then

@@ -1,4 +1,6 @@
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
+@ local pair = plan.cluster > 1
+@ local give_back, give_back_q = pair and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
 struct Consumer {
     const Params &p;
     const u32 smem;
@@ -7,6 +9,9 @@ struct Consumer {
     const int first_turn; // of the team's named barriers
 @ end
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
+@ if pair then
+    const u32 rank = cluster_rank(), other; // of the cluster's CTAs; and how far away the other one's shared memory is
+@ end
     Ring<k_stages> k;
     Ring<v_stages> v;
 @ if staged.array then
@@ -18,7 +23,7 @@ struct Consumer {
     int behind = 0; // tiles of the CTA's behind the walk's
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
-        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "") {}
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(pair and ", other(cluster_map(smem_, rank ^ 1) - smem_)" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -40,12 +45,23 @@ struct Consumer {
         array_parity ^= 1;
     }
 @ end
+@ if pair then
+    // Each producer fills buffers of both CTAs, and the first one says what comes next.
+    __device__ __forceinline__ void give_back(u32 bar) const {
+        mbarrier_arrive(bar);
+        cluster_arrive(bar + other);
+    }
+    __device__ __forceinline__ void give_back_q(u32 bar) const {
+        mbarrier_arrive(bar);
+        if (rank != 0) cluster_publish(bar + other);
+    }
+@ end
     __device__ __forceinline__ void release_k() {
-        if (leader) mbarrier_arrive(smem + k_empty + 8 * k.index());
+        if (leader) $(give_back)(smem + k_empty + 8 * k.index());
         k.next();
     }
     __device__ __forceinline__ void release_v() {
-        if (leader) mbarrier_arrive(smem + v_empty + 8 * v.index());
+        if (leader) $(give_back)(smem + v_empty + 8 * v.index());
         v.next();
     }
 @ if plan.q_stages == 2 then
@@ -53,13 +69,13 @@ struct Consumer {
     __device__ __forceinline__ void release_held() {
         if (held >= 0 && elect_lane()) { // the lane that stored
             tma_store_wait_read<0>();
-            mbarrier_arrive(smem + q_empty + 8 * held);
+            $(give_back_q)(smem + q_empty + 8 * held);
         }
         held = -1;
     }
 @ end
     __device__ __forceinline__ void release_q(int index) const {
-        if (leader) mbarrier_arrive(smem + q_empty + 8 * index);
+        if (leader) $(give_back_q)(smem + q_empty + 8 * index);
     }
     // Tiles that other warpgroups of the CTA need. The producer may send the later ones only when it has the held buffer back.
     __device__ __forceinline__ void skip(int num_tiles) {
@@ -114,7 +130,7 @@ struct Consumer {
 
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
-        at = claimed(p, smem, q);
+        at = $(pair and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");
         lead = begin_walk(walk, at, $(bounds and "q" or "word"));
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -158,7 +174,11 @@ struct Consumer {
             const int row = warp_row() + $(store_thread) % 32 / 4;
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
+@ if pair then
+                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + rank) * 4 * consumers + warp) * 4, 0), 1);
+@ else
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
+@ end
             __syncwarp(); // before any lane gives back the buffer
         }
 @ end

@@ -6,7 +6,14 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
-constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * 4 * consumers;
+@ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
+@ local redo_warps = pair and "8 * consumers" or "4 * consumers"
+constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * $(redo_warps);
+@ if pair then
+// What the first CTA tells the second one to do: four words, as the second may have read the one before the last alone.
+constexpr int num_words = 4;
+constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * num_words;
+@ end
 constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
 @ if problem.dropout then
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
@@ -42,16 +49,16 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ if lone then
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
-        mbarrier_init(smem + q_empty + 8 * i, 4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
+        mbarrier_init(smem + q_empty + 8 * i, $(pair and "(cluster_rank() == 0 ? 2 : 1) * " or "")4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
 @ end
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, 4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
+        mbarrier_init(smem + k_empty + 8 * i, $(pair and "2 * " or "")4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
-        mbarrier_init(smem + v_empty + 8 * i, 4 * consumers);
+        mbarrier_init(smem + v_empty + 8 * i, $(pair and "2 * " or "")4 * consumers);
     }
 @ if staged.array then
     init_array_barriers(smem);
@@ -62,7 +69,10 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     mbarrier_init(smem + scan_asked, 1);
     mbarrier_init(smem + scan_told, 1);
 @ end
-    for (int i = 0; i < 2 * 4 * consumers; ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
+@ if pair then
+    for (int i = 0; i < num_words; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
+@ end
+    for (int i = 0; i < 2 * $(redo_warps); ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
 
@@ -74,6 +84,17 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 
 constexpr int panel_columns = 128 / sizeof(Element);
 
+@ if pair then
+// As load_tile, for both CTAs of the cluster, of which each loads every other panel: the first one the first panel of keys, the second
+// one that of values.
+template <int ROWS, int COLS, int FIRST>
+__device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < COLS / panel_columns; ++panel)
+        if ((panel + FIRST) % 2 == cluster_rank()) tma_multicast_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch, 3);
+}
+
+@ end
 // Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
 template <int ROWS, int COLS>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
@@ -85,7 +106,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -128,6 +149,9 @@ struct Producer {
     Ring<q_stages> q;
     Ring<k_stages> k;
     int redo = no_more; // the chain of tiles to be computed once more
+@ if pair then
+    Ring<num_words> words;
+@ end
 @ if lone then
     const int team;
     Values values;
@@ -142,9 +166,14 @@ struct Producer {
 
     // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
+@ if pair then
+        cluster_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
+        if (cluster_rank() != 0) return; // the first CTA is told of all rows, and chains tiles
+@ else
         mbarrier_wait(smem + q_empty + 8 * ring.index(), ring.parity() ^ 1);
-        const u32 flag = smem + q_redo + (ring.slot() * 4 * consumers + threadIdx.x % 32) * 4;
-        const bool set = threadIdx.x % 32 < 4 * consumers && ld_shared_u32(flag);
+@ end
+        const u32 flag = smem + q_redo + (ring.slot() * $(redo_warps) + threadIdx.x % 32) * 4;
+        const bool set = threadIdx.x % 32 < $(redo_warps) && ld_shared_u32(flag);
         if (!__any_sync(full_warp, set)) return;
         const int tile = ld_shared_u32(smem + q_tile + 4 * ring.slot());
         if (set) st_shared_u32(flag, 0);
@@ -199,7 +228,7 @@ struct Producer {
                 bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
 @ end
                 load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
-                                        $(problem.packed and "at.q_offset + " or "")at.q_first, at.h, $(batch));
+                                        $(problem.packed and "at.q_offset + " or "")at.q_first$(pair and " + int(cluster_rank()) * block_m" or ""), at.h, $(batch));
             } else {
                 mbarrier_arrive(bar);
             }
@@ -223,7 +252,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
+                $(pair and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   if lone then
             values.send(at, walk.n);
@@ -238,10 +267,32 @@ struct Producer {
         return ld_shared_u32(smem + first_claim);
     }
 
+@ if pair then
+    // Both CTAs of the cluster do what the first one says.
+    __device__ __forceinline__ void tell(int word) {
+        if (leader) {
+            cluster_store_u32(cluster_map(smem + word_slot + 4 * words.index(), 1), word);
+            cluster_publish(cluster_map(smem + word_full + 8 * words.index(), 1));
+        }
+        words.next();
+    }
+    __device__ __forceinline__ int told(int &word) {
+        cluster_wait(smem + word_full + 8 * words.index(), words.parity());
+        word = warp_word(smem + word_slot + 4 * words.index());
+        words.next();
+        return word >= 0 ? word : is_redo(word) ? flush - 1 - word : -1;
+    }
+
+@ end
     // The word after `word`, and its tile: tiles as long as there are any, then `flush`, those to be computed once more, `no_more`.
     // There is one place that sends, for all of them: the kernel's text is what compiling takes its time for.
     __device__ __forceinline__ Where follow(int &word, int claimed) {
         int tile = -1;
+@ if pair then
+        if (cluster_rank() != 0) {
+            tile = told(word);
+        } else
+@ end
         if (word >= 0) {
             word = tile = claimed;
             if (tile >= p.num_tiles) word = flush, tile = -1;
@@ -255,6 +306,9 @@ struct Producer {
             word = tile >= 0 ? flush - 1 - tile : no_more;
             if (tile >= 0) redo = next_redo(p, tile);
         }
+@ if pair then
+        if (cluster_rank() == 0) tell(word);
+@ end
         Where at;
         at.b = -1;
         if (tile >= 0) at = tile_at(p, tile);
@@ -269,19 +323,20 @@ struct Producer {
 @ if mask.runs then
         wait_for_previous(); // who wrote the runs
 @ end
-        int word = 0, next = $(lone and "first_tile(team)" or "blockIdx.x");
+@ local own = pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"
+        int word = 0, next = $(lone and "first_tile(team)" or own);
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (;;) {
             const int given = __shfl_sync(full_warp, next, 0);
             const Where at = follow(word, given);
-            const bool claims = word >= 0 && leader;
-            if (claims && given != int(blockIdx.x)) next = claim_tile(p); // arrives while copies are issued
+            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
+            if (claims && given != $(own)) next = claim_tile(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;
-            if (given == int(blockIdx.x)) next = claimed_first();
+            if (given == $(own)$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
         }
 @ else
 @   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
@@ -302,7 +357,7 @@ struct Producer {
             }
 @   end
 @   if not mask.residual then
-            const bool claims = word >= 0 && leader;
+            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
 @   end
             Where at_next;
@@ -311,7 +366,7 @@ struct Producer {
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);
 @   end
-                if (turn == 1) next = claimed_first();
+                if (turn == 1$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
 @   if mask.residual then
                 if (turn > 1 && word >= 0 && leader) next = claim_tile(p);
 @   end

@@ -24,7 +24,7 @@ constexpr int chunk_elements = 8; // of 16 bytes
 typedef Element Output;
 @ end
 
-constexpr int block_m = $(plan.block_m); // query rows of a CTA, B_r
+constexpr int block_m = $(plan.walk == "k" and plan.block_m // plan.cluster or plan.block_m); // query rows of a CTA, B_r
 constexpr int block_n = $(plan.block_n); // keys of a tile, B_c
 constexpr int threads = $(plan.threads);
 constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);

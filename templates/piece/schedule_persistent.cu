@@ -63,8 +63,8 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @   end
     static_cast<Sequence &>(at) = sequence(p, b);
 @ end
-    at.q_first = tile * block_m;
-    at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
+    at.q_first = tile * $(plan.cluster > 1 and "(" .. plan.cluster .. " * block_m)" or "block_m");
+    at.q_last = min(at.q_first + $(plan.cluster > 1 and plan.cluster .. " * " or "")block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = part >= 0 ? of_split : -1;
 @ end
@@ -92,7 +92,7 @@ __device__ __forceinline__ void open_claims(const Params &p) {
 __device__ __forceinline__ int claim_tile(const Params &p) {
     const u32 claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
     if (claimed == p.num_tiles - 1) st_release_u64(p.claims, 0);
-    return $(plan.walk == "k" and plan.teams == 2 and "2 * " or "")gridDim.x + claimed;
+    return $(plan.walk == "k" and plan.teams == 2 and "2 * " or "")gridDim.x$(plan.cluster > 1 and " / " .. plan.cluster or "") + claimed;
 }
 
 // A place for each tile, from which those that must be computed once more are chained.

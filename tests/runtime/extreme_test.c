@@ -4,6 +4,8 @@
 #include "extreme_sample.h"
 #include "scratch.h"
 
+#include <string.h>
+
 enum { LAUNCHES = 4 };
 static fk_context *contexts[LAUNCHES]; /* the last is the one before, once more */
 static char store_dir[256];
@@ -78,6 +80,29 @@ static void masked(void **state) {
     }
 }
 
+/* CTAs that share tiles of keys compute a tile again together, whichever of them asks for it. */
+static void clusters(void **state) {
+    (void)state;
+    static const sample samples[] = {
+        {"fwd bf16 d64", "h200", 1, 2, 2, 400, 450, FK_BSHD, 0},
+        {"fwd fp16 d128 causal", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},
+    };
+    static const emulated of[] = {{"132", "0", "0"}, {"1", "3", "1"}, {"4", "7", "0"}};
+    fk_context *const others[] = {contexts[0], contexts[1], contexts[2], contexts[3]};
+    for (int i = 0; i < LAUNCHES - 1; i++)
+        contexts[i] = emulated_planned("h200", store_dir, "wgmma m256 n64 w12 s2 c1 q2 k3 o2", &of[i]);
+    contexts[LAUNCHES - 1] = contexts[LAUNCHES - 2];
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        int redone = 0;
+        for (int j = 0; j < NUM_EXTREMES; j++)
+            redone += run(&samples[i], &extremes[j]);
+        if (redone == 0) fail_msg("%s: no tile was computed again", samples[i].spelling);
+    }
+    for (int i = 0; i < LAUNCHES - 1; i++)
+        fk_context_destroy(contexts[i]);
+    memcpy(contexts, others, sizeof others);
+}
+
 static int start(void **state) {
     (void)state;
     static const emulated of[LAUNCHES - 1] = {{"132", "0", "0"}, {"1", "3", "1"}, {"2", "7", "0"}};
@@ -96,6 +121,6 @@ static int stop(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(full), cmocka_unit_test(masked)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(full), cmocka_unit_test(masked), cmocka_unit_test(clusters)};
     return cmocka_run_group_tests(tests, start, stop);
 }

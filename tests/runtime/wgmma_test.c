@@ -65,6 +65,37 @@ static void two_teams(void **state) {
             }
 }
 
+/* Four warpgroups that share one ring, and clusters of two CTAs that share tiles of keys: with rows for the first CTA
+ * alone, rows that see nothing, more tiles than clusters; causal rows of which each warpgroup visits other tiles. */
+static void shared_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *plan;
+        sample of;
+    } cases[] = {
+        {"wgmma m256 n64 w20 s8 c1 q2 k8 o2", {"fwd bf16 d64", "h200", 1, 1, 1, 100, 130, FK_BSHD, 0}},
+        {"wgmma m256 n64 w20 s8 c1 q2 k8 o2", {"fwd fp16 d64 causal", "h200", 2, 2, 2, 600, 700, FK_BHSD, 0}},
+        {"wgmma m256 n64 w20 s8 c1 q2 k8 t1 o2",
+         {"fwd bf16 d64 gqa keep=\"(q - k) % 3 != 1\"", "h200", 1, 4, 2, 300, 300, FK_BSHD, 0}},
+        {"wgmma m256 n128 w12 s2 c1 r1 q2 k3 o2", {"fwd bf16 d128", "h200", 1, 1, 1, 100, 130, FK_BSHD, 0}},
+        {"wgmma m256 n128 w12 s2 c1 r1 q2 k3 o2", {"fwd fp16 d128 causal", "h200", 1, 3, 3, 900, 520, FK_BHSD, 0}},
+        {"wgmma m256 n64 w12 s3 c1 q2 k2 o1", {"fwd bf16 d128 window(90,70)", "h200", 2, 2, 2, 700, 500, FK_BSHD, 0}},
+        {"wgmma m256 n128 w12 s2 c1 q2 k2 o1",
+         {"fwd bf16 d72 dv104 gqa dropout causal", "h200", 2, 4, 2, 300, 300, FK_BSHD, 0}},
+        {"wgmma m384 n128 w16 s2 c1 q2 k2 t1 o1", {"fwd fp16 d64 softcap(20)", "h200", 1, 3, 3, 800, 300, FK_BHSD, 0}},
+        {"wgmma m256 n80 w12 s2 c1 q1 k2 o1", {"fwd bf16 d256 causal top-left", "h200", 1, 2, 2, 600, 500, FK_BSHD, 0}},
+    };
+    static const char *const schedules[][3] = {{"1", "0", "0"}, {"2", "7", "1"}, {"5", "3", "0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+            fk_kernel_info info;
+            fk_context *context = emulated_planned("h200", store_dir, cases[i].plan,
+                                                   &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
+            if (!sample_run(context, &cases[i].of, &info)) fail_msg("%s: %s", cases[i].plan, cases[i].of.spelling);
+            fk_context_destroy(context);
+        }
+}
+
 /* A tanh of small, larger and large arguments, beside each other as well; of factors that a polynomial cannot take; of
  * what is no multiple of s; and among other terms. Tiles that are seen as a whole, masked ones, and none at all. */
 static void soft_caps(void **state) {
@@ -255,8 +286,9 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),   cmocka_unit_test(two_teams),        cmocka_unit_test(soft_caps),
-        cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors), cmocka_unit_test(documents),
+        cmocka_unit_test(samples),   cmocka_unit_test(two_teams), cmocka_unit_test(shared_keys),
+        cmocka_unit_test(soft_caps), cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors),
+        cmocka_unit_test(documents),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
