@@ -49,10 +49,18 @@ static const double LINE_LANES = 84.0;
  * looked for and with dropout, and lose a little where neither is; of e4m3, whose products are short, nothing was lost.
  */
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAMS_TURNS = 0.01;
-/* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, and longer
- * where a mask's code or a line's wants the registers, if only for few tiles: not of tiles that are seen or not as a
- * whole; with dropout, and of scores that become weights at once, it is shorter all the same. */
-static const double Q_SPARES = 0.04, Q_CROWDS = 0.04;
+/* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, less so beside
+ * the code of a mask's bounds, and longer where a mask that is no bound or a line wants the registers, if only for few
+ * tiles: not of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is
+ * shorter all the same. */
+static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
+/* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that turns
+ * save where tiles are seen as a whole, or cost elsewhere; that windows cost, of whose keys each warpgroup passes by
+ * more, and lines, for which there are few registers. */
+static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_LINE = 0.07;
+/* Two CTAs of a cluster, with keys that they share: the share of a visit that is spared, as power goes elsewhere than to
+ * L2, and the clocks of a tile for which one waits for the other. Measured at head dims 128 and 256. */
+static const double PAIR_SPARES = 0.025, PAIR_CLOCKS = 900.0;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
@@ -117,7 +125,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double block_m = 64 * consumers; /* a CTA's */
     const double scores = block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
     const double in_step = fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
-    const double aside = teams == 2 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
+    const double aside = teams == 2 || consumers == 4 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
     const double read_bytes = consumers * bytes * plan->block_n * columns;
@@ -156,25 +164,32 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool unlike = partial_share > 0.01;
     if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);
     const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
-    const double step = IN_STEP * in_step;
+    const double step = consumers == 4 ? 0 : IN_STEP * in_step;
     const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
     const bool at_once = score->at_once && !p->dropout && p->dtype != FK_E4M3;
     const double score_step = at_once && softmax > cost.tensor ? AT_ONCE_STEP : 0;
     const double mixed = fmax(score_step, layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0);
     const double apart = fmax(p->dropout ? drop_step : 0, mixed);
     const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
-    if (at_once && teams == 2) cost.serial *= 1 + TEAMS_AT_ONCE;
+    if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
+    if (consumers == 4) {
+        if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
+        cost.serial *= 1 - RING_SPARES + (window ? RING_WINDOW : 0) + (score->along ? RING_LINE : 0);
+    }
+    if (fk_tile_cluster(p, &tile) > 1) cost.serial *= 1 - PAIR_SPARES, cost.start += PAIR_CLOCKS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
-    const bool masks = p->num_masks > 0 && !p->dropout && !(layout->scans && partial_share == 0);
-    const bool crowded = (masks && !at_once) || score->along;
-    if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) cost.serial *= crowded ? 1 + Q_CROWDS : 1 - Q_SPARES;
+    if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
+        const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
+        const bool crowded = score->along || (masks && (layout->scans || layout->mask_rows));
+        cost.serial *= crowded ? 1 + Q_CROWDS : 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
+    }
     return cost;
 }
 

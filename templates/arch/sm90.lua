@@ -7,6 +7,8 @@ return {
   -- unless they take turns. Deeper rings serve CTAs that walk over unlike numbers of tiles, and so do not meet in the L2 cache; where
   -- they do, they cost more than they serve.
   wgmma_tiles = {
+    { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = false, overlap = 2 },
+    { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = true, overlap = 2 },
     { block_m = 128, block_n = 64, warps = 20, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 128, block_n = 64, warps = 20, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
     { block_m = 192, block_n = 128, warps = 16, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
@@ -29,6 +31,8 @@ return {
     { block_m = 128, block_n = 112, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 80, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
+    { block_m = 256, block_n = 128, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 3, turns = false, overlap = 2 },
+    { block_m = 256, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 64, block_n = 64, warps = 12, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 64, block_n = 128, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 64, block_n = 64, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
