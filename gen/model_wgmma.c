@@ -54,12 +54,12 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * tiles: not of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is
  * shorter all the same. */
 static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
-/* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that turns
- * save where tiles are seen as a whole, or cost elsewhere; that windows cost, of whose keys each warpgroup passes by
- * more, and lines, for which there are few registers. */
+/* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that
+ * turns save where tiles are seen as a whole, or cost elsewhere; that windows cost, of whose keys each warpgroup passes
+ * by more, and lines, for which there are few registers. */
 static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_LINE = 0.07;
-/* Two CTAs of a cluster, with keys that they share: the share of a visit that is spared, as power goes elsewhere than to
- * L2, and the clocks of a tile for which one waits for the other. Measured at head dims 128 and 256. */
+/* Two CTAs of a cluster, with keys that they share: the share of a visit that is spared, as power goes elsewhere than
+ * to L2, and the clocks of a tile for which one waits for the other. Measured at head dims 128 and 256. */
 static const double PAIR_SPARES = 0.025, PAIR_CLOCKS = 900.0;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares

@@ -40,6 +40,7 @@ struct fk_tune_device {
     fk_tune_tail tail;
     void *workspace, *event[2];
     size_t workspace_bytes;
+    bool visits_known; /* else documents, say, may leave most tiles unvisited */
     char compiler[96];
 };
 
@@ -175,7 +176,7 @@ static fk_status try_once(fk_tune_device *d, slot *s, fk_trial *trial, fk_error 
     if (!status) status = fk_tune_tail_compare(&d->timed, &d->tail, trial->reason, err);
     if (status || trial->reason[0]) return status;
     s->batch = d->context->driver ? (int)fmin(MAX_BATCH, fmax(1, SAMPLE_US / fmax(us, 1))) : 1;
-    if (d->context->driver && us < IMPLAUSIBLE * trial->plan.tensor_us)
+    if (d->context->driver && d->visits_known && us < IMPLAUSIBLE * trial->plan.tensor_us)
         snprintf(trial->reason, sizeof trial->reason, "extreme: %.3g us, and the tensor cores alone need about %.3g",
                  us, trial->plan.tensor_us);
     return FK_OK;
@@ -239,9 +240,20 @@ static fk_status make_events(fk_tune_device *d, fk_error *err) {
     return fk_driver_check(driver, result, FK_LAUNCH_FAILED, "making a CUDA event", err);
 }
 
+fk_status fk_tune_visits_known(const fk_problem *canonical, const char *template_dir, bool *known, fk_error *err) {
+    fk_problem_terms terms;
+    fk_expr_pool *pool = fk_expr_pool_create();
+    if (!pool) return fk_fail(err, FK_NO_MEMORY, "no memory for a problem's terms");
+    const fk_status status = fk_problem_terms_load(pool, canonical, template_dir, &terms, err);
+    if (!status) *known = !(terms.mask.keep && fk_array_list_reads(&terms.arrays, terms.mask.keep));
+    fk_expr_pool_destroy(pool);
+    return status;
+}
+
 static fk_status prepare(void *user, fk_error *err) {
     fk_tune_device *d = user;
     fk_status status = make_events(d, err);
+    if (!status) status = fk_tune_visits_known(d->problem, d->context->template_dir, &d->visits_known, err);
     if (!status) status = fk_tune_data_make(d->context, d->problem, d->shape, false, &d->timed, err);
     if (!status && d->problem->op == FK_BACKWARD) status = fk_tune_data_forward(&d->timed, err);
     if (!status) status = fk_tune_check_create(d->context, d->problem, d->shape, &d->check, err);

@@ -16,4 +16,7 @@ fk_tune_rig fk_tune_device_rig(fk_tune_device *device);
 /** The compiler of the images, once one is open; else "". */
 const char *fk_tune_device_compiler(const fk_tune_device *device);
 
+/** Does no array say which keys a problem's masks leave, so that the tiles that a plan visits are known without it? */
+fk_status fk_tune_visits_known(const fk_problem *canonical, const char *template_dir, bool *known, fk_error *err);
+
 #endif
