@@ -33,8 +33,10 @@ static const double POWER_SHARE = 0.28;
 static const double IN_STEP = 0.17, SHALLOW = 0.10;
 /* The same where dropout's instructions stand beside the softmax: nothing while both together take STEP_FROM of the
  * products' clocks, and as much as DROPOUT_STEP from STEP_TO on; and where some tiles of documents have masks and
- * others none. What turns cost two warpgroups that need none. Measured at head dim 128. */
-static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUMENTS_STEP = 0.1, TURNS = 0.04;
+ * others none. What turns cost two warpgroups that need none; with dropout and no mask, what two arrays of weights cost
+ * them. Measured at head dim 128. */
+static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUMENTS_STEP = 0.1, TURNS = 0.04,
+                    DROPOUT_TWO = 0.045;
 /* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
  * begin and end somewhere in a tile. */
 static const double DOCUMENT = 1024.0;
@@ -57,7 +59,7 @@ static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
 /* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
  * warpgroup passes by more, and lines, for which there are few registers. */
-static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_RUNS = 0.3, RING_LINE = 0.07;
+static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_RUNS = 0.3, RING_LINE = 0.12;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other. From 65,536 keys on it is
  * 4 to 5 % shorter, when what L2 gives counts: that is for records to tell. */
 static const double PAIR_WAITS = 0.025;
@@ -175,6 +177,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     if (plan->turns && pair) cost.serial *= 1 + TURNS;
+    if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
     if (consumers == 4) {
         if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
         const double passes = layout->runs || layout->mask_rows ? RING_RUNS : window ? RING_WINDOW : 0;

@@ -53,8 +53,6 @@ return {
   -- Of 8 bits: products take half the time, so that the exponentials are as long at head dim 128 as well; with 96 keys three
   -- warpgroups have registers for it. Values have keys in rows of 128 bytes.
   e4m3_tiles = {
-    { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = false, overlap = 2 },
-    { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = true, overlap = 2 },
     { block_m = 128, block_n = 64, warps = 20, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },
