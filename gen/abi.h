@@ -169,6 +169,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int32_t, int, num_tiles)              /* persistent: of keys, of all heads */                                    \
     X(int32_t, int, group_tiles)            /* persistent: of the heads that share L2 */                               \
     X(uint32_t, u32, group_tiles_inverse)   /* floor(2^32 / group_tiles), at most 2^32 - 1 */                          \
+    X(int32_t, int, num_splits)             /* of the keys that most queries see (templates/piece/split_keys.cu) */    \
+    X(uint32_t, u32, splits_inverse)        /* floor(2^32 / num_splits), at most 2^32 - 1 */                           \
     X(uint32_t, u32, heads_inverse)         /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                          \
     X(uint32_t, u32, kv_heads_inverse)      /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                         \
     X(float, float, scale_log2)                                                                                        \

@@ -90,7 +90,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
     const bool persistent = fk_is_persistent(kernel);
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t group = p->packed || persistent ? fk_group_kv_heads(kernel, a) : 1;
-    fk_persistent tiles = {.num_tiles = 0};
+    fk_persistent tiles = {.num_splits = 1};
     if (persistent) fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
     *out = (fk_backward_params){
         .q = a->q,
@@ -139,6 +139,8 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .group_tiles = (int32_t)tiles.group_tiles,
         .last_kv_group_inverse = persistent ? fk_inverse(tiles.last_group_heads) : 0,
         .group_tiles_inverse = persistent ? fk_inverse(tiles.group_tiles) : 0,
+        .num_splits = tiles.num_splits,
+        .splits_inverse = fk_inverse(tiles.num_splits),
         .heads_inverse = fk_inverse(a->num_heads_q),
         .kv_heads_inverse = fk_inverse(a->num_heads_kv),
         .scale_log2 = (float)(scale * 1.4426950408889634),

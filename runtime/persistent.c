@@ -14,8 +14,9 @@
  * (docs/block-sparse.md). */
 #define PART_KEYS 8192
 /* Backward, parts of a tile of keys that all queries see (templates/piece/split_keys.cu). Where a mean one sees eight
- * tiles of queries, as of the usual patterns, a CTA's share is (8 heads / CTAs) of a whole walk: a part is half of it,
- * but no less than a mean tile's walk. */
+ * tiles of queries, as of the usual patterns, and beginning and end cost another, a CTA's share is (9 heads / CTAs) of
+ * a whole walk: a part is half of it, but no less than a mean tile's walk. A walk that is no longer than a share stays
+ * whole. */
 #define MEAN_WALK 8
 
 bool fk_is_persistent(const fk_kernel *kernel) {
@@ -56,7 +57,7 @@ static int64_t count_clusters(const fk_kernel *kernel) {
 /* The same backward: the leading tiles of keys. */
 static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
                                   fk_persistent *out) {
-    const int64_t wanted = 2 * count_clusters(kernel) / (MEAN_WALK * heads);
+    const int64_t wanted = 2 * count_clusters(kernel) / ((MEAN_WALK + 1) * heads);
     const int64_t queries = a->seqlen_q * (a->num_heads_q / a->num_heads_kv);
     const int64_t worth = queries / (MEAN_WALK * kernel->info.plan.block_m), parts = wanted < worth ? wanted : worth;
     const int64_t leading = kernel->leading_rows / kernel->info.plan.block_n;

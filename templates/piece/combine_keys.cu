@@ -3,10 +3,10 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_combine(const __gr
     constexpr int chunks = split_columns / 8;
     const int head = blockIdx.y + gridDim.y * blockIdx.z, i = blockIdx.x * 128 + threadIdx.x, k = i / chunks, column = i % chunks * 8;
     if (head >= p.batch * p.num_heads_kv || k >= min(split_keys, p.seqlen_k)) return;
-    const int b = head / p.num_heads_kv, kv_head = head - b * p.num_heads_kv, splits = num_splits(p);
+    const int b = head / p.num_heads_kv, kv_head = head - b * p.num_heads_kv;
     float sum[8] = {};
 #pragma unroll 4
-    for (int split = 0; split < splits; ++split) {
+    for (int split = 0; split < p.num_splits; ++split) {
         const float *from = split_row(p, split, b, kv_head, k) + column;
         const uint4 x = ld_global_v4(from), y = ld_global_v4(from + 4);
         const u32 bits[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};

@@ -21,10 +21,10 @@ __device__ __forceinline__ int whole_tile(const Params &p, int n) {
 @ if mask.leading_rows > 0 and walk == "q" then
 // The tile of a claim, and which part of its queries is meant; -1: all.
 __device__ __forceinline__ int in_turn(const Params &p, int claim, int &split) {
-    const int splits = num_splits(p), leading = leading_tiles(p);
-    const bool is_part = splits > 1 && claim < leading * splits;
-    split = is_part ? claim % splits : -1;
-    return whole_tile(p, is_part ? claim / splits : claim - leading * (splits - 1));
+    const int leading = leading_tiles(p), which = quotient(claim, p.num_splits, p.splits_inverse);
+    const bool is_part = p.num_splits > 1 && which < leading;
+    split = is_part ? claim - which * p.num_splits : -1;
+    return whole_tile(p, is_part ? which : claim - leading * (p.num_splits - 1));
 }
 @ else
 // The tile, or part of one, of a claim.

@@ -44,7 +44,8 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
 @     end
     static_cast<Sequence &>(at) = sequence(p, b);
 @   end
-    at.h = kv_head * p.heads_per_kv;
+@ -- Of the same head, which the compiler cannot know, there is one register: else the walk over parts of queries costs consumers spills.
+    at.h = $(mask.leading_rows > 0 and not problem.gqa and "kv_head" or "kv_head * p.heads_per_kv");
     at.k_first = tile * block_n;
     at.k_last = min(at.k_first + block_n, at.seqlen_k) - 1;
 @   if problem.packed then

@@ -1,16 +1,11 @@
 // The first $(mask.leading_rows) keys of a head are seen by far more queries than most. Where CTAs are many and heads are few, these come in parts
 // (splits): each is claimed by itself and leaves dK / scale and dV in float32 behind the counter, and fk_backward_combine adds them up in
-// their order. How many parts, the runtime chooses (runtime/persistent.c): the number of tiles tells it.
+// their order. How many parts, the runtime chooses (runtime/persistent.c).
 constexpr int split_keys = $(mask.leading_rows), split_columns = head_dim + head_dim_v;
 
 // The tiles of these keys, of all heads.
 __device__ __forceinline__ int leading_tiles(const Params &p) {
     return min($(mask.leading), p.group_tiles / p.kv_group_heads) * p.batch * p.num_heads_kv;
-}
-
-__device__ __forceinline__ int num_splits(const Params &p) {
-    const int whole = p.group_tiles / p.kv_group_heads * p.batch * p.num_heads_kv;
-    return 1 + (p.num_tiles - whole) / leading_tiles(p);
 }
 
 // Where a split's gradients of key k are: of all batch entries' kv heads, then of the next split.

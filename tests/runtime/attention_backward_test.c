@@ -243,21 +243,21 @@ static void walks_in_parts(void **state) {
     fk_persistent tiles;
     fk_grid grid;
     a.seqlen_q = 3 * 8 * 64 / 2; /* three times as long a walk as most */
-    context.runs.num_sms = 6 * 4 * 2 - 1;
+    context.runs.num_sms = 6 * 9 - 1;
     const size_t whole = fk_kernel_workspace(&kernel, &a);
     assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
     assert_int_equal(tiles.num_splits, 1);
     assert_int_equal(tiles.num_tiles, 6 * 3);
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
     assert_int_equal(grid.x, 0);
-    context.runs.num_sms = 6 * 4 * 2;
+    context.runs.num_sms = 6 * 9;
     assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
     assert_int_equal(tiles.num_splits, 2);
     assert_int_equal(tiles.num_tiles, 6 * 3 + 6);
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_KEYS, &grid, NULL), FK_OK);
     assert_grid(&grid, 128 * (64 + 32) / 8 / 128, 6, 1);
     assert_int_equal(fk_kernel_workspace(&kernel, &a), whole + 2 * 6 * 128 * (64 + 32) * 4);
-    context.runs.num_sms = 6 * 4 * 1000;
+    context.runs.num_sms = 6 * 9 * 1000;
     assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
     assert_int_equal(tiles.num_splits, 3); /* no shorter than most */
     a.seqlen_q = 1 << 22;

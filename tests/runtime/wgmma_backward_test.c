@@ -183,7 +183,7 @@ static void walks_in_parts(void **state) {
         {{"bwd bf16 d256 gqa bigbird(128) top-left", "h200", 1, 8, 1, 300, 200, FK_BSHD, 0}, 2},
         {{"bwd bf16 d64 bigbird(128) top-left", "h200", 1, 1, 1, 2100, 70, FK_BSHD, 0}, 2},
     };
-    static const char *const schedules[][4] = {{"16", "0", "0", "1"}, {"16", "7", "1", "4"}};
+    static const char *const schedules[][4] = {{"18", "0", "0", "1"}, {"18", "7", "1", "4"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const sample *s = &cases[i].of;
         uint64_t first = 0;
