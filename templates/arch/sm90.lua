@@ -3,9 +3,10 @@ return {
   inherits = "sm80", name = "sm_90", vector_add = true, early_start = true,
   wgmma_flops = 4096,
   -- With 128 rows for four warpgroups that compute, or 64 for two, these are two teams, each with tiles of its own, as two CTAs would
-  -- be, for which there are too few registers: while one begins or ends a tile, the other computes. Three warpgroups fall into step
-  -- unless they take turns. Deeper rings serve CTAs that walk over unlike numbers of tiles, and so do not meet in the L2 cache; where
-  -- they do, they cost more than they serve.
+  -- be, for which there are too few registers: while one begins or ends a tile, the other computes. With 256 rows the four share a ring
+  -- so deep that they drift apart, and read keys once. With twice the rows that a CTA's warpgroups have, two CTAs share keys. Three
+  -- warpgroups fall into step unless they take turns. Deeper rings serve CTAs that walk over unlike numbers of tiles, and so do not meet
+  -- in the L2 cache; where they do, they cost more than they serve.
   wgmma_tiles = {
     { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = false, overlap = 2 },
     { block_m = 256, block_n = 64, warps = 20, stages = 8, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 8, turns = true, overlap = 2 },
