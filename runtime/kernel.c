@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "object.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,23 +233,57 @@ typedef struct sized {
 
 /* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
  * what came with the library gives way to it. */
-static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
-    const fk_context *context = s->context;
+static fk_status recorded_plan(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+                               fk_plan_info *out, bool *found, fk_error *err) {
+    fk_context *context = s->context;
     const fk_advice advice = fk_advice_of(context);
-    fk_plan_options planning = context->planning;
     fk_plan_info *plans;
     size_t count;
-    planning.shape = *s->shape;
-    fk_status status = fk_advice_find(canonical, &context->planned, &planning, &advice, found, err);
+    fk_status status = fk_advice_find(canonical, &context->planned, planning, &advice, found, err);
     if (status || !*found) return status;
-    status = fk_plan_advised(canonical, &context->planned, &planning, &advice, &plans, &count, err);
+    status = fk_plan_advised(canonical, &context->planned, planning, &advice, &plans, &count, err);
     if (status) return status;
     *out = plans[0];
     const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
-                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&s->context->packs));
+                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&context->packs));
     *found = counts && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;
+}
+
+/* The model's plan for few queries, which would leave the warps of a large tile idle: one more kernel is compiled where
+ * that for all sizes would take so many times as long, and so many microseconds more in each launch. */
+static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+                              fk_plan_info *out, bool *found, fk_error *err) {
+    static const double times = 1.5, more_us = 20.0;
+    const fk_context *context = s->context;
+    const fk_advice advice = fk_advice_of(context);
+    fk_plan_info of_all, *plans;
+    size_t count, at = 0;
+    fk_status status = fk_plan_advised(canonical, &context->planned, &context->planning, &advice, &plans, &count, err);
+    if (status) return status;
+    of_all = plans[0];
+    free(plans);
+    *found = 2 * s->shape->seqlen_q <= of_all.block_m;
+    if (!*found) return FK_OK;
+    status = fk_plan_enumerate(canonical, &context->planned, planning, &plans, &count, err);
+    if (status) return status;
+    while (at < count && !(plans[at].legal && fk_plan_equal(&plans[at], &of_all)))
+        at++;
+    *out = plans[0];
+    *found = at < count && plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
+             out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
+static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
+    static const int64_t few = 128; /* half of the largest tile of queries */
+    fk_plan_options planning = s->context->planning;
+    planning.shape = *s->shape;
+    const fk_status status = recorded_plan(s, canonical, &planning, out, found, err);
+    if (status || *found || s->shape->seqlen_q > few || fk_packs_any(&s->context->packs)) return status;
+    return plan_for_few(s, canonical, &planning, out, found, err);
 }
 
 static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {

@@ -201,6 +201,32 @@ static void kernels_of_a_size(void **state) {
     fk_context_destroy(context);
 }
 
+/* Queries that fill half of a tile or less have a kernel of their own, where a launch has enough of them. */
+static void kernels_of_few_queries(void **state) {
+    (void)state;
+    static const emulated plain = {"4", "0", "0"};
+    static const struct {
+        fk_shape shape;
+        bool own;
+    } cases[] = {{{212, 32, 32, 77, 77}, true}, {{2, 4, 4, 77, 77}, false}, {{64, 32, 32, 200, 200}, false}};
+    fk_problem wide;
+    fk_kernel *all, *sized;
+    fk_kernel_info info, of_all;
+    fk_context *context = emulated_context("h200", dir, &plain);
+    assert_int_equal(fk_problem_parse("fwd bf16 d64", &wide), FK_OK);
+    assert_int_equal(fk_kernel_create(context, &wide, &all), FK_OK);
+    assert_int_equal(fk_kernel_describe(all, &of_all), FK_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(fk_kernel_create_for(context, &wide, &cases[i].shape, &sized), FK_OK);
+        assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        assert_true((sized != all) == cases[i].own);
+        if (cases[i].own) assert_true(2 * info.plan.block_m <= of_all.plan.block_m);
+        fk_kernel_destroy(sized);
+    }
+    fk_kernel_destroy(all);
+    fk_context_destroy(context);
+}
+
 /* Where nothing may be compiled, the kernel for all sizes serves those whose record's kernel is not there. */
 static void sizes_without_a_compiler(void **state) {
     (void)state;
@@ -280,14 +306,11 @@ static void shipped_records_are_sound(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {WITH_FOLDER(a_record_decides),
-                                       WITH_FOLDER(records_can_be_left_aside),
-                                       WITH_FOLDER(bad_advice_is_passed_over),
-                                       WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
-                                       WITH_FOLDER(kernels_take_the_advice),
-                                       WITH_FOLDER(kernels_of_a_size),
-                                       WITH_FOLDER(sizes_without_a_compiler),
-                                       WITH_FOLDER(moves_between_directories),
-                                       cmocka_unit_test(shipped_records_are_sound)};
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(a_record_decides),          WITH_FOLDER(records_can_be_left_aside),
+        WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
+        WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
+        WITH_FOLDER(kernels_of_few_queries),    WITH_FOLDER(sizes_without_a_compiler),
+        WITH_FOLDER(moves_between_directories), cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
