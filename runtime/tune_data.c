@@ -1,6 +1,7 @@
 #include "tune_data.h"
 #include "emulator/half.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,19 +159,22 @@ static int64_t lay_out(const fk_array_decl *decl, const fk_args *a, int64_t size
 }
 
 /* Sorted: documents of equal length. One number for each batch entry: half its keys, whether it is where they end or
- * begin. Other ints are bits, or what is clamped. */
+ * begin. Other ints are bits, or what is clamped. A float for each head: ALiBi's slopes (Press et al. 2021, section 3),
+ * as others might make scores grow with the distance, and rows be computed twice. */
 static void fill_array(const fk_array_decl *decl, const fk_args *a, int64_t elements, int64_t last, uint64_t seed,
                        void *out) {
     float *floats = out;
     uint16_t *halves = out;
     int32_t *ints = out;
+    const bool by_head = decl->rank == 1 && decl->dim[0] == FK_DIM_HEADS_Q;
     for (int64_t i = 0; i < elements; i++) {
         const uint64_t random = next_random(&seed);
         const float uniform = (float)((double)(random >> 40) * 0x1p-24 - 0.5);
+        const float value = by_head ? exp2f(-8 * (float)(i + 1) / (float)elements) : uniform;
         if (decl->type == FK_FLOAT32)
-            floats[i] = uniform;
+            floats[i] = value;
         else if (fk_array_is_float(decl))
-            halves[i] = decl->type == FK_FLOAT16 ? fk_fp16_from_float(uniform) : fk_bf16_from_float(uniform);
+            halves[i] = decl->type == FK_FLOAT16 ? fk_fp16_from_float(value) : fk_bf16_from_float(value);
         else if (decl->sorted)
             ints[i] = (int32_t)(i % last * NUM_DOCUMENTS / last);
         else if (decl->rank == 1)

@@ -175,6 +175,23 @@ static void bad_options_are_named(void **state) {
 }
 
 /* A kernel whose results are planted with errors is found out. */
+/* ALiBi's own: with slopes below 0 scores would grow with the distance, and rows be computed twice. */
+static void slopes_are_those_of_alibi(void **state) {
+    (void)state;
+    const fk_problem p = parsed("fwd fp16 d64 alibi");
+    const fk_shape shape = {1, 4, 4, 64, 64};
+    static const float slopes[] = {0.25f, 0.0625f, 0.015625f, 0.00390625f};
+    fk_context *context = emulated_context("t4", dir, &plain);
+    fk_tune_data data;
+    fk_problem canonical;
+    fk_error err;
+    assert_int_equal(fk_problem_canonical(&p, &canonical), FK_OK);
+    assert_int_equal(fk_tune_data_make(context, &canonical, &shape, true, &data, &err), FK_OK);
+    assert_memory_equal(data.device.array[0].data, slopes, sizeof slopes);
+    fk_tune_data_free(&data);
+    fk_context_destroy(context);
+}
+
 static void wrong_results_are_found(void **state) {
     (void)state;
     const fk_problem p = parsed("fwd fp16 d64"), other = parsed("fwd fp16 d64 causal");
@@ -258,6 +275,6 @@ int main(void) {
         cmocka_unit_test(visits_that_arrays_decide),  WITH_FOLDER(what_is_found_is_used),
         WITH_FOLDER(what_is_compiled_ahead_is_found), WITH_FOLDER(every_kind_of_problem),
         WITH_FOLDER(bad_options_are_named),           WITH_FOLDER(wrong_results_are_found),
-        WITH_FOLDER(a_gpu_that_computes_nothing)};
+        WITH_FOLDER(slopes_are_those_of_alibi),       WITH_FOLDER(a_gpu_that_computes_nothing)};
     return cmocka_run_group_tests(tests, fake_start, fake_stop);
 }
