@@ -452,8 +452,8 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
 /** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md), or the
- * model for few queries where the plan for all sizes would take half as long again, compiled if need be; else that of
- * fk_kernel_create, which serves all sizes. */
+ * model for few queries, where the plan for all sizes would take half as long again and 20 us more and no pack is
+ * loaded; compiled if need be. Else that of fk_kernel_create, which serves all sizes. */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
