@@ -203,7 +203,8 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 }
 
 // Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
-// at the end: a row sum or an output that left its range, or a row to which the tiles before gave no m.
+// at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
+// before gave no m.
 @ if plan.family == "wgmma" then
 __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]) {
 #pragma unroll
@@ -211,7 +212,7 @@ __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i
 @   if estimates then
         const float sum = quad_sum(l_i[0][r]); // of a reference that may be too high as well
 @   end
-        const bool left = m_i[0][r] == NEG_INF || !(l_i[0][r] <= $(problem.dtype == "fp16" and "65504.0f" or "0x1p64f"))$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
+        const bool left = m_i[0][r] == NEG_INF || !(l_i[0][r] <= 0x1p64f)$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
         spoiled[r] = left ? 0x3c003c00 : 0; // which stays what it is where zeros are added
     }
 }
