@@ -160,10 +160,11 @@
 @   end
 @   if steps.weighs.unit then
         const float most = largest(s);
-        if ($(seen) && AtOnce<false>::serves(factor, most)) {
+        const auto larger_tanh = [&] { return AtOnce<true>(tanh_factor(p, at), $(steps.weighs.unit)); };
+        if ($(seen) && short_tanh.serves(most)) {
 @     weigh("short_tanh")
-        } else if ($(seen) && AtOnce<true>::serves(factor, most)) {
-@     weigh("AtOnce<true>(factor, " .. steps.weighs.unit .. ")")
+        } else if ($(seen) && larger_tanh().serves(most)) {
+@     weigh("larger_tanh()")
         } else {
 @   else
         if ($(seen)) {
@@ -200,11 +201,6 @@
 @   end
 @   if steps.staged then
         const u32 tile_array = wait_array();
-@   end
-@   if steps.weighs and steps.weighs.unit then -- its coefficients are there before the scores are
-        const float factor = tanh_factor(p, at);
-        AtOnce<false> short_tanh(factor, $(steps.weighs.unit));
-        short_tanh.hold();
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
