@@ -68,16 +68,18 @@ __device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
     return factor_of($(texts.device(texts.caps.argument)));
 }
 
-// The largest of the lane's numbers, without sign.
+// The largest of the lane's numbers, without sign. As integers floats without sign have the same order, and of three integers one
+// instruction takes the largest.
 __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) {
-    float most[4];
+    int most[2] = {};
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int i = 0; i < s_atoms; ++i)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) most[e] = m + i == 0 ? fabsf(x[m][i][e]) : fmaxf(most[e], fabsf(x[m][i][e]));
-    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+        for (int i = 0; i < s_atoms; ++i) {
+            const int row = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
+            most[i % 2] = max(most[i % 2], max(row, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
+        }
+    return __int_as_float(max(most[0], most[1]));
 }
 
 @ -- Weights of bf16 are rounded by up to 2^-9: a line, which is off by 2^-14 of the score, is as good. Those of fp16 would be a tenth worse.
