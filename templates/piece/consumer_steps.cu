@@ -160,7 +160,7 @@
 @   end
 @   if steps.weighs.unit then
         const float most = largest(s);
-        const auto larger_tanh = [&] { return AtOnce<true>(tanh_factor(p, at), $(steps.weighs.unit), p.scale); };
+        const auto larger_tanh = [&] { return AtOnce<true>(tanh_factor(p, at), $(steps.weighs.unit)); };
         if ($(seen) && short_tanh.serves(most)) {
 @     weigh("short_tanh")
         } else if ($(seen) && larger_tanh().serves(most)) {

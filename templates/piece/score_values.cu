@@ -76,15 +76,15 @@ __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) 
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int i = 0; i < s_atoms; ++i) {
-            const int row = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
-            most[i % 2] = max(most[i % 2], max(row, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
+            const int larger = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
+            most[i % 2] = max(most[i % 2], max(larger, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
         }
     return __int_as_float(max(most[0], most[1]));
 }
 
 @ -- Weights of bf16 are rounded by up to 2^-9, and a line, off by 2^-14 of a score of at most 12.5 (2^-10), is as good; outputs of fp16
 @ -- would be a fifth worse, and the backward pass has nothing for LARGER ones.
-@ local short = problem.op == "fwd" and problem.dtype == "bf16" and { limit = "0.25f", "9.999373e-1f", "-3.252054e-1f" }
+@ local short = problem.op == "fwd" and problem.dtype == "bf16" and texts.caps.bare and { limit = "0.25f", score = "12.5f", "9.999373e-1f", "-3.252054e-1f" }
 @   or { limit = "0.35f", "9.999971e-1f", "-3.329095410e-1f", "1.239503125e-1f" }
 @ local larger = { limit = "0.625f", "9.999971e-1f", "-3.330923161e-1f", "1.301545920e-1f", "-4.002951586e-2f" }
 // unit tanh(factor x) of small arguments as x over(x), without the unit of exponentials: minimax polynomials, $(#short == 2 and "a line to 2^-14" or "to 2^-18")
@@ -93,11 +93,15 @@ template <bool LARGER> struct AtOnce {
     static constexpr int terms = LARGER ? $(#larger) : $(#short);
     float c[terms], limit; // of |x|
 
-    // `scale`: of a score. Where the factor's powers might leave a float's range, it serves nothing.
-    __device__ __forceinline__ AtOnce(float factor, float unit, float scale) {
+    // Where the factor's powers might leave a float's range, it serves nothing.
+    __device__ __forceinline__ AtOnce(float factor, float unit) {
         constexpr float minimax[] = {$(table.concat(short, ", "))}, minimax_larger[] = {$(table.concat(larger, ", "))};
-        const float size = fabsf(factor)$(#short == 2 and ", reach = LARGER ? size : fmaxf(size, fabsf(scale) * (0.25f / 12.5f))" or "");
-        limit = size > 0x1p-16f && size < 0x1p16f ? (LARGER ? $(larger.limit) : $(short.limit)) * rcp($(#short == 2 and "reach" or "size")) : 0.0f;
+        const float size = fabsf(factor);
+        limit = (LARGER ? $(larger.limit) : $(short.limit)) * rcp(size);
+@ if short.score then
+        if (!LARGER) limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
+@ end
+        if (!(size > 0x1p-16f && size < 0x1p16f)) limit = 0.0f;
         unit *= factor;
 #pragma unroll
         for (int i = 0; i < terms; ++i, unit *= factor * factor) c[i] = unit * (LARGER ? minimax_larger : minimax)[i];
