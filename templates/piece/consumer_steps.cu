@@ -160,10 +160,11 @@
 @   end
 @   if steps.weighs.unit then
         const float most = largest(s);
-        if ($(seen) && AtOnce<false>::serves(factor, most)) {
+        const auto larger_tanh = [&] { return AtOnce<true>(tanh_factor(p, at), $(steps.weighs.unit)); };
+        if ($(seen) && short_tanh.serves(most)) {
 @     weigh("short_tanh")
-        } else if ($(seen) && AtOnce<true>::serves(factor, most)) {
-@     weigh("AtOnce<true>(factor, " .. steps.weighs.unit .. ")")
+        } else if ($(seen) && larger_tanh().serves(most)) {
+@     weigh("larger_tanh()")
         } else {
 @   else
         if ($(seen)) {
@@ -186,11 +187,16 @@
 @     steps.next_tile_step()
 @   end
 @   if steps.along and steps.along_tiles == 1 then -- and so are the lines
-        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
+        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight<1>(walk.n, group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
-@   elseif steps.along and from == 0 then -- of this tile and the next one
-        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
-        line = Lines(walk.n - 1, m_scaled, p, at);
+@   elseif steps.along and from == 0 then -- of this tile and the next one, and as a rule of six more
+        if (line.more > 0) {
+            line.step();
+        } else {
+            straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight<2>(walk.n - 1, group, p, at);
+            line = Lines(walk.n - 1, m_scaled, p, at);
+            if (straight && walk.n - 7 >= walk.tiles.full_begin && is_straight<8>(walk.n - 7, group, p, at)) line.more = 3;
+        }
 @   end
 @   if steps.along then
         constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
@@ -200,11 +206,6 @@
 @   end
 @   if steps.staged then
         const u32 tile_array = wait_array();
-@   end
-@   if steps.weighs and steps.weighs.unit then -- its coefficients are there before the scores are
-        const float factor = tanh_factor(p, at);
-        AtOnce<false> short_tanh(factor, $(steps.weighs.unit));
-        short_tanh.hold();
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

@@ -119,10 +119,9 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ end
 @ scalars()
 @ if texts.caps then
-    const float factor = tanh_factor(p, at);
-    if (AtOnce<false>::serves(factor, largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
-        const float unit = $(score.factor);
-        const AtOnce<false> tanh(factor, log2_e * unit);
+    const float factor = tanh_factor(p, at), unit = $(score.factor);
+    const AtOnce<false> tanh(factor, log2_e * unit);
+    if (tanh.serves(largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {

@@ -68,44 +68,59 @@ __device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
     return factor_of($(texts.device(texts.caps.argument)));
 }
 
-// The largest of the lane's numbers, without sign.
+// The largest of the lane's numbers, without sign. As integers floats without sign have the same order, and of three integers one
+// instruction takes the largest.
 __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) {
-    float most[4] = {};
+    int most[2] = {};
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int i = 0; i < s_atoms; ++i)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) most[e] = fmaxf(most[e], fabsf(x[m][i][e]));
-    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+        for (int i = 0; i < s_atoms; ++i) {
+            const int larger = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
+            most[i % 2] = max(most[i % 2], max(larger, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
+        }
+    return __int_as_float(max(most[0], most[1]));
 }
 
-// unit tanh(factor x) of small arguments as x over(x), to 2^-18 and without the unit of exponentials: minimax polynomials.
+@ -- Weights of bf16 are rounded by up to 2^-9, and a line, off by 2^-14 of a score of at most 12.5 (2^-10), is as good; outputs of fp16
+@ -- would be a fifth worse, and the backward pass has nothing for LARGER ones.
+@ local short = problem.op == "fwd" and problem.dtype == "bf16" and texts.caps.bare and { limit = "0.25f", score = "12.5f", "9.999373e-1f", "-3.252054e-1f" }
+@   or { limit = "0.35f", "9.999971e-1f", "-3.329095410e-1f", "1.239503125e-1f" }
+@ local larger = { limit = "0.625f", "9.999971e-1f", "-3.330923161e-1f", "1.301545920e-1f", "-4.002951586e-2f" }
+// unit tanh(factor x) of small arguments as x over(x), without the unit of exponentials: minimax polynomials, $(#short == 2 and "a line to 2^-14" or "to 2^-18")
+// and, of LARGER ones, to 2^-18.
 template <bool LARGER> struct AtOnce {
-    float c0, c2, c4, c6;
+    static constexpr int terms = LARGER ? $(#larger) : $(#short);
+    float c[terms], limit; // of |x|
+
+    // Where the factor's powers might leave a float's range, it serves nothing.
     __device__ __forceinline__ AtOnce(float factor, float unit) {
-        const float square = factor * factor;
-        c0 = (unit *= factor) * 9.999971e-1f;
-        c2 = (unit *= square) * (LARGER ? -3.330923161e-1f : -3.329095410e-1f);
-        c4 = (unit *= square) * (LARGER ? 1.301545920e-1f : 1.239503125e-1f);
-        c6 = (unit *= square) * -4.002951586e-2f;
+        constexpr float minimax[] = {$(table.concat(short, ", "))}, minimax_larger[] = {$(table.concat(larger, ", "))};
+        const float size = fabsf(factor);
+        limit = (LARGER ? $(larger.limit) : $(short.limit)) * rcp(size);
+@ if short.score then
+        if (!LARGER) limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
+@ end
+        if (!(size > 0x1p-16f && size < 0x1p16f)) limit = 0.0f;
+        unit *= factor;
+#pragma unroll
+        for (int i = 0; i < terms; ++i, unit *= factor * factor) c[i] = unit * (LARGER ? minimax_larger : minimax)[i];
     }
-    __device__ __forceinline__ void hold() { // the compiler does not compute it later
-        c0 = __int_as_float(opaque(__float_as_int(c0)));
-        c2 = __int_as_float(opaque(__float_as_int(c2)));
-        c4 = __int_as_float(opaque(__float_as_int(c4)));
+    __device__ __forceinline__ void hold() { // the compiler does not compute it again
+#pragma unroll
+        for (int i = 0; i < terms; ++i) c[i] = __int_as_float(opaque(__float_as_int(c[i])));
+        limit = __int_as_float(opaque(__float_as_int(limit)));
     }
     __device__ __forceinline__ float over(float x) const {
         const float square = x * x;
-        return fmaf(square, fmaf(square, LARGER ? fmaf(square, c6, c4) : c4, c2), c0);
+        float sum = c[terms - 1];
+#pragma unroll
+        for (int i = terms - 2; i >= 0; --i) sum = fmaf(square, sum, c[i]);
+        return sum;
     }
     __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
 
-    // Does it serve all of the warp's numbers, of which `most` is the lane's largest? Not where the factor's powers might leave a float's
-    // range.
-    static __device__ __forceinline__ bool serves(float factor, float most) {
-        const float size = fabsf(factor);
-        return !__any_sync(full_warp, !(size > 0x1p-16f && size < 0x1p16f && most * size < (LARGER ? 0.625f : 0.35f)));
-    }
+    // Does it serve all of the warp's numbers, of which `most` is the lane's largest?
+    __device__ __forceinline__ bool serves(float most) const { return !__any_sync(full_warp, !(most < limit)); }
 };
 @ end
