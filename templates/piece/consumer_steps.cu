@@ -187,16 +187,11 @@
 @     steps.next_tile_step()
 @   end
 @   if steps.along and steps.along_tiles == 1 then -- and so are the lines
-        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight<1>(walk.n, group, p, at);
+        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
-@   elseif steps.along and from == 0 then -- of this tile and the next one, and as a rule of six more
-        if (line.more > 0) {
-            line.step();
-        } else {
-            straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight<2>(walk.n - 1, group, p, at);
-            line = Lines(walk.n - 1, m_scaled, p, at);
-            if (straight && walk.n - 7 >= walk.tiles.full_begin && is_straight<8>(walk.n - 7, group, p, at)) line.more = 3;
-        }
+@   elseif steps.along and from == 0 then -- of this tile and the next one
+        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
+        line = Lines(walk.n - 1, m_scaled, p, at);
 @   end
 @   if steps.along then
         constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);

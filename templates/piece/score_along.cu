@@ -1,9 +1,9 @@
 @ -- Terms that add to s what goes by k in straight lines: the last score of row q is s + f(q, k), and f of a tile's keys is known from two.
 @ local row = "opaque(at.q_first) + warp_row() + 8 * r + lane / 4"
 @ local span = along_tiles > 1 and along_tiles .. " * block_n" or "block_n"
-// Whether f is a straight line along the keys of TILES tiles from n on for each row of the warpgroup: an absolute value bends where its
-// argument changes sign, which then has both signs at the corners.
-template <int TILES> __device__ __forceinline__ bool is_straight(int n, int group, const Params &p, const Where &at) {
+// Whether f is a straight line along the keys of tile n$(along_tiles > 1 and " and the next" or "") for each row of the warpgroup: an absolute value bends where its argument
+// changes sign, which then has both signs at the corners.
+__device__ __forceinline__ bool is_straight(int n, int group, const Params &p, const Where &at) {
 @ scalars()
     const int q_0 = at.q_first + 64 * group, k_0 = n * block_n;
     bool straight = true;
@@ -12,7 +12,7 @@ template <int TILES> __device__ __forceinline__ bool is_straight(int n, int grou
         int least = 0, most = 0;
 #pragma unroll
         for (int corner = 0; corner < 4; ++corner) {
-            const int q = q_0 + corner / 2 * 63, k = k_0 + corner % 2 * (TILES * block_n - 1);
+            const int q = q_0 + corner / 2 * 63, k = k_0 + corner % 2 * ($(span) - 1);
             const int value = $(bend);
             least = min(least, value), most = max(most, value);
         }
@@ -25,9 +25,6 @@ template <int TILES> __device__ __forceinline__ bool is_straight(int n, int grou
 // Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile, and how it goes on.
 struct Lines {
     float start[2], slope[2];
-@ if along_tiles == 2 then
-    int more = 0; // steps of two tiles that it goes on for: few, for each rounds anew
-@ end
 
     __device__ __forceinline__ Lines() {}
     __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
@@ -42,13 +39,6 @@ struct Lines {
             slope[r] = (score_at(0.0f, row, first_k + ($(span) - 8), p, at) - first) * (log2_e / ($(span) - 8)); // of the last atom
         }
     }
-@ if along_tiles == 2 then
-    __device__ __forceinline__ void step() {
-        --more;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) start[r] = fmaf(slope[r], -float($(span)), start[r]);
-    }
-@ end
 };
 
 // exponentiate, of raw scores of such a tile, whose first key is the line's or `behind` it.
