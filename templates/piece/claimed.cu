@@ -48,6 +48,9 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     static_cast<Sequence &>(at) = sequence(p, same(place.x));
 @ end
     at.h = same(place.y), at.q_first = same(place.z);
+@ if problem.gqa then
+    at.kv_head = at.h / p.heads_per_kv;
+@ end
     at.q_last = min(at.q_first + $(pair and "2 * " or "")block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);

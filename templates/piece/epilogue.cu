@@ -6,7 +6,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   include("piece/sink.cu")
 @ end
 @ if problem.dtype == "e4m3" then
-    const int kv_head = $(problem.gqa and "at.h / p.heads_per_kv" or "at.h");
+    const int kv_head = $(problem.gqa and "at.kv_head" or "at.h");
     constexpr float weight_unit = 1.0f / (1 << int(weight_log2));
     const float factor = descale(p.v_descale, at.b, p.v_descale_batch_stride, kv_head, p.v_descale_head_stride) *
                          weight_unit$(problem.dropout and " * p.dropout_scale" or "");

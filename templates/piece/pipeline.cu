@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
         tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch);
 }
 
-@ local kv_head = problem.gqa and "at.h / p.heads_per_kv" or "at.h"
+@ local kv_head = problem.gqa and "at.kv_head" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
 @ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair })

@@ -3,6 +3,9 @@
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous tiles.
 struct Where : Sequence {
     int h;               // query head
+@ if problem.gqa then
+    int kv_head; // once a tile: the compiler takes a division out of no loop, and this one delayed each copy of keys
+@ end
     int q_first, q_last; // query rows of the tile that exist
 @ if mask.leading_rows > 0 then
     int split;           // which part of the keys; -1: all
@@ -62,6 +65,9 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     at.h = head - b * p.num_heads_q;
 @   end
     static_cast<Sequence &>(at) = sequence(p, b);
+@ end
+@ if problem.gqa then
+    at.kv_head = at.h / p.heads_per_kv;
 @ end
     at.q_first = tile * $(plan.cluster > 1 and "(" .. plan.cluster .. " * block_m)" or "block_m");
     at.q_last = min(at.q_first + $(plan.cluster > 1 and plan.cluster .. " * " or "")block_m, at.seqlen_q) - 1;
