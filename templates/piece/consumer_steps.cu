@@ -5,6 +5,11 @@
 @ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
 @ -- maximum of many keys, and masked tiles do without it as well.
 @ steps.settles = e4m3
+@ -- Of wide values of e4m3 the exponentials of half the keys come before the wait for P V, and those of the others beside the conversions of
+@ -- the first half. The comparison between the halves is a border that the compiler moves none across. Dropout leaves no registers for it;
+@ -- and at head dim 128, where there are three warpgroups, the others hide what one waits for, and the comparison costs more than it saves.
+@ local in_halves = e4m3 and plan.overlap == 1 and layout.dv_pad > 128 and plan.block_n >= 64 and not problem.dropout
+@ local first_atoms = plan.block_n // 64 * 4 -- sums of eight weights are of four atoms
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier first_turn + g: the turn of group g.
@@ -93,10 +98,17 @@
 @     end
         scale_maximum(m_scaled, m_i, $(scale));
 @   elseif steps.settles then
-@     steps.mask_step()
-        if (!settled) {
+        if (!settled || !$(whole)) { // one branch, past which most tiles go
+            if (!$(whole)) {
+@     steps.mask_scores()
+            }
+            if (!settled) {
 @     steps.raise_step()
+            }
         }
+@     if stages_keys then
+        release_k();
+@     end
 @   else
         if (!$(whole)) {
 @     steps.mask_scores()
@@ -115,7 +127,11 @@
 @   if steps.settles then
         settled = settled || $(whole);
 @   end
-        $(e4m3 and not first and "const float most = " or "")exponentiate(s, m_scaled, l_i, $(scale));
+@   if e4m3 and not first then
+        const float most = exponentiate$(in_halves and "<0, " .. first_atoms .. ">" or "")(s, m_scaled, l_i, $(scale));
+@   else
+        exponentiate(s, m_scaled, l_i, $(scale));
+@   end
 @ end
 @ -- The scores become array `into` of packed weights.
 @ function steps.pack_step(into)
@@ -228,8 +244,28 @@
 @     steps.next_tile_step()
 @   end
 @ end
+@ -- The exponentials of the second half, and the tile's weights in the array that the products before have read.
+@ function steps.second_half(into)
+        const bool lowered = __any_sync(full_warp, most > most_weight);
+        float alpha[2];
+        if (lowered) lower_weights<$(first_atoms)>(s, m_i, m_scaled, l_i, alpha, $(scale));
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
+        if (lowered) scale_rows(o, alpha);
+        release_v();
+        const float most_later = exponentiate<$(first_atoms), s_atoms>(s, m_scaled, l_i, $(scale));
+@   steps.pack_step(into)
+        if (__any_sync(full_warp, most_later > most_weight)) {
+            lower_weights(s, m_i, m_scaled, l_i, alpha, $(scale));
+            scale_rows(o, alpha);
+@   steps.pack_step(into)
+        }
+@ end
 @ -- Exponentials become weights: an array of its own is filled before the wait for P V, that which the products read behind it.
 @ function steps.weigh_step(from, into)
+@   if in_halves then
+@     steps.second_half(into)
+@     return
+@   end
 @   if from ~= into then
 @     steps.pack_step(into)
 @   end

@@ -64,7 +64,9 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
 }
 
 @ if problem.dtype == "e4m3" then
-// p; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the lane's weights.
+// p of atoms FROM to TO - 1, a multiple of four; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the
+// lane's weights.
+template <int FROM = 0, int TO = s_atoms>
 __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms],
                                               float (&l_i)[m_atoms][2], float scale_log2) {
     float most = 0.0f, scaled[2];
@@ -72,7 +74,7 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
-        for (int n = 0; n < s_atoms; n += 4) {
+        for (int n = FROM; n < TO; n += 4) {
             float sum;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
@@ -123,11 +125,11 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(
 }
 @ end
 
-// The largest score of row half r of atom m.
-__device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
+// The largest score of row half r of atom m, in the first TO atoms of keys.
+template <int TO = s_atoms> __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
     float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
 #pragma unroll
-    for (int n = 1; n < s_atoms; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+    for (int n = 1; n < TO; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
     return quad_max(row_max);
 }
 
@@ -142,21 +144,23 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
 
 @ end
 @ if problem.dtype == "e4m3" then
-// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight; `alpha` is what that makes of
-// the rows of o. What is infinite becomes NaN, and so does its row's sum, which shows at the end.
+// Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight; the first TO atoms are weights,
+// the others scores. `alpha` is what that makes of the rows of o. What is infinite becomes NaN, and so does its row's sum, which shows at
+// the end.
+template <int TO = s_atoms>
 __device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2], u64 (&m_scaled)[m_atoms],
                                               float (&l_i)[m_atoms][2], float (&alpha)[2], float scale_log2) {
     float scaled[2];
     unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        const float top = row_maximum(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
+        const float top = row_maximum<TO>(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
         alpha[r] = ex2(-rise);
         m_i[0][r] += rise * rcp(scale_log2);
         scaled[r] += rise;
         l_i[0][r] *= alpha[r];
 #pragma unroll
-        for (int n = 0; n < s_atoms; ++n) {
+        for (int n = 0; n < TO; ++n) {
             s[0][n][2 * r] *= alpha[r];
             s[0][n][2 * r + 1] *= alpha[r];
         }
