@@ -52,10 +52,13 @@ static const double LINE_LANES = 84.0;
  */
 static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAMS_TURNS = 0.01;
 /* Shares by which Q in registers makes a visit shorter, as its reads no longer stand in the way of K's, less so beside
- * the code of a mask's bounds, and longer where a mask that is no bound or a line wants the registers, if only for few
- * tiles: not of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is
- * shorter all the same. */
+ * the code of a mask's bounds, and longer where a mask that is no bound wants the registers, if only for few tiles: not
+ * of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is shorter all
+ * the same. */
 static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
+/* The same of lines, without a mask and with bounds, and the share by which it is longer there if two warpgroups take
+ * no turns, which cost them nothing: fitted to ALiBi at head dim 128. */
+static const double Q_SPARES_LINE = 0.02, Q_SPARES_LINE_BOUNDS = 0.005, LINE_STEP = 0.013;
 /* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
  * warpgroup passes by more, and lines, for which there are few registers. */
@@ -176,7 +179,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
-    if (plan->turns && pair) cost.serial *= 1 + TURNS;
+    const bool lines = score->along && plan->q_in_regs && !layout->scans && !layout->mask_rows;
+    if (plan->turns && pair && !lines) cost.serial *= 1 + TURNS;
     if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
     if (consumers == 4) {
         if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
@@ -191,8 +195,11 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
         const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
-        const bool crowded = score->along || (masks && (layout->scans || layout->mask_rows));
-        cost.serial *= crowded ? 1 + Q_CROWDS : 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
+        const double spares = lines && masks ? Q_SPARES_LINE_BOUNDS - (plan->turns ? 0 : LINE_STEP)
+                              : lines        ? Q_SPARES_LINE
+                              : masks        ? Q_SPARES_BOUNDS
+                                             : Q_SPARES;
+        cost.serial *= masks && (layout->scans || layout->mask_rows) ? 1 + Q_CROWDS : 1 - spares;
     }
     return cost;
 }

@@ -16,6 +16,9 @@ static void test_what_is_chosen(void **state) {
          2 * 4 * 2 * 2 * 128 + 1032},
         /* a straight line along the keys serves wide tiles best */
         {"fwd bf16 d64 alibi", 192, 128, 1, 4, 4, 0, 2, 1, 2, 2 * 24576 + 8 * 16384, 0},
+        /* and leaves room for Q; with bounds warpgroups take turns */
+        {"fwd bf16 d128 alibi", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
         {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 1032},
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
