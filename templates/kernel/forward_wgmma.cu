@@ -57,6 +57,9 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @     if term.value:find("%f[%w_]" .. array.name .. "_at%(") then weighs = false end
 @   end
 @ end
+@ -- What is looked at before, is looked at and weighed in parts where two warpgroups leave instructions free: by one large score a part
+@ -- becomes dear and not a tile.
+@ if weighs then weighs.in_parts = plan.teams * plan.consumers == 2 end
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead, weighs = weighs })
 

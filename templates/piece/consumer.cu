@@ -272,7 +272,7 @@ struct Consumer {
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
 @ if steps.weighs and steps.weighs.unit then
-                AtOnce<false> short_tanh(tanh_factor(p, at), $(steps.weighs.unit));
+                ShortTanh short_tanh(tanh_factor(p, at), $(steps.weighs.unit));
                 short_tanh.hold();
 @ end
 @ if along and along_tiles == 2 then

@@ -167,19 +167,35 @@
 @ end
 @ -- Scores that are computed become weights at once where the tile is seen as a whole; if they begin with a tanh, where its arguments are
 @ -- small besides, which warps need not agree about.
-@ function steps.weigh_whole(seen)
+@ function steps.weigh_whole(seen, from, into)
 @   local function weigh(tanh)
             weigh_tile(s, m_scaled, l_i, walk.n, p, at$(tanh and ", " .. tanh or ""));
 @     if stages_keys then
             release_k();
 @     end
 @   end
-@   if steps.weighs.unit then
+@   local capped = steps.weighs.unit
+@   if capped and steps.weighs.in_parts then
+        if ($(seen) && short_tanh.limit > 0.0f) {
+            const auto wait = [&] {
+@     steps.wait_for_pv()
+            };
+            const auto pack = [&](int first, int last) {
+#pragma unroll
+                for (int j = first / 2; j < last / 2; ++j) pack_block(weights[$(into)][j], s[0], j);
+            };
+@     weigh("short_tanh, wait, pack")
+        } else {
+@     steps.any_score_step(false)
+@     steps.weigh_step(from, into)
+        }
+@     return
+@   elseif capped then
         const float most = largest(s);
-        const auto larger_tanh = [&] { return AtOnce<true>(tanh_factor(p, at), $(steps.weighs.unit)); };
+        const auto larger_tanh = [&] { return LargerTanh(short_tanh); };
         if ($(seen) && short_tanh.serves(most)) {
 @     weigh("short_tanh")
-        } else if ($(seen) && larger_tanh().serves(most)) {
+        } else if ($(seen) && short_tanh.limit > 0.0f && larger_tanh().serves(most)) {
 @     weigh("larger_tanh()")
         } else {
 @   else
@@ -189,6 +205,7 @@
 @   end
 @   steps.any_score_step(false)
         }
+@   steps.weigh_step(from, into)
 @ end
 @ -- A turn of the loop: S of tile walk.n beside O += P V of the tile before, whose P is in array `from`.
 @ function steps.kv_step(from, into)
@@ -234,8 +251,7 @@
 @     steps.weigh_step(from, into)
         }
 @   elseif steps.weighs then
-@     steps.weigh_whole(whole .. (steps.estimates and " && !careful" or ""))
-@     steps.weigh_step(from, into)
+@     steps.weigh_whole(whole .. (steps.estimates and " && !careful" or ""), from, into)
 @   else
 @     steps.score_step(false)
 @     steps.weigh_step(from, into)
@@ -260,6 +276,10 @@
 @   steps.pack_step(into)
         }
 @ end
+@ function steps.wait_for_pv()
+        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
+        release_v();
+@ end
 @ -- Exponentials become weights: an array of its own is filled before the wait for P V, that which the products read behind it.
 @ function steps.weigh_step(from, into)
 @   if in_halves then
@@ -280,10 +300,10 @@
         }
         wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is lowered
         if (lowered) scale_rows(o, alpha);
-@   else
-        wgmma_wait<0>(); // nothing but products and what waits by itself touches o
-@   end
         release_v();
+@   else
+@     steps.wait_for_pv()
+@   end
 @   if from == into then
 @     steps.pack_step(into)
 @   end

@@ -126,7 +126,8 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ local place = "acc[m][i / 2][2 * r + i % 2]"
 @ -- `tanh`: what the first term is a tanh by, where it has been looked at. `weigh`: the score goes on to its weight, "at once"
 @ -- where it is nothing but a tanh.
-@ local function score_pairs(in_pairs, tanh, by_row, weigh)
+@ local function score_pairs(in_pairs, tanh, by_row, weigh, atoms)
+@   local first, last = table.unpack(atoms or { "0", "s_atoms" })
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -144,7 +145,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
             $(pair_type(staged)) $(staged.name)_panel[4];
 @ end
 #pragma unroll
-            for (int i = 0; i < s_atoms * 2; ++i) {
+            for (int i = 2 * $(first); i < 2 * $(last); ++i) {
 @ if score.uses[walk] then
                 const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
@@ -174,14 +175,15 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @ end
 @ if weigh == "at once" then
                 $(place) = ex2(fmaf($(place), tanh.over($(place)), -scaled[r]));
-                l_i[m][r] += $(place);
 @ else
 @   apply_terms(tanh and 2 or 1)
                 $(place) = s_$(#score.terms);
 @   if weigh then
                 $(place) = ex2(fmaf($(place), unit, -scaled[r]));
-                l_i[m][r] += $(place);
 @   end
+@ end
+@ if weigh and not atoms then
+                l_i[m][r] += $(place);
 @ end
             }
         }
@@ -223,23 +225,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 }
 @ if weighs then
 
-// Raw scores of a tile that is seen as a whole become weights, each at one go: the exponentials' unit works while the other scores are
-// computed.
-@   if caps then
-template <bool LARGER>
-@   end
-__device__ __forceinline__ void weigh_tile(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], float (&l_i)[m_atoms][2], int n,
-                                           const Params &p, const Where &at$(caps and ", const AtOnce<LARGER> &tanh" or "")) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
-@   scalars()
-@   local bare = caps and caps.bare
-@   if not bare then
-    const float unit = score_scale(p);
-@   end
-    float scaled[2];
-    unpair_f32(scaled[0], scaled[1], m_scaled[0]);
-@   score_pairs({}, caps and not bare and "tanh(%s)", false, bare and "at once" or "by its score")
-}
+@   include("piece/score_weigh.cu", { in_parts = caps and weighs.in_parts or false, caps = caps or false, scalars = scalars, score_pairs = score_pairs })
 @ end
 @ if estimates or along then
 

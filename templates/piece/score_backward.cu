@@ -60,7 +60,7 @@
 
 @ end
 @ if texts.caps then
-// unit times the derivative of tanh at factor x, where AtOnce<false> serves, to 2^-15.
+// unit times the derivative of tanh at factor x, where ShortTanh serves, to 2^-15.
 struct SlopeAtOnce {
     float c0, c2, c4;
     __device__ __forceinline__ SlopeAtOnce(float factor, float unit) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ scalars()
 @ if texts.caps then
     const float factor = tanh_factor(p, at), unit = $(score.factor);
-    const AtOnce<false> tanh(factor, log2_e * unit);
+    const ShortTanh tanh(factor, log2_e * unit);
     if (tanh.serves(largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
 #pragma unroll

@@ -68,14 +68,14 @@ __device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
     return factor_of($(texts.device(texts.caps.argument)));
 }
 
-// The largest of the lane's numbers, without sign. As integers floats without sign have the same order, and of three integers one
-// instruction takes the largest.
-__device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) {
+// The largest of the lane's numbers in atoms `first` to `last` - 1, without sign. As integers floats without sign have the same order, and
+// of three integers one instruction takes the largest.
+__device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4], int first = 0, int last = s_atoms) {
     int most[2] = {};
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int i = 0; i < s_atoms; ++i) {
+        for (int i = first; i < last; ++i) {
             const int larger = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
             most[i % 2] = max(most[i % 2], max(larger, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
         }
@@ -86,41 +86,61 @@ __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4]) 
 @ -- would be a fifth worse, and the backward pass has nothing for LARGER ones.
 @ local short = problem.op == "fwd" and problem.dtype == "bf16" and texts.caps.bare and { limit = "0.25f", score = "12.5f", "9.999373e-1f", "-3.252054e-1f" }
 @   or { limit = "0.35f", "9.999971e-1f", "-3.329095410e-1f", "1.239503125e-1f" }
-@ local larger = { limit = "0.625f", "9.999971e-1f", "-3.330923161e-1f", "1.301545920e-1f", "-4.002951586e-2f" }
-// unit tanh(factor x) of small arguments as x over(x), without the unit of exponentials: minimax polynomials, $(#short == 2 and "a line to 2^-14" or "to 2^-18")
-// and, of LARGER ones, to 2^-18.
-template <bool LARGER> struct AtOnce {
-    static constexpr int terms = LARGER ? $(#larger) : $(#short);
-    float c[terms], limit; // of |x|
+@ local larger = { "9.999971e-1f", "-3.330923161e-1f", "1.301545920e-1f", "-4.002951586e-2f" }
+// unit tanh(factor x) as x over(x), without the unit of exponentials: minimax polynomials.
+template <int TERMS> struct AtOnce {
+    float c[TERMS];
 
-    // Where the factor's powers might leave a float's range, it serves nothing.
-    __device__ __forceinline__ AtOnce(float factor, float unit) {
-        constexpr float minimax[] = {$(table.concat(short, ", "))}, minimax_larger[] = {$(table.concat(larger, ", "))};
-        const float size = fabsf(factor);
-        limit = (LARGER ? $(larger.limit) : $(short.limit)) * rcp(size);
-@ if short.score then
-        if (!LARGER) limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
-@ end
-        if (!(size > 0x1p-16f && size < 0x1p16f)) limit = 0.0f;
-        unit *= factor;
-#pragma unroll
-        for (int i = 0; i < terms; ++i, unit *= factor * factor) c[i] = unit * (LARGER ? minimax_larger : minimax)[i];
-    }
-    __device__ __forceinline__ void hold() { // the compiler does not compute it again
-#pragma unroll
-        for (int i = 0; i < terms; ++i) c[i] = __int_as_float(opaque(__float_as_int(c[i])));
-        limit = __int_as_float(opaque(__float_as_int(limit)));
-    }
     __device__ __forceinline__ float over(float x) const {
         const float square = x * x;
-        float sum = c[terms - 1];
+        float sum = c[TERMS - 1];
 #pragma unroll
-        for (int i = terms - 2; i >= 0; --i) sum = fmaf(square, sum, c[i]);
+        for (int i = TERMS - 2; i >= 0; --i) sum = fmaf(square, sum, c[i]);
         return sum;
     }
     __device__ __forceinline__ float operator()(float x) const { return x * over(x); }
+};
 
+// Of small arguments, $(#short == 2 and "a line to 2^-14" or "to 2^-18").
+struct ShortTanh : AtOnce<$(#short)> {
+    float limit; // of |x|
+
+    // Where the factor's powers might leave a float's range, it serves nothing.
+    __device__ __forceinline__ ShortTanh(float factor, float unit) {
+        const float size = fabsf(factor);
+        limit = $(short.limit) * rcp(size);
+@ if short.score then
+        limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
+@ end
+        if (!(size > 0x1p-16f && size < 0x1p16f)) limit = 0.0f;
+        unit *= factor;
+@ for i, c in ipairs(short) do
+        c[$(i - 1)] = unit * $(c);
+@   if i < #short then
+        unit *= factor * factor;
+@   end
+@ end
+    }
+    __device__ __forceinline__ void hold() { // the compiler does not compute it again
+#pragma unroll
+        for (float &x : c) x = __int_as_float(opaque(__float_as_int(x)));
+        limit = __int_as_float(opaque(__float_as_int(limit)));
+    }
     // Does it serve all of the warp's numbers, of which `most` is the lane's largest?
     __device__ __forceinline__ bool serves(float most) const { return !__any_sync(full_warp, !(most < limit)); }
 };
+@ if problem.op == "fwd" then
+
+// Of arguments below 0.625, to 2^-18, where a ShortTanh serves something.
+struct LargerTanh : AtOnce<$(#larger)> {
+    float square; // of the factor
+
+    __device__ __forceinline__ LargerTanh(const ShortTanh &tanh) {
+        square = tanh.c[1] * rcp(tanh.c[0]) * ($(short[1]) / $(short[2]));
+        c[0] = tanh.c[0] * ($(larger[1]) / $(short[1])), c[1] = tanh.c[1] * ($(larger[2]) / $(short[2]));
+        c[2] = c[1] * square * ($(larger[3]) / $(larger[2])), c[3] = c[2] * square * ($(larger[4]) / $(larger[3]));
+    }
+    __device__ __forceinline__ bool serves(float most) const { return !__any_sync(full_warp, !(most * most * square < 0.625f * 0.625f)); }
+};
+@ end
 @ end
