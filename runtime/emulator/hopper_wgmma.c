@@ -1,10 +1,12 @@
 /* wgmma. A product needs the warpgroup only to agree: warp w of the four computes rows 16 w to 16 w + 15 by itself, so
  * each warp keeps a queue of its own. From its first product to the wait that covers its last one an accumulator is in
  * flight: its registers hold NaNs, which show up wherever they are read too early, and its values are kept here.
- * Fragments are those of mma (tensor_core.c), 8 columns after the other. Sums are taken in order of k, in float. */
+ * Fragments are those of mma (tensor_core.c), 8 columns after the other. Sums are taken in order of k, in float; those
+ * of e4m3 as the hardware has them, below. */
 #include "half.h"
 #include "hopper.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +129,29 @@ static void read_registers(const product *p, float (*out)[MAX_N]) {
 
 /* ---- a warp's share of a product ------------------------------------------------------------------------ */
 
+/* The sum of `sum` and products of 8 bits, as tensor cores add them: all at once, each cut off 13 bits below the
+ * leading one of the largest. */
+static float add_products(float sum, const float *products, uint32_t n) {
+    float largest = fabsf(sum);
+    bool finite = isfinite(sum);
+    for (uint32_t k = 0; k < n; ++k) {
+        largest = fmaxf(largest, fabsf(products[k]));
+        finite = finite && isfinite(products[k]);
+    }
+    if (!finite) {
+        for (uint32_t k = 0; k < n; ++k)
+            sum += products[k];
+        return sum;
+    }
+    int exponent; /* of a number of [0.5, 1) */
+    frexpf(largest, &exponent);
+    const double unit = ldexp(1, exponent - 14);
+    double units = trunc((double)sum / unit);
+    for (uint32_t k = 0; k < n; ++k)
+        units += trunc((double)products[k] / unit);
+    return (float)(units * unit);
+}
+
 static void compute(fk_block *block, const fk_warp *warp, const product *p) {
     float a[MAX_K][MAX_N], b[MAX_K][MAX_N];
     const fk_emu_wgmma *w = &p->what;
@@ -144,6 +169,15 @@ static void compute(fk_block *block, const fk_warp *warp, const product *p) {
     for (uint32_t m = 0; m < ROWS; ++m) {
         float *row = p->acc->values[m];
         if (!w->accumulate) memset(row, 0, n * sizeof *row);
+        if (w->element == FK_EMU_E4M3) {
+            for (uint32_t j = 0; j < n; ++j) {
+                float products[MAX_K];
+                for (uint32_t k = 0; k < depth; ++k)
+                    products[k] = a[k][m] * b[k][j];
+                row[j] = add_products(row[j], products, depth);
+            }
+            continue;
+        }
         for (uint32_t k = 0; k < depth; ++k)
             for (uint32_t j = 0; j < n; ++j)
                 row[j] += a[k][m] * b[k][j];
