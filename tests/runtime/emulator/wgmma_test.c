@@ -142,10 +142,51 @@ static void test_e4m3(void **state) {
     check(&(form){160, 128, false, false, "e4m3", e4m3});
 }
 
+/* Of a sum of products of 8 bits what is below 2^-13 of the largest is lost, each by itself. */
+static void test_e4m3_cut_off(void **state) {
+    (void)state;
+    const form f = {32, 128, false, false, "e4m3", e4m3};
+    static const char body[] = "const u32 s = smem_base();\n"
+                               "for (u32 i = threadIdx.x; i < p.n; i += 128) st_shared_u32(s + 4 * i, p.in[i]);\n"
+                               "fence_proxy_async(); __syncthreads();\n"
+                               "float acc[40];\n"
+                               "wgmma_m64k32_e4m3<64, 80>(acc, wgmma_descriptor<128>(s, 4096, 1024), "
+                               "wgmma_descriptor<128>(s + 16384, 4096, 1024));\n"
+                               "wgmma_wait<0>(acc);\n"
+                               "for (int i = 0; i < 40; ++i) p.out[threadIdx.x * 40 + i] = __float_as_uint(acc[i]);\n";
+    static const struct {
+        float small, sum;
+    } cases[] = {{0.125f, 256}, {0.25f, 256 + 31 / 32.0f}}; /* products of 2^-6 and 2^-5 beside one of 2^8 */
+    fk_emu_image *image = load_body(body);
+    uint32_t *in = device_words(WORDS), *out = device_words(128 * 40);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; ++c) {
+        memset(in, 0, WORDS * sizeof *in);
+        for (uint32_t row = 0; row < M + N; ++row)
+            for (uint32_t k = 0; k < f.depth; ++k)
+                ((uint8_t *)in)[row < M ? place(&f, M, row, k, false) : A_BYTES + place(&f, N, row - M, k, false)] =
+                    fk_e4m3_from_float(k == 0    ? 16
+                                       : row < M ? 0.125f
+                                                 : cases[c].small);
+        const params p = {out, in, WORDS};
+        const fk_emu_options options = {.seed = c};
+        fk_error err = {FK_OK, ""};
+        if (fk_emu_launch(image, &p, sizeof p, 1, 128, A_BYTES + B_BYTES, &options, &err) != FK_OK)
+            fail_msg("%s", err.text);
+        for (uint32_t i = 0; i < 128 * 40; ++i) {
+            float got;
+            memcpy(&got, &out[i], 4);
+            assert_true(got == cases[c].sum);
+        }
+    }
+    fk_emu_unload(image);
+    fk_emu_free(in);
+    fk_emu_free(out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_k_major), cmocka_unit_test(test_transposed), cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_held),    cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_held),    cmocka_unit_test(test_e4m3),       cmocka_unit_test(test_e4m3_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
