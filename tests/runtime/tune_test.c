@@ -174,7 +174,6 @@ static void bad_options_are_named(void **state) {
     fk_context_destroy(context);
 }
 
-/* A kernel whose results are planted with errors is found out. */
 /* ALiBi's own: with slopes below 0 scores would grow with the distance, and rows be computed twice. */
 static void slopes_are_those_of_alibi(void **state) {
     (void)state;
@@ -192,6 +191,7 @@ static void slopes_are_those_of_alibi(void **state) {
     fk_context_destroy(context);
 }
 
+/* A kernel whose results are planted with errors is found out. */
 static void wrong_results_are_found(void **state) {
     (void)state;
     const fk_problem p = parsed("fwd fp16 d64"), other = parsed("fwd fp16 d64 causal");
