@@ -8,8 +8,7 @@
 #include <stdbool.h>
 
 /** Family wgmma, backward: do warps of their own add to dq's sum, or give leave to? Where tiles of keys are to add in
- * turn, and where it has buffers for it; then tiles do in turn what costs nothing, but for masks that are no bounds: of
- * those the first tile to come stores the sum. */
+ * turn, and where it has buffers for it: of those the first tile to come stores the sum. */
 static inline bool fk_has_adders(const fk_problem *p, int q_stages) {
     return p->op == FK_BACKWARD && (p->deterministic || q_stages == 2);
 }

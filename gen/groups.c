@@ -30,10 +30,11 @@ static int64_t reading_heads(const fk_problem *p, const fk_plan_info *plan, bool
 /* Persistent CTAs of the backward pass add to dq. As many heads as half of L2 holds, the rest being for own tiles and
  * luck; or more,
  * - in order, where CTAs of one head start one after another, each a visit behind the last one: as many as keep the
- * CTAs busy that wait meanwhile, the fewer, the longer their walks. Where all walk alike and other warps add, few CTAs
- * ever wait: 256 queries for each of a head's are enough, or what a third of L2 holds, which is not fetched twice;
- * - in any order, where CTAs of one head hinder one another at the same sums: half as many where all walk alike. Where
- * other warps add, and tiles are those of a pattern, a third of L2 is as fast. */
+ * CTAs busy that wait meanwhile, the fewer, the longer their walks;
+ * - in any order, where CTAs of one head hinder one another at the same sums: half as many where all walk alike.
+ * Where other warps add, as in order. Where all walk alike as well, few CTAs ever wait: 256 queries for each of a
+ * head's are enough, or what a third of L2 holds, which is not fetched twice; that is as fast where tiles are a
+ * pattern's. */
 static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool pattern, const fk_shape *shape,
                             int64_t walked, int64_t num_sms, int64_t l2_bytes) {
     const bool buffered = plan->q_stages == 2, unlike = p->num_masks > 0;

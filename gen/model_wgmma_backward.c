@@ -16,16 +16,13 @@ static const double L2_RATE = 28.0; /* bytes a clock: fits what tiles of 64 x 64
 /* Clocks of a visit that one warpgroup waits for and the other does not hide: barriers, and a product's way there and
  * back; and of a CTA besides its visits. */
 static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
-/* What a visit takes where no barrier joins the warpgroups, or other warps add to dQ: 1.4 to 2.2 % less, measured at
- * head dim 64. */
-static const double APART = 0.98;
+/* What a visit takes where no barrier joins the warpgroups, and where other warps add to dQ: 1.4 to 2.2 and 5 % less,
+ * measured at head dim 64, the latter at 128 as well. */
+static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, more clocks for each
- * tile of keys; and where walks are of unlike length, or V is read anew for each part of the scores. A group's heads
- * have not been timed. */
-static const double TURNS = 0.95, TURNS_START = 1100.0, TURNS_UNLIKE = 1.04;
-/* What turns to add to dQ cost where a CTA goes through the heads of a group, each of which begins its tiles of queries
- * anew: measured with groups of 8 at 4,096 tokens, the second with tiles of 128 queries and walks of unlike length. */
-static const double GROUP_TURNS = 1.045, GROUP_UNLIKE = 1.3;
+ * tile of keys; and where walks are of unlike length or go through a group's heads, with dropout, or where V is read
+ * anew for each part of the scores. */
+static const double TURNS = 0.955, TURNS_START = 1100.0, TURNS_UNLIKE = 1.04;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
 /* Clocks that a pair takes more where threads read an array although tiles of it could be copied, and add its gradient
@@ -63,16 +60,13 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     };
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
-    const bool any_order = plan->q_stages == 2 && layout->scans && !p->deterministic;
-    const bool even = any_order && plan->block_m == 64; /* measured: what is not cleared is what it gains */
-    if ((plan->k_stages == 3 || plan->q_stages == 2) && !even) cost.serial *= APART;
+    cost.serial *= plan->q_stages == 2 ? ADDERS : plan->k_stages == 3 ? APART : 1.0;
     if (plan->turns && plan->k_stages == 2) {
-        cost.serial *= partial_share > 0 || p->gqa || parts == 1 || !layout->held_v ? TURNS_UNLIKE : TURNS;
+        const bool unlike = partial_share > 0 || layout->scans || p->gqa || p->dropout;
+        cost.serial *= unlike || parts == 1 || !layout->held_v ? TURNS_UNLIKE : TURNS;
         cost.start += TURNS_START;
     }
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
-    if (plan->q_stages == 2 && p->gqa && !p->deterministic && !any_order)
-        cost.serial *= partial_share > 0 && plan->block_m == 128 ? GROUP_UNLIKE : GROUP_TURNS;
     if (layout->unstaged) cost.serial += pairs * UNSTAGED_PAIR;
     return cost;
 }

@@ -80,18 +80,12 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
     }
 }
 
-/* Whether a tile sees all or nothing of a mask that is no bound. */
-static bool lies_in_blocks(const fk_expr *residual, const fk_tile *tile) {
-    return fk_expr_row_block(residual) % tile->block_m == 0 && fk_expr_block(residual, "k") % tile->block_n == 0;
-}
-
 /* A warpgroup has 64 keys of its own, or all of them have the same 64 and share the queries and the columns, which are
  * in panels of 64; a product's M is 64, its N at most 256. */
 static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v, cluster = fk_tile_cluster(p, tile);
-    const fk_expr *residual = planner->terms.mask.split.residual;
     if (consumers != 2) {
         fk_plan_reject(plan, "warps %d: must be 12, of 2 warpgroups that compute and one that loads", tile->warps);
     } else if (tile->block_n != 64 && tile->block_n != 64 * consumers) {
@@ -115,9 +109,6 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
         fk_plan_reject(plan, "stages %d: must be from 2 to 8", tile->stages);
     } else if (tile->q_stages == 1 && tile->adders) {
         fk_plan_reject(plan, "q_stages 1: must be 0, or 2 buffers of dQ, which waits for its turn");
-    } else if (tile->q_stages == 2 && !p->deterministic && residual && !lies_in_blocks(residual, tile)) {
-        fk_plan_reject(plan,
-                       "q_stages 2: must be 0 or 1 unless deterministic, or the mask is a bound or of whole tiles");
     } else if (tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "overlap %d: must be 1 or 2", tile->overlap);
     } else if (tile->q_in_regs || (tile->turns && (tile->block_n == 64 || cluster > 1))) {

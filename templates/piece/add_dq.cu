@@ -9,6 +9,14 @@
         dq_ring.next();
         return bar;
     }
+@   if staged_dq then
+    // The same of dQ that was left in shared memory, which waits until it is there.
+    __device__ __forceinline__ void pass_dq(u32 bar) const {
+        fence_proxy_async();
+        __syncwarp();
+        tell_adder(bar);
+    }
+@   end
 
 @ end
     // $(staged_dq and "Leaves for an adder what is to be added to" or "Adds to") dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
@@ -39,7 +47,6 @@
             if ($(uneven and "first + i < d_pad / 8" or "true"))
                 st_shared_v4(stage + i * 512 + lane * 16, make_uint4(__float_as_uint(dq[0][i][0]), __float_as_uint(dq[0][i][1]),
                                                                      __float_as_uint(dq[0][i][2]), __float_as_uint(dq[0][i][3])));
-        fence_proxy_async();
 @ else
         const u32 stage = smem + smem_dq + warp * (dq_atoms * 512);
         if (elect_lane()) tma_store_wait_read<0>(); // of the tile before
@@ -68,7 +75,6 @@
 @ if staged_dq then
     __device__ __forceinline__ void add_dq(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n) {
         leave_dq(dq, at, head, n);
-        __syncwarp();
-        tell_adder(next_dq());
+        pass_dq(next_dq());
     }
 @ end

@@ -1,5 +1,5 @@
 @ local direct = plan.q_stages == 0
-@ local waits = problem.deterministic or not mask.residual -- tiles wait for those before them
+@ local waits = problem.deterministic -- tiles wait for those before them
 @ local before = mask.q_order > 0 and "+" or "-" -- tiles of keys are claimed from the last, or from the first
 @ if waits then
 // dQ's sums in a fixed order: the tiles of keys that visit a tile of queries add to it as they are claimed, and p.added has one past

@@ -2,7 +2,7 @@
 // empty, in turn. Each has an mbarrier for `full` (one arrival, and the bytes of the copies), one for `empty` (an arrival of
 // each warp that reads it), and two words that say what it holds.
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
-@ local waits = adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
+@ local waits = adders and problem.deterministic -- tiles wait for those before them
 @ local pair, splits = plan.cluster > 1, mask.leading_rows > 0
 @ local leads = mask.leading > 0 and not problem.packed and (splits or not waits)
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to

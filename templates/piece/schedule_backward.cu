@@ -8,7 +8,7 @@ struct Where : Sequence {
 };
 
 @ if plan.family == "wgmma" then
-@   local waits = plan.adders and (problem.deterministic or not mask.residual) -- tiles wait for those before them
+@   local waits = plan.adders and problem.deterministic -- tiles wait for those before them
 @   local leads = mask.leading > 0 and not problem.packed and (mask.leading_rows > 0 or not waits) -- some tiles are claimed before all others
 @   local by_pair = false
 @   for _, array in ipairs(arrays) do
