@@ -105,6 +105,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
 typedef struct fk_tile_order {
     int q_order;               /* +1 if later ones are the longer ones, else -1 */
     int leading, leading_rows; /* fk_tiles_leading's; fk_source's */
+    bool tail;                 /* fk_source's */
     bool unlike;               /* some are far longer than others, and where is known at run time alone */
     bool shifts; /* the tiles that they walk over begin at the first key that their first query sees of its run */
 } fk_tile_order;

@@ -61,7 +61,8 @@ typedef enum fk_grid_kind {
     FK_GRID_BLOCKS,     /* rows of a table of blocks, one to a CTA; fk_pack_blocks' alone */
     FK_GRID_ROW_CHUNKS, /* 8 elements of query rows of q's width, two chunks to a thread */
     FK_GRID_RUNS,       /* queries of whole tiles of all batch entries, one to a thread of 128 */
-    FK_GRID_KEYS        /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
+    FK_GRID_KEYS,       /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
+    FK_GRID_TAIL        /* 8 columns of rows of tiles that came in parts, one to a thread of 128; else none */
 } fk_grid_kind;
 
 /* One kernel of a source. All of them but fk_pack_blocks take the same parameter block. */
@@ -94,6 +95,7 @@ typedef struct fk_source {
     int32_t pattern;      /* bool: tiles are those of a pattern */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
                              most; backward: keys, whose queries may be; 0: none */
+    int32_t tail;         /* bool, forward: the last tiles' keys may be shared, templates/piece/tail.cu */
 } fk_source;
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,

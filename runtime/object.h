@@ -261,11 +261,20 @@ typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
     int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
     int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
-    int num_splits;                        /* of the leading tiles */
+    int num_splits;                        /* of the leading tiles, or of the last ones */
+    int64_t late_part, late_tile;          /* from there on parts are of late_splits a tile; and of which tile it is the first */
+    int late_splits;
     size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
+/** How the last tiles come in parts (tail.c): so many of them in `splits` parts each, and the very last ones in
+ * late_splits. All 0: none do. `k_tiles`: that each visits. */
+typedef struct fk_tail {
+    int64_t tiles, late_tiles;
+    int32_t splits, late_splits;
+} fk_tail;
+fk_tail fk_tail_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

@@ -173,6 +173,12 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/combine.cu")
 @ end
+@ if mask.tail then
+
+@   include("piece/element.cu")
+
+@   include("piece/combine_tail.cu")
+@ end
 @ if problem.dropout then
 
 @   include("piece/keep_mask.cu")

@@ -168,6 +168,9 @@ struct Consumer {
 @   else
 @     store_tile()
 @   end
+@   if mask.tail then
+            if (there.claim >= p.first_part) store_part(o, lse, p, there);
+@   end
 @   if plan.q_stages == 2 then
             held = done.index();
 @   end

@@ -10,6 +10,10 @@ struct Where : Sequence {
 @ if mask.leading_rows > 0 then
     int split;           // which part of the keys; -1: all
 @ end
+@ if mask.tail then
+    int claim;      // which it is
+    int first_tile; // of keys, that of its own: seqlen_k counts from there
+@ end
 @ if mask.shifts then
     int k_first; // where its tiles of keys begin: at the first key that its first query sees
 @ end
@@ -25,6 +29,10 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 }
 @ end
 
+@ if mask.tail then
+@   include("piece/tail.cu")
+
+@ end
 @ if mask.leading > 0 and not problem.packed then
 @   include("piece/leading.cu")
 
@@ -39,6 +47,10 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ if mask.leading_rows > 0 then
     const int part = index - p.first_part, which = quotient(max(part, 0), p.num_splits, p.splits_inverse), of_split = part - which * p.num_splits;
     if (part >= 0) index = whole_tile(p, which);
+@ end
+@ if mask.tail then
+    const Part part(p, index);
+    index = part.tile;
 @ end
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
     const int heads_left = $(problem.packed and "p.num_heads_q" or "p.batch * p.num_heads_q") - group * p.group_heads;
@@ -73,6 +85,9 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
     at.q_last = min(at.q_first + $(plan.cluster > 1 and plan.cluster .. " * " or "")block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = part >= 0 ? of_split : -1;
+@ end
+@ if mask.tail then
+    part.keep_own_keys(at);
 @ end
 @ if mask.shifts then
     at.k_first = first_key_at(p, b, at.q_first);
