@@ -86,12 +86,12 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     return FK_OK;
 }
 
-/* 8 columns of a row of the tiles that come in parts to a thread (templates/piece/combine_tail.cu). */
+/* 4 columns of a row of the tiles that come in parts to a thread (templates/piece/combine_tail.cu). */
 static fk_grid make_tail_grid(const fk_kernel *kernel, const fk_args *a, int64_t tiles) {
     fk_persistent parts;
     fk_persistent_lay_out(kernel, a, &parts);
     const int64_t cut = tiles * a->batch * a->num_heads_q - parts.first_part;
-    const int64_t chunks = cut * kernel->info.plan.block_m * (kernel->problem.head_dim_v / 8);
+    const int64_t chunks = cut * kernel->info.plan.block_m * (kernel->problem.head_dim_v / 4);
     return (fk_grid){parts.num_splits > 1 ? (uint32_t)((chunks + 127) / 128) : 0, 1, 1};
 }
 

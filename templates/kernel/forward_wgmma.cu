@@ -175,8 +175,6 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 @ end
 @ if mask.tail then
 
-@   include("piece/element.cu")
-
 @   include("piece/combine_tail.cu")
 @ end
 @ if problem.dropout then

@@ -29,10 +29,6 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 }
 @ end
 
-@ if mask.tail then
-@   include("piece/tail.cu")
-
-@ end
 @ if mask.leading > 0 and not problem.packed then
 @   include("piece/leading.cu")
 
@@ -43,14 +39,10 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 @ if mask.leading_rows > 0 then
 // From p.first_part on they are parts of the first tiles: of all heads those of the first tile, and so on.
 @ end
-__device__ __forceinline__ Where tile_at(const Params &p, int index) {
+__device__ __forceinline__ Where $(mask.tail and "whole_tile_at" or "tile_at")(const Params &p, int index) {
 @ if mask.leading_rows > 0 then
     const int part = index - p.first_part, which = quotient(max(part, 0), p.num_splits, p.splits_inverse), of_split = part - which * p.num_splits;
     if (part >= 0) index = whole_tile(p, which);
-@ end
-@ if mask.tail then
-    const Part part(p, index);
-    index = part.tile;
 @ end
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
     const int heads_left = $(problem.packed and "p.num_heads_q" or "p.batch * p.num_heads_q") - group * p.group_heads;
@@ -86,9 +78,6 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ if mask.leading_rows > 0 then
     at.split = part >= 0 ? of_split : -1;
 @ end
-@ if mask.tail then
-    part.keep_own_keys(at);
-@ end
 @ if mask.shifts then
     at.k_first = first_key_at(p, b, at.q_first);
 @ end
@@ -97,6 +86,10 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ end
     return at;
 }
+@ if mask.tail then
+
+@   include("piece/tail.cu")
+@ end
 
 // CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]
 // says for which launch it counts; before the first claim both may hold anything.
