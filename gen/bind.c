@@ -231,6 +231,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
+    fk_table_set_bool(L, "tail", tile->tail);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
@@ -369,7 +370,6 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_int(L, "q_order", order->q_order);
     fk_table_set_int(L, "leading", order->leading);
     fk_table_set_int(L, "leading_rows", order->leading_rows);
-    fk_table_set_bool(L, "tail", order->tail);
     fk_table_set_bool(L, "unlike", order->unlike);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
     if (mask->has_runs && !mask->split_k.residual) push_runs(L, terms);

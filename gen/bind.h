@@ -13,6 +13,7 @@
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
     int q_stages, k_stages, turns, overlap; /* wgmma: fk_plan_info's */
+    bool tail;      /* wgmma, forward: fk_plan_info's */
     bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
     bool dq_kernel; /* backward: dq comes from a kernel of its own */
     bool adders;    /* backward: warps of their own add to dq's sum, or give leave to */
@@ -29,6 +30,9 @@ int fk_tile_consumers(const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
+/** May tiles come in parts of their keys (templates/piece/tail.cu)? Where they are all alike, so that the last round is
+ * waited for, and nothing goes by the place of a key or is added to a row once. */
+bool fk_tile_may_have_tail(const fk_problem *p, const fk_tile *tile);
 
 #define FK_MAX_TILES 64
 
@@ -105,7 +109,6 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
 typedef struct fk_tile_order {
     int q_order;               /* +1 if later ones are the longer ones, else -1 */
     int leading, leading_rows; /* fk_tiles_leading's; fk_source's */
-    bool tail;                 /* fk_source's */
     bool unlike;               /* some are far longer than others, and where is known at run time alone */
     bool shifts; /* the tiles that they walk over begin at the first key that their first query sees of its run */
 } fk_tile_order;

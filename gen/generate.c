@@ -146,15 +146,6 @@ static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int
     return splits ? leading * (backward ? plan->block_n : plan->block_m) : 0;
 }
 
-/* Tiles that are all alike end in rounds, of which the last is not full: there some come in parts. What goes by the
- * place of a key, or is added to a row once, would have to be told apart. */
-static bool has_tail(const fk_planner *planner, const fk_plan_info *plan) {
-    const fk_problem *p = planner->p;
-    const fk_tile tile = fk_plan_tile(p, plan);
-    return p->op == FK_FORWARD && tile.wgmma && fk_tile_teams(&tile) == 1 && fk_tile_cluster(p, &tile) == 1 &&
-           !p->packed && !p->seqused_k && !p->dropout && p->num_masks == 0 && p->num_scores == 0;
-}
-
 /* Are the own tiles of a head of unlike length, but for leading ones, so that it pays to count what each visits? */
 static bool are_unlike(const fk_planner *planner, const fk_plan_info *plan, int leading) {
     fk_tile_totals tiles;
@@ -193,7 +184,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         if (p->split || out->leading_rows)
             *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
-        if (out->tail) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_TAIL};
+        if (plan->tail) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_TAIL};
         out->num_kernels = (int32_t)(next - out->kernel);
         return;
     }
@@ -239,11 +230,9 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
     const int leading = leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
-    out->tail = has_tail(planner, plan);
     call.order = (fk_tile_order){.q_order = out->q_order,
                                  .leading = leading,
                                  .leading_rows = out->leading_rows,
-                                 .tail = out->tail,
                                  .unlike = are_unlike(planner, plan, leading)};
     call.order_k = (fk_tile_order){.q_order = tile_order(planner, plan, false)};
     if (fk_plan_takes_runs(planner, &tile)) {

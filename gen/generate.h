@@ -95,7 +95,6 @@ typedef struct fk_source {
     int32_t pattern;      /* bool: tiles are those of a pattern */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
                              most; backward: keys, whose queries may be; 0: none */
-    int32_t tail;         /* bool, forward: the last tiles' keys may be shared, templates/piece/tail.cu */
 } fk_source;
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,

@@ -35,6 +35,7 @@ static const struct field {
     FIELD("k_stages", plan.k_stages, 0, 64),
     FIELD("turns", plan.turns, 0, 1),
     FIELD("overlap", plan.overlap, 0, 8),
+    FIELD("tail", plan.tail, 0, 1),
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
     FIELD("pattern", pattern, 0, 1),

@@ -173,7 +173,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/combine.cu")
 @ end
-@ if mask.tail then
+@ if plan.tail then
 
 @   include("piece/combine_tail.cu")
 @ end

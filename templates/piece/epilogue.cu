@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 @     include("piece/store_part.cu")
 
 @   end
-@   if mask.tail then
+@   if plan.tail then
 @     include("piece/store_tail.cu")
 
 @   end
