@@ -96,7 +96,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int32_t, int, first_part) /* persistent: the number of the first part of a tile that is split; INT32_MAX */      \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
-    X(int32_t, int, late_part)       /* templates/piece/tail.cu: the first part of tiles in late_splits parts */       \
+    X(int32_t, int, late_part)       /* templates/piece/parts.cu: the first part of tiles in late_splits parts */       \
     X(int32_t, int, late_tile)       /* the first of these tiles */                                                    \
     X(int32_t, int, late_splits)                                                                                       \
     X(uint32_t, u32, late_inverse) /* floor(2^32 / late_splits), at most 2^32 - 1 */                                   \

@@ -123,7 +123,7 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .k_stages = plan->k_stages,
                      .turns = plan->turns,
                      .overlap = plan->overlap,
-                     .tail = plan->tail};
+                     .parts = plan->parts};
 }
 
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
@@ -200,7 +200,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->k_stages = tile->k_stages;
     out->turns = tile->turns;
     out->overlap = tile->overlap;
-    out->tail = tile->tail;
+    out->parts = tile->parts;
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;
     if (!fk_plan_check_tile(planner, tile, out)) return FK_OK;

@@ -304,7 +304,7 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is   multiplied while dS is computed; else 0 */
-    int32_t tail;      /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
+    int32_t parts;     /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
                           their keys; else 0 */
     double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;

@@ -86,8 +86,8 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     return FK_OK;
 }
 
-/* 4 columns of a row of the tiles that come in parts to a thread (templates/piece/combine_tail.cu). */
-static fk_grid make_tail_grid(const fk_kernel *kernel, const fk_args *a, int64_t tiles) {
+/* 4 columns of a row of the tiles that come in parts to a thread (templates/piece/combine_parts.cu). */
+static fk_grid make_parts_grid(const fk_kernel *kernel, const fk_args *a, int64_t tiles) {
     fk_persistent parts;
     fk_persistent_lay_out(kernel, a, &parts);
     const int64_t cut = tiles * a->batch * a->num_heads_q - parts.first_part;
@@ -149,8 +149,8 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     case FK_GRID_KEYS:
         *out = make_combine_keys_grid(kernel, a);
         return FK_OK;
-    case FK_GRID_TAIL:
-        *out = make_tail_grid(kernel, a, tiles);
+    case FK_GRID_PARTS:
+        *out = make_parts_grid(kernel, a, tiles);
         return FK_OK;
     case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */
     case FK_GRID_BLOCKS:

@@ -268,13 +268,13 @@ typedef struct fk_persistent {
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
-/** How the last tiles come in parts (tail.c): so many of them in `splits` parts each, and the very last ones in
+/** How the last tiles come in parts (parts.c): so many of them in `splits` parts each, and the very last ones in
  * late_splits. All 0: none do. `k_tiles`: that each visits. */
-typedef struct fk_tail {
+typedef struct fk_parts {
     int64_t tiles, late_tiles;
     int32_t splits, late_splits;
-} fk_tail;
-fk_tail fk_tail_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
+} fk_parts;
+fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

@@ -59,16 +59,16 @@ static int64_t count_clusters(const fk_kernel *kernel) {
 }
 
 /* The last tiles in parts, which are claimed after all else. */
-static void lay_out_tail(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
+static void lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t k_tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
-    const fk_tail tail = fk_tail_choose(&kernel->problem, plan, count_clusters(kernel), out->num_tiles, k_tiles);
-    if (tail.splits == 0) return;
-    const int64_t early_parts = tail.tiles * tail.splits, parts = early_parts + tail.late_tiles * tail.late_splits;
-    out->num_splits = tail.splits;
-    out->late_splits = tail.late_splits;
-    out->late_tile = out->num_tiles - tail.late_tiles;
-    out->first_part = out->late_tile - tail.tiles;
+    const fk_parts last = fk_parts_choose(&kernel->problem, plan, count_clusters(kernel), out->num_tiles, k_tiles);
+    if (last.splits == 0) return;
+    const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
+    out->num_splits = last.splits;
+    out->late_splits = last.late_splits;
+    out->late_tile = out->num_tiles - last.late_tiles;
+    out->first_part = out->late_tile - last.tiles;
     out->late_part = out->first_part + early_parts;
     out->num_tiles = out->first_part + parts;
     out->partial_rows = parts * plan->block_m;
@@ -113,8 +113,8 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
         end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
     else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
-    else if (launches(kernel, FK_GRID_TAIL) && out->num_tiles < INT32_MAX)
-        lay_out_tail(kernel, a, out);
+    else if (launches(kernel, FK_GRID_PARTS) && out->num_tiles < INT32_MAX)
+        lay_out_parts(kernel, a, out);
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 

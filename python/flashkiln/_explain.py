@@ -274,7 +274,7 @@ class Explanation:
         return out
 
 
-TILING = ("family", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel", "q_stages", "k_stages", "turns", "overlap", "tail")
+TILING = ("family", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel", "q_stages", "k_stages", "turns", "overlap", "parts")
 
 
 def tiling(plan):

@@ -173,9 +173,9 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/combine.cu")
 @ end
-@ if plan.tail then
+@ if plan.parts then
 
-@   include("piece/combine_tail.cu")
+@   include("piece/combine_parts.cu")
 @ end
 @ if problem.dropout then
 

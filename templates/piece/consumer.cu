@@ -196,7 +196,7 @@ struct Consumer {
 @   if plan.q_stages == 2 then
         const int word = next_word(q);
         opened = is_tile(word);
-@     if plan.tail then
+@     if plan.parts then
         follows_whole = u32(word) < u32(p.first_part);
 @     end
 @   else
@@ -246,7 +246,7 @@ struct Consumer {
         bool optimistic;
 @ if plan.q_stages == 2 then
         bool opened = false, ahead = false; // what there is of the tile in buffer q: its rows; and its first scores
-@   if plan.tail then
+@   if plan.parts then
         bool follows_whole; // whether it is no part, nor to be computed once more, and so the one before neither
 @   end
 @ end
@@ -348,7 +348,7 @@ struct Consumer {
             skip(trail);
 @ end
 @ if plan.q_stages == 2 then
-            ahead = opened && walk.n >= 0$(plan.tail and " && follows_whole" or "")$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
+            ahead = opened && walk.n >= 0$(plan.parts and " && follows_whole" or "")$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
             if (ahead) {
 @   if bounds then
                 skip(lead);
@@ -357,7 +357,7 @@ struct Consumer {
                 continue;
             }
 @ end
-@ store_step(plan.tail)
+@ store_step(plan.parts)
         }
     }
 };

@@ -10,7 +10,7 @@ struct Where : Sequence {
 @ if mask.leading_rows > 0 then
     int split;           // which part of the keys; -1: all
 @ end
-@ if plan.tail then
+@ if plan.parts then
     int claim;      // which it is
     int first_tile; // of keys, that of its own: seqlen_k counts from there
 @ end
@@ -39,7 +39,7 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 @ if mask.leading_rows > 0 then
 // From p.first_part on they are parts of the first tiles: of all heads those of the first tile, and so on.
 @ end
-__device__ __forceinline__ Where $(plan.tail and "whole_tile_at" or "tile_at")(const Params &p, int index) {
+__device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(const Params &p, int index) {
 @ if mask.leading_rows > 0 then
     const int part = index - p.first_part, which = quotient(max(part, 0), p.num_splits, p.splits_inverse), of_split = part - which * p.num_splits;
     if (part >= 0) index = whole_tile(p, which);
@@ -86,9 +86,9 @@ __device__ __forceinline__ Where $(plan.tail and "whole_tile_at" or "tile_at")(c
 @ end
     return at;
 }
-@ if plan.tail then
+@ if plan.parts then
 
-@   include("piece/tail.cu")
+@   include("piece/parts.cu")
 @ end
 
 // CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]

@@ -1,7 +1,7 @@
 // Tiles are all alike, so that the last ones, fewer than there are CTAs, would be waited for. They come in parts: each has some of the
 // tiles of keys, as if there were no others, and leaves O and lse in float32; fk_forward_combine makes rows of them. Claims from
 // p.first_part on are parts, p.num_splits of a tile; from p.late_part on p.late_splits, of tiles for which the others left no room. How
-// many, the runtime chooses (runtime/tail.c).
+// many, the runtime chooses (runtime/parts.c).
 __device__ __forceinline__ Where tile_at(const Params &p, int claim) {
     const bool late = claim >= p.late_part;
     const int nth = max(claim - (late ? p.late_part : p.first_part), 0), splits = late ? p.late_splits : p.num_splits;

@@ -1,5 +1,5 @@
 /* Tiles that are all alike go in rounds, of as many as there are CTAs, and the last round is seldom full: of its tiles
- * keys are shared, so that all CTAs have some of them (templates/piece/tail.cu). As many tiles as fill whole rounds
+ * keys are shared, so that all CTAs have some of them (templates/piece/parts.cu). As many tiles as fill whole rounds
  * with parts come in `splits` parts each, and those for which that leaves no room in `late_splits`, which are short. */
 #include "object.h"
 
@@ -22,11 +22,11 @@ static bool leaves_none(int64_t splits, int64_t k_tiles) {
     return (splits - 1) * ceil_div(k_tiles, splits) >= k_tiles;
 }
 
-fk_tail fk_tail_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
+fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
     const int64_t rest = tiles % ctas, multiply_adds = p->dtype == FK_E4M3 ? 4096 : 2048; /* in a clock */
     const int64_t visit = (int64_t)plan->block_m * plan->block_n * (p->head_dim + p->head_dim_v) / multiply_adds;
     const int64_t bytes = (int64_t)plan->block_m * p->head_dim_v * 4, part = PART_CLOCKS + bytes / STORE_BYTES;
-    fk_tail best = {0};
+    fk_parts best = {0};
     int64_t least = k_tiles * visit + PART_CLOCKS;
     if (rest == 0 || k_tiles * visit / ctas * (ctas - rest) < COMBINE_CLOCKS) return best;
     for (int64_t splits = 2; splits <= MOST_SPLITS; splits++) {
@@ -41,7 +41,7 @@ fk_tail fk_tail_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ct
                                (filling * splits + late * late_splits) * bytes / COMBINE_BYTES;
         if (clocks >= least) continue;
         least = clocks;
-        best = (fk_tail){filling, late, (int32_t)splits, (int32_t)late_splits};
+        best = (fk_parts){filling, late, (int32_t)splits, (int32_t)late_splits};
     }
     return best;
 }
