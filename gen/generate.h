@@ -22,6 +22,8 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
+/** fk_tile_may_have_parts of its tile. */
+bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan);
 /** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);
  * packed: shape->batch is 1. `d_pad`: columns of dq's sum; `pattern`: fk_source's. */
 int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,

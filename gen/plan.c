@@ -131,6 +131,11 @@ int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
     return fk_tile_cluster(p, &tile);
 }
 
+bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    return fk_tile_may_have_parts(p, &tile);
+}
+
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {
     fk_tile tile = fk_plan_tile(planner->p, &planner->dq);
     tile.walks_q = tile.dq_kernel = false;

@@ -150,11 +150,13 @@ static inline void fk_count(uint64_t *counter) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
+enum { FK_IN_PARTS = -1 }; /* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c) */
+
 /* Immutable once it is in the table. */
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
-    int32_t variant;    /* 0: serves all sizes; else 1 + the bucket whose record named its plan */
+    int32_t variant;    /* 0: serves all sizes; FK_IN_PARTS; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
@@ -275,6 +277,8 @@ typedef struct fk_parts {
     int32_t splits, late_splits;
 } fk_parts;
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
+/** Whether a kernel that can do so is worth compiling, for `rows` queries of all heads. */
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

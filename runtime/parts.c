@@ -12,6 +12,9 @@
 #define COMBINE_BYTES 1500
 #define STORE_BYTES 32
 #define MOST_SPLITS 16
+/* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
+#define LEAST_ROUND 60000
+#define MOST_ROUNDS 32
 
 static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -22,9 +25,18 @@ static bool leaves_none(int64_t splits, int64_t k_tiles) {
     return (splits - 1) * ceil_div(k_tiles, splits) >= k_tiles;
 }
 
+static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
+    return p->dtype == FK_E4M3 ? 4096 : 2048;
+}
+
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k) {
+    const double round = seqlen_k * plan->block_m * (p->head_dim + p->head_dim_v) / (double)multiply_adds(p);
+    return round >= LEAST_ROUND && rows <= (double)(MOST_ROUNDS * ctas * plan->block_m);
+}
+
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
-    const int64_t rest = tiles % ctas, multiply_adds = p->dtype == FK_E4M3 ? 4096 : 2048; /* in a clock */
-    const int64_t visit = (int64_t)plan->block_m * plan->block_n * (p->head_dim + p->head_dim_v) / multiply_adds;
+    const int64_t pairs = (int64_t)plan->block_m * plan->block_n, rest = tiles % ctas;
+    const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
     const int64_t bytes = (int64_t)plan->block_m * p->head_dim_v * 4, part = PART_CLOCKS + bytes / STORE_BYTES;
     fk_parts best = {0};
     int64_t least = k_tiles * visit + PART_CLOCKS;

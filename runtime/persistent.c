@@ -59,11 +59,11 @@ static int64_t count_clusters(const fk_kernel *kernel) {
 }
 
 /* The last tiles in parts, which are claimed after all else. */
-static void lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
+static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t k_tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
     const fk_parts last = fk_parts_choose(&kernel->problem, plan, count_clusters(kernel), out->num_tiles, k_tiles);
-    if (last.splits == 0) return;
+    if (last.splits == 0) return out->num_tiles;
     const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
     out->num_splits = last.splits;
     out->late_splits = last.late_splits;
@@ -75,6 +75,7 @@ static void lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persiste
     out->o_partial = whole_parts(CLAIM_BYTES / 4 + out->num_tiles);
     out->lse_partial = out->o_partial + whole_parts(out->partial_rows * kernel->problem.head_dim_v);
     out->bytes = out->lse_partial + whole_parts(out->partial_rows);
+    return out->num_tiles;
 }
 
 /* The same backward: the leading tiles of keys. */
@@ -113,8 +114,8 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
         end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
     else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
-    else if (launches(kernel, FK_GRID_PARTS) && out->num_tiles < INT32_MAX)
-        lay_out_parts(kernel, a, out);
+    else if (launches(kernel, FK_GRID_PARTS))
+        end = lay_out_parts(kernel, a, out);
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 
