@@ -233,7 +233,8 @@ typedef struct sized {
 } sized;
 
 /* The plan that serves all sizes. */
-static fk_status plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out, fk_error *err) {
+static fk_status plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out,
+                              fk_error *err) {
     const fk_advice advice = fk_advice_of(context);
     fk_plan_info *plans;
     size_t count;

@@ -263,9 +263,8 @@ typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
     int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
     int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
-    int num_splits;                        /* of the leading tiles, or of the last ones */
-    int64_t late_part, late_tile;          /* from there on parts are of late_splits a tile; and of which tile it is the first */
-    int late_splits;
+    int64_t late_part, late_tile;          /* of the last tiles: the first of late_splits parts of a tile; which tile */
+    int num_splits, late_splits;           /* of the leading tiles, or of the last ones */
     size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */
 } fk_persistent;

@@ -3,7 +3,8 @@
  *
  * The forward pass's workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT
  * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. Where tiles
- * are split there follow | O of each split | lse of each split |, float32, in such parts as well. */
+ * are split there follow | O of each split | lse of each split |, float32, in such parts as well; of the last tiles
+ * each part's block_m rows. */
 #include "object.h"
 
 #include <time.h>

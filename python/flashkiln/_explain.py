@@ -195,6 +195,9 @@ class Explanation:
             self.notes.append("kernels serve all sizes, and are planned for 16,384 tokens and 2,048 hidden: for these sizes "
                               f"alone the plan would be {self._plan.block_m} x {self._plan.block_n}")
         self._plan = next((other for other in self._plans if tiling(other) == tiling(plan)), plan)
+        self._plan.parts = plan.parts
+        if plan.parts:
+            self.notes.append("where the last round of tiles would leave SMs idle, these come in parts of their keys")
 
     def source(self) -> str:
         """The CUDA text."""
@@ -274,7 +277,7 @@ class Explanation:
         return out
 
 
-TILING = ("family", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel", "q_stages", "k_stages", "turns", "overlap", "parts")
+TILING = ("family", "block_m", "block_n", "warps", "stages", "q_in_regs", "ctas_per_sm", "dq_kernel", "q_stages", "k_stages", "turns", "overlap")
 
 
 def tiling(plan):

@@ -110,9 +110,12 @@ static void who_gets_one(void **state) {
         fk_shape shape;
         bool parts;
     } cases[] = {
-        {"fwd bf16 d128", {1, 16, 16, 16384, 16384}, true},  {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, true},
-        {"fwd bf16 d128", {1, 8, 8, 512, 8192}, true},       {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, false},
-        {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, false},  {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, false},
+        {"fwd bf16 d128", {1, 16, 16, 16384, 16384}, true},
+        {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, true},
+        {"fwd bf16 d128", {1, 8, 8, 512, 8192}, true},
+        {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, false},
+        {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, false},
+        {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, false},
         {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, false},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);

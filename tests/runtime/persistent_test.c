@@ -225,8 +225,7 @@ static void last_round_in_parts(void **state) {
         {16, 16384, 1024, 0, 0, 0, 0},    /* a round is too short */
         {33, 16384, 16384, 0, 0, 0, 0},   /* 32 rounds */
         {1, 8192, 8192, 64, 2, 0, 0},     /* no round is full */
-        {2, 300, 5000, 6, 14, 0, 0},
-        {40, 1024, 1024, 0, 0, 0, 0},
+        {2, 300, 5000, 6, 14, 0, 0},      {40, 1024, 1024, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fk_kernel kernel = a_kernel(0);
