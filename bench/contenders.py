@@ -21,10 +21,12 @@ class Launch:
     def __init__(self, torch, library, context, spelling, tensors, arrays=None, grads=None, **fields):
         self.library, self.handle = library, None
         self.problem = library.problem(spelling)
-        self.handle, self.info = library.kernel(context, self.problem)
         a = self.args = library.make("fk_args")
         a.batch, a.seqlen_q, a.num_heads_q = tensors["q"].shape[:3]
         a.seqlen_k, a.num_heads_kv = tensors["k"].shape[1:3]
+        sizes = a.batch, a.num_heads_q, a.num_heads_kv, a.seqlen_q, a.seqlen_k
+        self.handle = library.kernel_for(context, self.problem, sizes)
+        self.info = library.describe(self.handle)
         for name, tensor in tensors.items():
             setattr(a, name, tensor.data_ptr())
             if tensor.dim() == 4:

@@ -45,7 +45,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(void *, u8 *, values)   /* e4m3: workspace, the values as templates/piece/values.cu has them */                  \
     X(int32_t *, int *, runs) /* workspace [2, batch, queries of whole tiles]: templates/piece/runs.cu */              \
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
-    X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v]: split */        \
+    X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v], or of parts */  \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
     X(uint64_t *, u64 *, claims)                  /* workspace of a persistent grid */                                 \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
@@ -95,6 +95,10 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int32_t, int, first_part) /* persistent: the number of the first part of a tile that is split; INT32_MAX */      \
     X(int32_t, int, num_splits)                                                                                        \
     X(uint32_t, u32, splits_inverse) /* floor(2^32 / num_splits), at most 2^32 - 1 */                                  \
+    X(int32_t, int, late_part)       /* templates/piece/parts.cu: the first part of tiles in late_splits parts */      \
+    X(int32_t, int, late_tile)       /* the first of these tiles */                                                    \
+    X(int32_t, int, late_splits)                                                                                       \
+    X(uint32_t, u32, late_inverse) /* floor(2^32 / late_splits), at most 2^32 - 1 */                                   \
     X(int32_t, int, page_size)                                                                                         \
     X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \

@@ -231,6 +231,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
+    fk_table_set_bool(L, "parts", tile->parts);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));

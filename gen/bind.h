@@ -13,6 +13,7 @@
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
     int q_stages, k_stages, turns, overlap; /* wgmma: fk_plan_info's */
+    bool parts;                             /* wgmma, forward: fk_plan_info's */
     bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
     bool dq_kernel; /* backward: dq comes from a kernel of its own */
     bool adders;    /* backward: warps of their own add to dq's sum, or give leave to */
@@ -29,6 +30,9 @@ int fk_tile_consumers(const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
+/** May tiles come in parts of their keys (templates/piece/parts.cu)? Where they are all alike, so that the last round
+ * is waited for, and nothing goes by the place of a key or is added to a row once. */
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile);
 
 #define FK_MAX_TILES 64
 

@@ -184,6 +184,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         if (p->split || out->leading_rows)
             *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
+        if (plan->parts) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};
         out->num_kernels = (int32_t)(next - out->kernel);
         return;
     }

@@ -22,6 +22,8 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
+/** fk_tile_may_have_parts of its tile. */
+bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan);
 /** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);
  * packed: shape->batch is 1. `d_pad`: columns of dq's sum; `pattern`: fk_source's. */
 int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,
@@ -61,7 +63,8 @@ typedef enum fk_grid_kind {
     FK_GRID_BLOCKS,     /* rows of a table of blocks, one to a CTA; fk_pack_blocks' alone */
     FK_GRID_ROW_CHUNKS, /* 8 elements of query rows of q's width, two chunks to a thread */
     FK_GRID_RUNS,       /* queries of whole tiles of all batch entries, one to a thread of 128 */
-    FK_GRID_KEYS        /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
+    FK_GRID_KEYS,       /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
+    FK_GRID_PARTS       /* 4 columns of rows of tiles that came in parts, one to a thread of 128; else none */
 } fk_grid_kind;
 
 /* One kernel of a source. All of them but fk_pack_blocks take the same parameter block. */

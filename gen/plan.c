@@ -122,12 +122,18 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .q_stages = plan->q_stages,
                      .k_stages = plan->k_stages,
                      .turns = plan->turns,
-                     .overlap = plan->overlap};
+                     .overlap = plan->overlap,
+                     .parts = plan->parts};
 }
 
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
     const fk_tile tile = fk_plan_tile(p, plan);
     return fk_tile_cluster(p, &tile);
+}
+
+bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    return fk_tile_may_have_parts(p, &tile);
 }
 
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {
@@ -199,6 +205,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->k_stages = tile->k_stages;
     out->turns = tile->turns;
     out->overlap = tile->overlap;
+    out->parts = tile->parts;
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;
     if (!fk_plan_check_tile(planner, tile, out)) return FK_OK;

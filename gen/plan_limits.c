@@ -141,7 +141,16 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
+    return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
+           !p->packed && !p->seqused_k && !p->dropout && p->num_masks == 0 && p->num_scores == 0;
+}
+
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
+        fk_plan_reject(plan, "parts 1: must be 0, but in a forward kernel of family wgmma without masks and scores");
+        return false;
+    }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);
 }
 

@@ -304,7 +304,9 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is   multiplied while dS is computed; else 0 */
-    double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
+    int32_t parts;    /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
+                         their keys; else 0 */
+    double mma_flops; /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
@@ -453,7 +455,8 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
 /** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md), or the
  * model for few queries, where the plan for all sizes would take half as long again and 20 us more and no pack is
- * loaded; compiled if need be. Else that of fk_kernel_create, which serves all sizes. */
+ * loaded, or one whose last tiles may come in parts of their keys, where rounds of tiles are long and few and no pack
+ * is loaded; compiled if need be. Else that of fk_kernel_create, which serves all sizes. */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */

@@ -35,6 +35,7 @@ static const struct field {
     FIELD("k_stages", plan.k_stages, 0, 64),
     FIELD("turns", plan.turns, 0, 1),
     FIELD("overlap", plan.overlap, 0, 8),
+    FIELD("parts", plan.parts, 0, 1),
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
     FIELD("pattern", pattern, 0, 1),
@@ -130,7 +131,7 @@ static bool read_kernel(char *line, fk_kernel_launch *out) {
     int64_t threads, smem, grid;
     if (!cut(line, word, 4) || strlen(word[0]) >= sizeof out->entry) return false;
     if (!take_int(word[1], 32, 1024, &threads) || !take_int(word[2], 0, 1 << 20, &smem) ||
-        !take_int(word[3], 0, FK_GRID_KEYS, &grid))
+        !take_int(word[3], 0, FK_GRID_PARTS, &grid))
         return false;
     strcpy(out->entry, word[0]);
     out->threads = (int32_t)threads;

@@ -86,6 +86,15 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     return FK_OK;
 }
 
+/* 4 columns of a row of the tiles that come in parts to a thread (templates/piece/combine_parts.cu). */
+static fk_grid make_parts_grid(const fk_kernel *kernel, const fk_args *a, int64_t tiles) {
+    fk_persistent parts;
+    fk_persistent_lay_out(kernel, a, &parts);
+    const int64_t cut = tiles * a->batch * a->num_heads_q - parts.first_part;
+    const int64_t chunks = cut * kernel->info.plan.block_m * (kernel->problem.head_dim_v / 4);
+    return (fk_grid){parts.num_splits > 1 ? (uint32_t)((chunks + 127) / 128) : 0, 1, 1};
+}
+
 /* Of the keys whose queries were split (templates/piece/combine_keys.cu). */
 static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a) {
     const int64_t columns = kernel->problem.head_dim + kernel->problem.head_dim_v;
@@ -139,6 +148,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         return make_combine_grid(kernel, a, heads, out, err);
     case FK_GRID_KEYS:
         *out = make_combine_keys_grid(kernel, a);
+        return FK_OK;
+    case FK_GRID_PARTS:
+        *out = make_parts_grid(kernel, a, tiles);
         return FK_OK;
     case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */
     case FK_GRID_BLOCKS:

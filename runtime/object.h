@@ -150,11 +150,13 @@ static inline void fk_count(uint64_t *counter) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
+enum { FK_IN_PARTS = -1 }; /* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c) */
+
 /* Immutable once it is in the table. */
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
-    int32_t variant;    /* 0: serves all sizes; else 1 + the bucket whose record named its plan */
+    int32_t variant;    /* 0: serves all sizes; FK_IN_PARTS; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
@@ -261,11 +263,21 @@ typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
     int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
     int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
-    int num_splits;                        /* of the leading tiles */
+    int64_t late_part, late_tile;          /* of the last tiles: the first of late_splits parts of a tile; which tile */
+    int num_splits, late_splits;           /* of the leading tiles, or of the last ones */
     size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
+/** How the last tiles come in parts (parts.c): so many of them in `splits` parts each, and the very last ones in
+ * late_splits. All 0: none do. `k_tiles`: that each visits. */
+typedef struct fk_parts {
+    int64_t tiles, late_tiles;
+    int32_t splits, late_splits;
+} fk_parts;
+fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
+/** Whether a kernel that can do so is worth compiling, for `rows` queries of all heads. */
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

@@ -3,7 +3,8 @@
  *
  * The forward pass's workspace: | u64 epoch | u32 count | u32 0 | u32 of each tile |, whole parts of FK_PART_ALIGNMENT
  * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. Where tiles
- * are split there follow | O of each split | lse of each split |, float32, in such parts as well. */
+ * are split there follow | O of each split | lse of each split |, float32, in such parts as well; of the last tiles
+ * each part's block_m rows. */
 #include "object.h"
 
 #include <time.h>
@@ -19,10 +20,14 @@
  * whole. */
 #define MEAN_WALK 8
 
-bool fk_is_persistent(const fk_kernel *kernel) {
+static bool launches(const fk_kernel *kernel, fk_grid_kind grid) {
     for (int i = 0; i < kernel->num_launches; i++)
-        if (kernel->launch[i].grid == FK_GRID_PERSISTENT) return true;
+        if (kernel->launch[i].grid == grid) return true;
     return false;
+}
+
+bool fk_is_persistent(const fk_kernel *kernel) {
+    return launches(kernel, FK_GRID_PERSISTENT);
 }
 
 static size_t whole_parts(int64_t elements) {
@@ -54,6 +59,26 @@ static int64_t count_clusters(const fk_kernel *kernel) {
     return room < 1 ? 1 : room;
 }
 
+/* The last tiles in parts, which are claimed after all else. */
+static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t k_tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
+    const fk_parts last = fk_parts_choose(&kernel->problem, plan, count_clusters(kernel), out->num_tiles, k_tiles);
+    if (last.splits == 0) return out->num_tiles;
+    const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
+    out->num_splits = last.splits;
+    out->late_splits = last.late_splits;
+    out->late_tile = out->num_tiles - last.late_tiles;
+    out->first_part = out->late_tile - last.tiles;
+    out->late_part = out->first_part + early_parts;
+    out->num_tiles = out->first_part + parts;
+    out->partial_rows = parts * plan->block_m;
+    out->o_partial = whole_parts(CLAIM_BYTES / 4 + out->num_tiles);
+    out->lse_partial = out->o_partial + whole_parts(out->partial_rows * kernel->problem.head_dim_v);
+    out->bytes = out->lse_partial + whole_parts(out->partial_rows);
+    return out->num_tiles;
+}
+
 /* The same backward: the leading tiles of keys. */
 static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
                                   fk_persistent *out) {
@@ -83,11 +108,15 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     out->bytes = whole_parts(CLAIM_BYTES / 4 + out->num_tiles);
     out->num_splits = 1;
     out->first_part = INT32_MAX;
+    out->late_part = out->late_tile = INT32_MAX;
+    out->late_splits = 1;
     int64_t end = out->num_tiles;
     if (kernel->leading_rows && own_keys)
         end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
     else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
+    else if (launches(kernel, FK_GRID_PARTS))
+        end = lay_out_parts(kernel, a, out);
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 
@@ -159,6 +188,10 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     out->group_inverse = fk_inverse(tiles.group_heads);
     out->last_group_inverse = fk_inverse(tiles.last_group_heads);
     out->first_part = (int32_t)tiles.first_part;
+    out->late_part = (int32_t)tiles.late_part;
+    out->late_tile = (int32_t)tiles.late_tile;
+    out->late_splits = tiles.late_splits;
+    out->late_inverse = fk_inverse(tiles.late_splits);
     if (tiles.num_splits == 1) return FK_OK;
     out->num_splits = tiles.num_splits;
     out->splits_inverse = fk_inverse(tiles.num_splits);

@@ -195,6 +195,9 @@ class Explanation:
             self.notes.append("kernels serve all sizes, and are planned for 16,384 tokens and 2,048 hidden: for these sizes "
                               f"alone the plan would be {self._plan.block_m} x {self._plan.block_n}")
         self._plan = next((other for other in self._plans if tiling(other) == tiling(plan)), plan)
+        self._plan.parts = plan.parts
+        if plan.parts:
+            self.notes.append("where the last round of tiles would leave SMs idle, these come in parts of their keys")
 
     def source(self) -> str:
         """The CUDA text."""

@@ -173,6 +173,10 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/combine.cu")
 @ end
+@ if plan.parts then
+
+@   include("piece/combine_parts.cu")
+@ end
 @ if problem.dropout then
 
 @   include("piece/keep_mask.cu")

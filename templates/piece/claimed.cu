@@ -24,11 +24,13 @@ constexpr u32 tile_scale = place_bytes - 16;
 @ end
 
 @ local num_keys = problem.seqused_k and "num_keys" or "seqlen_k"
-@ local fourth = problem.packed and "at.seqlen_q" or mask.leading_rows > 0 and "at.split" or mask.shifts and "at.k_first" or "0"
+@ local fourth = problem.packed and "at.seqlen_q" or plan.parts and "at.claim" or mask.leading_rows > 0 and "at.split" or mask.shifts and "at.k_first" or "0"
 __device__ __forceinline__ void write_place(u32 to, const Where &at) {
     st_shared_v4(to, make_uint4(at.b, at.h, at.q_first, $(fourth)));
 @ if problem.packed then
     st_shared_v4(to + 16, make_uint4(at.q_offset, at.k_offset, at.seqlen_k, at.$(num_keys)));
+@ elseif plan.parts then
+    st_shared_v4(to + 16, make_uint4(at.first_tile, at.seqlen_k, 0, 0));
 @ end
 }
 
@@ -55,6 +57,10 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);
 @ end
+@ if plan.parts then
+    const uint4 keys = ld_shared_v4(tile_place(smem, q) + 16);
+    at.claim = same(place.w), at.first_tile = same(keys.x), at.seqlen_k = same(keys.y);
+@ end
 @ if mask.shifts then
     at.k_first = same(place.w);
 @ end
@@ -80,6 +86,9 @@ struct Leaving {
 @ if mask.leading_rows > 0 then
     int split;
 @ end
+@ if plan.parts then
+    int claim;
+@ end
 
     __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
         const uint4 place = ld_shared_v4(tile_place(smem, q));
@@ -92,6 +101,9 @@ struct Leaving {
 @ end
 @ if mask.leading_rows > 0 then
         split = same(place.w);
+@ end
+@ if plan.parts then
+        claim = same(place.w);
 @ end
     }
 };

@@ -156,7 +156,7 @@ struct Consumer {
 @ end
 @ -- The rows of the tile before, in o, leave. Of wide rows of e4m3 no register is left to keep which are a lane's.
 @ local store_thread = plan.q_stages == 1 and problem.dtype == "e4m3" and "opaque(int(threadIdx.x))" or "int(threadIdx.x)"
-@ local function store_step()
+@ local function store_step(parts)
         {
             const Leaving there(p, smem, done);
 @   if mask.leading_rows > 0 then
@@ -167,6 +167,9 @@ struct Consumer {
             }
 @   else
 @     store_tile()
+@   end
+@   if parts then
+            if (there.claim >= p.first_part) store_part(o, lse, p, there);
 @   end
 @   if plan.q_stages == 2 then
             held = done.index();
@@ -193,6 +196,9 @@ struct Consumer {
 @   if plan.q_stages == 2 then
         const int word = next_word(q);
         opened = is_tile(word);
+@     if plan.parts then
+        follows_whole = u32(word) < u32(p.first_part);
+@     end
 @   else
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) // it is; but the compiler may not mix what follows with the products
 @   end
@@ -240,6 +246,9 @@ struct Consumer {
         bool optimistic;
 @ if plan.q_stages == 2 then
         bool opened = false, ahead = false; // what there is of the tile in buffer q: its rows; and its first scores
+@   if plan.parts then
+        bool follows_whole; // whether it is no part, nor to be computed once more, and so the one before neither
+@   end
 @ end
         for (;;) {
             $(plan.q_stages == 2 and "if (!opened) " or ""){
@@ -339,16 +348,16 @@ struct Consumer {
             skip(trail);
 @ end
 @ if plan.q_stages == 2 then
-            ahead = opened && walk.n >= 0$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
+            ahead = opened && walk.n >= 0$(plan.parts and " && follows_whole" or "")$(bounds and " && lead < k_stages" or skips and " && !walk.none(group)" or "");
             if (ahead) {
 @   if bounds then
                 skip(lead);
 @   end
-@   steps.first_scores(store_step)
+@   steps.first_scores(store_step) -- of a whole tile
                 continue;
             }
 @ end
-@ store_step()
+@ store_step(plan.parts)
         }
     }
 };

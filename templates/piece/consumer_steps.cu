@@ -24,7 +24,7 @@
 @   end
 @ end
 @ -- Where a row of tiles lies is found for each masked tile anew, but for packed sequences, among which it must be looked up.
-@ local mask_at = mask.residual and not problem.packed and "claimed(p, smem, q)" or "at"
+@ local mask_at = (mask.residual and not problem.packed or plan.parts) and "claimed(p, smem, q)" or "at"
 @ local stages_keys = layout.k_row_bytes > 0
 @ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
 @   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")

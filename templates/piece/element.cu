@@ -1,12 +1,12 @@
 // Eight neighbours, aligned to 16 bytes, to global memory.
-__device__ __forceinline__ void store_elements(Element *to, const float (&x)[8]) {
+__device__ __forceinline__ void store_elements($(problem.op == "fwd" and "Output" or "Element") *to, const float (&x)[8]) {
     u32 bits[32 / chunk_elements];
 #pragma unroll
 @ if problem.dtype == "fp32" then
     for (int i = 0; i < 8; ++i) bits[i] = __float_as_uint(x[i]);
     st_global_v4(to + 4, make_uint4(bits[4], bits[5], bits[6], bits[7]));
 @ else
-    for (int i = 0; i < 4; ++i) bits[i] = pack_$(problem.dtype)(x[2 * i], x[2 * i + 1]);
+    for (int i = 0; i < 4; ++i) bits[i] = pack_$(problem.output_dtype)(x[2 * i], x[2 * i + 1]);
 @ end
     st_global_v4(to, make_uint4(bits[0], bits[1], bits[2], bits[3]));
 }

@@ -73,6 +73,10 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 @     include("piece/store_part.cu")
 
 @   end
+@   if plan.parts then
+@     include("piece/store_own_part.cu")
+
+@   end
 @   include(plan.q_stages == 1 and "piece/store_direct.cu" or "piece/store_tma.cu")
 @ else
 

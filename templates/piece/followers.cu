@@ -14,7 +14,7 @@ struct Values {
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, v_bytes);
 @ if e4m3 then
-            tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
+            tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @ else
             $(plan.cluster > 1 and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @ end

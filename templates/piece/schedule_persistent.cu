@@ -10,6 +10,10 @@ struct Where : Sequence {
 @ if mask.leading_rows > 0 then
     int split;           // which part of the keys; -1: all
 @ end
+@ if plan.parts then
+    int claim;      // which it is
+    int first_tile; // of keys, that of its own: seqlen_k counts from there
+@ end
 @ if mask.shifts then
     int k_first; // where its tiles of keys begin: at the first key that its first query sees
 @ end
@@ -35,7 +39,7 @@ __device__ __forceinline__ float descale(const float *of, int b, i64 batch_strid
 @ if mask.leading_rows > 0 then
 // From p.first_part on they are parts of the first tiles: of all heads those of the first tile, and so on.
 @ end
-__device__ __forceinline__ Where tile_at(const Params &p, int index) {
+__device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(const Params &p, int index) {
 @ if mask.leading_rows > 0 then
     const int part = index - p.first_part, which = quotient(max(part, 0), p.num_splits, p.splits_inverse), of_split = part - which * p.num_splits;
     if (part >= 0) index = whole_tile(p, which);
@@ -82,6 +86,10 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index) {
 @ end
     return at;
 }
+@ if plan.parts then
+
+@   include("piece/parts.cu")
+@ end
 
 // CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]
 // says for which launch it counts; before the first claim both may hold anything.

@@ -194,6 +194,85 @@ static void leading_tiles_in_parts(void **state) {
     assert_int_equal(tiles.num_splits, FK_MAX_SPLITS);
 }
 
+/* Every tile of keys of every tile of queries is in one claim, as templates/piece/parts.cu takes claims apart, and no
+ * claim has none. */
+static void assert_covered(const fk_persistent *tiles, int64_t num_tiles, int64_t k_tiles) {
+    char *seen = calloc((size_t)(num_tiles * k_tiles), 1);
+    for (int64_t claim = 0; claim < tiles->num_tiles; claim++) {
+        const bool late = claim >= tiles->late_part, whole = claim < tiles->first_part;
+        const int64_t splits = whole ? 1 : late ? tiles->late_splits : tiles->num_splits;
+        const int64_t nth = whole ? claim : claim - (late ? tiles->late_part : tiles->first_part);
+        const int64_t tile = nth / splits + (whole ? 0 : late ? tiles->late_tile : tiles->first_part);
+        const int64_t each = (k_tiles + splits - 1) / splits, first = nth % splits * each;
+        assert_in_range(tile, 0, num_tiles - 1);
+        assert_in_range(first, 0, k_tiles - 1);
+        for (int64_t n = first; n < k_tiles && n < first + each; n++)
+            assert_int_equal(seen[tile * k_tiles + n]++, 0);
+    }
+    for (int64_t i = 0; i < num_tiles * k_tiles; i++)
+        assert_int_equal(seen[i], 1);
+    free(seen);
+}
+
+/* The last round's tiles come in parts where that is shorter: heads x tiles of 128 queries, keys -> parts. */
+static void last_round_in_parts(void **state) {
+    (void)state;
+    static const struct {
+        int64_t heads, seqlen_q, seqlen_k, tiles, splits, late_tiles, late_splits;
+    } cases[] = {
+        {16, 16384, 16384, 44, 3, 24, 5}, /* 15 rounds and 68 tiles: two thirds fill one round in thirds */
+        {32, 8192, 8192, 66, 2, 2, 16},   /* halves fill one round but for two tiles */
+        {16, 16384, 1024, 0, 0, 0, 0},    /* a round is too short */
+        {33, 16384, 16384, 0, 0, 0, 0},   /* 32 rounds */
+        {1, 8192, 8192, 64, 2, 0, 0},     /* no round is full */
+        {2, 300, 5000, 6, 14, 0, 0},      {40, 1024, 1024, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_kernel kernel = a_kernel(0);
+        kernel.problem.head_dim = kernel.problem.head_dim_v = 128, kernel.info.plan.block_n = 128;
+        kernel.launch[kernel.num_launches++] = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};
+        fk_args a = good_args(&kernel);
+        a.batch = 1, a.num_heads_q = a.num_heads_kv = cases[i].heads;
+        a.seqlen_q = cases[i].seqlen_q, a.seqlen_k = cases[i].seqlen_k;
+        const int64_t whole = cases[i].heads * ((a.seqlen_q + 127) / 128), k_tiles = (a.seqlen_k + 127) / 128;
+        const int64_t parts = cases[i].tiles * cases[i].splits + cases[i].late_tiles * cases[i].late_splits;
+        fk_persistent tiles;
+        fk_grid grid;
+        assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+        assert_int_equal(tiles.num_tiles, whole - cases[i].tiles - cases[i].late_tiles + parts);
+        assert_covered(&tiles, whole, k_tiles);
+        assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PARTS, &grid, NULL), FK_OK);
+        assert_int_equal(grid.x, (cases[i].tiles + cases[i].late_tiles) * 128 * 32 / 128);
+        if (parts == 0) continue;
+        assert_int_equal(tiles.num_splits, cases[i].splits);
+        assert_in_range(tiles.o_partial, 16 + 4 * tiles.num_tiles, 16 + 4 * tiles.num_tiles + 255);
+        assert_int_equal(tiles.lse_partial - tiles.o_partial, parts * 128 * 128 * 4);
+        assert_int_equal(tiles.bytes - tiles.lse_partial, parts * 128 * 4);
+    }
+}
+
+/* Whatever the sizes. */
+static void parts_cover_all(void **state) {
+    (void)state;
+    uint64_t x = 1;
+    int cut = 0;
+    for (int i = 0; i < 3000; i++) {
+        fk_kernel kernel = a_kernel(0);
+        kernel.problem.head_dim = kernel.problem.head_dim_v = 128;
+        kernel.launch[kernel.num_launches++] = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};
+        fk_args a = good_args(&kernel);
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        context.runs.num_sms = 1 + (int)(x >> 33) % 20;
+        a.num_heads_q = a.num_heads_kv = 1 + (int64_t)(x >> 40) % 7, a.batch = 1 + (int64_t)(x >> 45) % 3;
+        a.seqlen_q = 1 + (int64_t)(x >> 48) % 600, a.seqlen_k = 1 + (int64_t)(x >> 50) % 9000;
+        fk_persistent tiles;
+        assert_true(fk_persistent_lay_out(&kernel, &a, &tiles));
+        assert_covered(&tiles, a.batch * a.num_heads_q * ((a.seqlen_q + 127) / 128), (a.seqlen_k + 63) / 64);
+        cut += tiles.num_splits > 1;
+    }
+    assert_in_range(cut, 300, 2700);
+}
+
 static void refused(void **state) {
     (void)state;
     fk_kernel kernel = a_kernel(0);
@@ -279,6 +358,8 @@ int main(void) {
         cmocka_unit_test(too_many_tiles),
         cmocka_unit_test(every_tile_once),
         cmocka_unit_test(leading_tiles_in_parts),
+        cmocka_unit_test(last_round_in_parts),
+        cmocka_unit_test(parts_cover_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,59 @@
+/* Tiles that are all alike go in rounds, of as many as there are CTAs, and the last round is seldom full: of its tiles
+ * keys are shared, so that all CTAs have some of them (templates/piece/parts.cu). As many tiles as fill whole rounds
+ * with parts come in `splits` parts each, and those for which that leaves no room in `late_splits`, which are short. */
+#include "object.h"
+
+/* Clocks, as measured on an H200 or on the safe side of it: between a part's tiles of keys and the next part's, the
+ * launch of fk_forward_combine and what it waits for once and for each part of a row; and bytes that it reads in a
+ * clock, and those that a part stores. */
+#define PART_CLOCKS 1500
+#define COMBINE_CLOCKS 10000
+#define COMBINE_SPLIT_CLOCKS 150
+#define COMBINE_BYTES 1500
+#define STORE_BYTES 32
+#define MOST_SPLITS 16
+/* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
+#define LEAST_ROUND 60000
+#define MOST_ROUNDS 32
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Is there a part without keys, as shares are whole tiles of them? */
+static bool leaves_none(int64_t splits, int64_t k_tiles) {
+    return (splits - 1) * ceil_div(k_tiles, splits) >= k_tiles;
+}
+
+static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
+    return p->dtype == FK_E4M3 ? 4096 : 2048;
+}
+
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k) {
+    const double round = seqlen_k * plan->block_m * (p->head_dim + p->head_dim_v) / (double)multiply_adds(p);
+    return round >= LEAST_ROUND && rows <= (double)(MOST_ROUNDS * ctas * plan->block_m);
+}
+
+fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
+    const int64_t pairs = (int64_t)plan->block_m * plan->block_n, rest = tiles % ctas;
+    const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
+    const int64_t bytes = (int64_t)plan->block_m * p->head_dim_v * 4, part = PART_CLOCKS + bytes / STORE_BYTES;
+    fk_parts best = {0};
+    int64_t least = k_tiles * visit + PART_CLOCKS;
+    if (rest == 0 || k_tiles * visit / ctas * (ctas - rest) < COMBINE_CLOCKS) return best;
+    for (int64_t splits = 2; splits <= MOST_SPLITS; splits++) {
+        const int64_t whole = rest * splits / ctas, rounds = whole ? whole : 1;
+        const int64_t filling = whole ? whole * ctas / splits : rest, late = rest - filling;
+        const int64_t room = late ? ctas / late : 1, late_splits = room < MOST_SPLITS ? room : MOST_SPLITS;
+        if (leaves_none(splits, k_tiles) || leaves_none(late_splits, k_tiles) || (late && late_splits == 1)) continue;
+        const int64_t most = splits > late_splits ? splits : late_splits;
+        const int64_t clocks = rounds * (part + ceil_div(k_tiles, splits) * visit) +
+                               (late ? part + ceil_div(k_tiles, late_splits) * visit : 0) + COMBINE_CLOCKS +
+                               most * COMBINE_SPLIT_CLOCKS +
+                               (filling * splits + late * late_splits) * bytes / COMBINE_BYTES;
+        if (clocks >= least) continue;
+        least = clocks;
+        best = (fk_parts){filling, late, (int32_t)splits, (int32_t)late_splits};
+    }
+    return best;
+}

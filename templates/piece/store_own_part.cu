@@ -1,0 +1,15 @@
+// Of a part of a tile O, whose rows have been given their factors, and lse, in float32. What the part writes as well as if it were a tile,
+// fk_forward_combine replaces. Rows behind the last query have their places, too.
+__device__ __forceinline__ void store_part(const float (&o)[m_atoms][o_atoms][4], const float (&lse)[m_atoms][2], const Params &p,
+                                           const Leaving &there) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+    const i64 row = i64(there.claim - p.first_part) * block_m + warp_row() + lane / 4;
+    float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (lane % 4 == 0) p.lse_partial[row + 8 * r] = lse[0][r];
+#pragma unroll
+        for (int n = 0; n < head_dim_v / 8; ++n) out[4 * (r * head_dim_v + n)] = make_float2(o[0][n][2 * r], o[0][n][2 * r + 1]);
+    }
+}
+

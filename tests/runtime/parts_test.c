@@ -1,0 +1,176 @@
+/* Kernels whose last tiles of queries come in parts of their keys, on the emulator with few SMs: results against
+ * float64, the same bits each time, parts that must be computed once more, and who gets such a kernel. */
+#include "emulated.h"
+#include "runtime/object.h"
+#include "sample.h"
+#include "scratch.h"
+
+enum { PATTERN = 0x5a5a5a5a };
+static char store_dir[256];
+
+typedef struct parts_case {
+    sample s;
+    const char *sms;
+    bool late, steep; /* parts of two sizes; keys so much larger the sooner they come that weights overflow */
+} parts_case;
+
+/* Keys are visited from the last to the first. */
+static void make_steep(fk_context *context, const sample *s, sample_tensors *t) {
+    const int64_t row = s->num_heads_kv * t->p.head_dim;
+    for (size_t i = 0; i < t->elements[1]; i++) {
+        const double place = (double)((int64_t)i / row % s->seqlen_k) / (double)s->seqlen_k;
+        const float x = t->p.dtype == FK_BF16 ? fk_bf16_to_float(t->data[1][i]) : fk_fp16_to_float(t->data[1][i]);
+        const float steep = x * (float)(60.0 * (1.0 - place));
+        t->data[1][i] = t->p.dtype == FK_BF16 ? fk_bf16_from_float(steep) : fk_fp16_from_float(steep);
+    }
+    void *keys = (void *)(uintptr_t)t->args.k;
+    assert_int_equal(fk_copy_to_device(context, keys, t->data[1], t->elements[1] * 2), FK_OK);
+}
+
+/* Returns how many tiles, or parts of them, were computed once more; in `parts`. */
+static void launch(fk_context *context, const fk_kernel *kernel, const fk_args *args, const fk_persistent *tiles,
+                   int *redone, int *redone_parts) {
+    const size_t bytes = fk_kernel_workspace(kernel, args);
+    uint32_t *words = malloc(bytes);
+    void *workspace;
+    assert_non_null(words);
+    assert_int_equal(bytes, tiles->bytes);
+    assert_int_equal(fk_device_malloc(context, bytes, &workspace), FK_OK);
+    for (size_t i = 0; i < bytes / 4; i++)
+        words[i] = PATTERN;
+    assert_int_equal(fk_copy_to_device(context, workspace, words, bytes), FK_OK);
+    if (fk_execute(kernel, args, workspace, bytes, NULL) || fk_synchronize(context, NULL))
+        fail_msg("%s", fk_last_error());
+    assert_int_equal(fk_copy_from_device(context, words, workspace, bytes), FK_OK);
+    *redone = *redone_parts = 0;
+    for (int64_t i = 0; i < tiles->num_tiles; i++) {
+        *redone += words[4 + i] != PATTERN;
+        *redone_parts += words[4 + i] != PATTERN && i >= tiles->first_part;
+    }
+    fk_device_free(context, workspace);
+    free(words);
+}
+
+static void run(const parts_case *c) {
+    const sample *s = &c->s;
+    const fk_shape shape = {s->batch, s->num_heads_q, s->num_heads_kv, s->seqlen_q, s->seqlen_k};
+    uint16_t *first = NULL;
+    for (int turn = 0; turn < 2; turn++) {
+        const emulated how = {c->sms, turn ? "7" : "3", turn ? "1" : "0"};
+        fk_context *context = emulated_context("h200", store_dir, &how);
+        fk_kernel *kernel;
+        fk_persistent tiles;
+        sample_tensors t;
+        int redone, redone_parts;
+        assert_true(sample_make(context, s, &t));
+        if (c->steep) make_steep(context, s, &t);
+        if (fk_kernel_create_for(context, &t.p, &shape, &kernel)) fail_msg("%s", fk_last_error());
+        assert_int_equal(kernel->variant, FK_IN_PARTS);
+        assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
+        assert_true(tiles.num_splits > 1);
+        assert_int_equal(tiles.late_part < tiles.num_tiles, c->late);
+        launch(context, kernel, &t.args, &tiles, &redone, &redone_parts);
+        assert_int_equal(redone_parts > 0, c->steep);
+        sample_fetch(context, s, &t);
+        if (turn == 0) {
+            sample_check(s, &t);
+            first = malloc(t.elements[3] * 2);
+            assert_non_null(first);
+            memcpy(first, t.data[3], t.elements[3] * 2);
+        } else {
+            assert_memory_equal(first, t.data[3], t.elements[3] * 2);
+        }
+        fk_kernel_destroy(kernel);
+        sample_free(context, &t);
+        fk_context_destroy(context);
+    }
+    free(first);
+}
+
+static void in_parts(void **state) {
+    (void)state;
+    static const parts_case cases[] = {
+        {{"fwd bf16 d128", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false},
+        {{"fwd fp16 d128 gqa", "h200", 1, 2, 1, 257, 4096, FK_BHSD, 0}, "11", true, false},
+        {{"fwd bf16 d64", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false},
+        {{"fwd bf16 d256 dv128", "h200", 1, 1, 1, 520, 3500, FK_BSHD, 0}, "4", false, false},
+        {{"fwd bf16 d128", "h200", 1, 1, 1, 600, 4101, FK_BSHD, 0}, "3", false, true},
+        {{"fwd fp16 d64", "h200", 1, 1, 1, 300, 4200, FK_BSHD, 0}, "6", false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run(&cases[i]);
+}
+
+/* One kernel for all that have long rounds, and few of them; that for all sizes serves the others. */
+static void who_gets_one(void **state) {
+    (void)state;
+    static const emulated plain = {"132", "0", "0"};
+    static const struct {
+        const char *spelling;
+        fk_shape shape;
+        bool parts;
+    } cases[] = {
+        {"fwd bf16 d128", {1, 16, 16, 16384, 16384}, true},
+        {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, true},
+        {"fwd bf16 d128", {1, 8, 8, 512, 8192}, true},
+        {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, false},
+        {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, false},
+        {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, false},
+        {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, false},
+    };
+    fk_context *context = emulated_context("h200", store_dir, &plain);
+    fk_kernel *in_parts = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p;
+        fk_kernel *all, *sized;
+        fk_kernel_info info;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+        assert_int_equal(fk_kernel_create_for(context, &p, &cases[i].shape, &sized), FK_OK);
+        assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        assert_int_equal(info.plan.parts, cases[i].parts);
+        assert_int_equal(sized != all, cases[i].parts);
+        if (in_parts && cases[i].parts) assert_ptr_equal(in_parts, sized);
+        if (cases[i].parts) in_parts = sized;
+        fk_kernel_destroy(sized);
+        fk_kernel_destroy(all);
+    }
+    fk_context_destroy(context);
+}
+
+/* Only where no place of a key says anything. */
+static void refused(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"fwd bf16 d128 causal", "fwd bf16 d128 dropout", "fwd bf16 d128 alibi",
+                                            "fwd bf16 d128 packed", "fwd bf16 d128 seqused_k"};
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o2 p1";
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        fk_problem p;
+        fk_plan_info *plans;
+        size_t count;
+        assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
+        assert_int_equal(fk_plan_list(&p, "h200", &options, &plans, &count), FK_UNSUPPORTED);
+        if (!strstr(fk_last_error(), "parts 1: must be 0")) fail_msg("%s", fk_last_error());
+    }
+}
+
+static int make_store(void **state) {
+    (void)state;
+    unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
+    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
+}
+static int remove_store(void **state) {
+    (void)state;
+    scratch_remove(store_dir);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_parts),
+        cmocka_unit_test(who_gets_one),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, make_store, remove_store);
+}
