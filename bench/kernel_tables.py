@@ -68,7 +68,7 @@ def backward(folder):
 
 
 def deterministic(folder):
-    return by_length(folder, "backward-deterministic-wgmma-h200", "deterministic", ORDERED, only="d256")
+    return by_length(folder, "backward-wgmma-h200", "deterministic", ORDERED, only="d256")
 
 
 def forward_dropout(folder):
