@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "flashkiln launch 3\n"
+#define MAGIC "flashkiln launch 4\n"
 
 /* How many a source has room for. */
 #define ROOM(member) ((int32_t)(sizeof((fk_source *)0)->member / sizeof *((fk_source *)0)->member))
@@ -70,7 +70,7 @@ static void put(text *t, const char *format, ...) {
     t->left -= used;
 }
 
-/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 27 fields, 32 values, 8 kernels and 8 arrays. */
+/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 28 fields, 32 values, 8 kernels and 8 arrays. */
 void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BYTES]) {
     text t = {out, FK_FACTS_BYTES};
     put(&t, MAGIC "key: %s\nfamily: %s\n", key, s->plan.family);

@@ -113,7 +113,7 @@ fk_status fk_build_offline(const fk_problem *canonical, const fk_device_info *de
 void fk_build_target(const fk_device_info *device, const fk_emu_options *emulator, char out[16]);
 /** Of an image, in bytes of spills; more than FK_MINOR_SPILL are worth another plan. */
 int64_t fk_build_flaws(int32_t spill_bytes, int32_t serialized_wgmma);
-#define FK_BUILD_PLANS 4 /* the best plan, and three more if its image has flaws */
+#define FK_BUILD_PLANS 5 /* the best plan, and four more if its image has flaws */
 
 /** "sm_80" of "sm_" and 80. sm_90's has what only GPUs of that number run: "sm_90a". */
 void fk_target_name(const char *prefix, int sm, char out[16]);
