@@ -34,7 +34,8 @@ def check(ours, want):
     (o, lse), (exact_o, exact_lse) = ours, want
     assert o.dtype == torch.bfloat16 and o.shape == exact_o.shape
     assert (o.double() - exact_o).norm() < 0.04 * exact_o.norm()  # tests/runtime/e4m3_test.c has the reasons
-    assert torch.allclose(lse.double(), exact_lse, atol=1e-4)
+    # Scores lose 2^-13 of the largest product at hand (docs/e4m3.md); random problems allow lse as much.
+    assert torch.allclose(lse.double(), exact_lse, atol=1e-3)
 
 
 def test_result():
