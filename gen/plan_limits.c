@@ -148,7 +148,9 @@ bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
-        fk_plan_reject(plan, "parts 1: must be 0, but in a forward kernel of family wgmma without masks and scores");
+        fk_plan_reject(plan,
+                       "parts 1: must be 0, but in forward kernels of family wgmma without masks, scores, dropout, "
+                       "packed sequences, used keys, clusters and teams");
         return false;
     }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);
