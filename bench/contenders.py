@@ -24,6 +24,8 @@ class Launch:
         a = self.args = library.make("fk_args")
         a.batch, a.seqlen_q, a.num_heads_q = tensors["q"].shape[:3]
         a.seqlen_k, a.num_heads_kv = tensors["k"].shape[1:3]
+        for name, value in fields.items():
+            setattr(a, name, value)
         sizes = a.batch, a.num_heads_q, a.num_heads_kv, a.seqlen_q, a.seqlen_k
         self.handle = library.kernel_for(context, self.problem, sizes)
         self.info = library.describe(self.handle)
@@ -37,8 +39,6 @@ class Launch:
             a.array[i].size[:array.dim()] = array.shape
             if grads and name in grads:
                 self.point(a.array_grad[i], grads[name])
-        for name, value in fields.items():
-            setattr(a, name, value)
         size = library.workspace(self.handle, a)
         self.keep = [torch.empty(size, device="cuda", dtype=torch.uint8), tensors, arrays, grads]
         self.arguments = (self.handle, ctypes.byref(a), ctypes.c_void_p(self.keep[0].data_ptr()),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What masks save, and masks, bias and fp32 beside PyTorch's EFFICIENT backend, in one process.
+"""What masks save, what pages cost, and masks, bias and fp32 beside PyTorch's EFFICIENT backend, in one process.
 
-  features.py [--parts tiles,cost,bias,padding,fp32] [--dims 64] [--sizes 1024,4096] [--features window,alibi] [--no-flex]
+  features.py [--parts tiles,cost,bias,padding,fp32,pages] [--dims 64] [--sizes 1024,4096] [--features window,alibi] [--no-flex]
 
   tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
            that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
@@ -13,7 +13,8 @@
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
   fp32     fp32 inputs, through bf16 x6 here; no mask, and causal
-Results of the last three: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
+  pages    keys in pages of 1, 16, 64 and 256 rows, in random order, beside the same keys in rows, causal
+Results of the last four: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import os
 import sys
@@ -219,7 +220,46 @@ def fp32(session):
     return True
 
 
-PARTS = {"tiles": tiles, "cost": cost, "bias": bias, "padding": padding, "fp32": fp32}
+# ---- pages ----
+
+class Paged(Kernel):
+    """Keys in pages of so many rows, which lie in any order."""
+
+    def __init__(self, session, page_size):
+        super().__init__(session.torch, session.library, session.context, f"flashkiln-pages-of-{page_size}", " paged")
+        self.page_size = page_size
+
+    def prepare(self, shape, t):
+        pages = -(-shape.seqlen // self.page_size)
+        total = shape.batch * pages
+        self.table = self.torch.randperm(total, device="cuda").int()
+        self.paged = {}
+        for name in ("k", "v"):
+            rows = getattr(t, name)
+            padded = self.torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, pages * self.page_size - shape.seqlen))
+            self.paged[name] = self.torch.empty((total, self.page_size, *rows.shape[2:]), device="cuda", dtype=rows.dtype)
+            self.paged[name][self.table.long()] = padded.reshape(self.paged[name].shape)
+        super().prepare(shape, t)
+
+    def named(self, names):
+        return {**super().named(names), **self.paged}
+
+    def fields(self, shape):
+        return {**super().fields(shape), "seqlen_k": shape.seqlen, "page_table": self.table.data_ptr(), "page_size": self.page_size,
+                "num_pages": len(self.table), "page_table_stride": len(self.table) // shape.batch}
+
+
+def pages(session):
+    for dim in session.args.dims:
+        for seqlen in session.args.sizes:
+            shape = Shape(session.torch, session.args, seqlen, dim, "causal")
+            if not session.time(shape, [session.ours()] + [Paged(session, size) for size in PAGE_SIZES]):
+                return False
+    return True
+
+
+PAGE_SIZES = 1, 16, 64, 256
+PARTS = {"tiles": tiles, "cost": cost, "bias": bias, "padding": padding, "fp32": fp32, "pages": pages}
 
 
 def body(torch, library, context, args):

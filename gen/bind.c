@@ -209,6 +209,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_table_set_bool(L, "split", p->split);
     fk_table_set_bool(L, "joins_heads", fk_problem_joins_heads(p));
     fk_table_set_bool(L, "paged", p->paged);
+    fk_table_set_int(L, "page_rows", p->paged);
     fk_table_set_text(L, "spelling", spelling);
     fk_lua_seal(L, "problem", NULL);
 }

@@ -239,7 +239,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
         fk_problem_terms *terms = &planner->terms;
         terms->mask.split = terms->mask.split_k = terms->mask.runs;
         /* what terms and dropout make of keys goes by tiles that begin at multiples of their size */
-        call.order.shifts = terms->score.num_terms == 0 && !planner->p->dropout;
+        call.order.shifts = terms->score.num_terms == 0 && !planner->p->dropout && !planner->p->paged;
     }
     status = render(planner, &call, err);
     if (status != FK_OK) return status;

@@ -42,14 +42,15 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
-    return p->paged ? "paged" : NULL;
+    if (p->paged && p->dtype == FK_E4M3) return "e4m3 paged";
+    return p->paged == 1 ? "paged, of any page size" : NULL;
 }
 
 /* What the CTAs of a cluster, which go through the same keys side by side, do not serve. */
 static const char *refuse_cluster(const fk_planner *planner, const fk_tile *tile) {
     const fk_problem *p = planner->p;
     if (p->dtype == FK_E4M3) return "dtype e4m3";
-    if (p->packed || p->seqused_k) return p->packed ? "packed" : "seqused_k";
+    if (p->packed || p->seqused_k || p->paged) return p->packed ? "packed" : p->paged ? "paged" : "seqused_k";
     const bool looks = planner->terms.mask.split.residual || fk_plan_takes_runs(planner, tile);
     return looks ? "mask that is no bound" : NULL;
 }
@@ -143,7 +144,7 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
 
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
     return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
-           !p->packed && !p->seqused_k && !p->dropout && p->num_masks == 0 && p->num_scores == 0;
+           !p->packed && !p->seqused_k && !p->paged && !p->dropout && p->num_masks == 0 && p->num_scores == 0;
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {

@@ -26,6 +26,13 @@ static fk_status check_choice(const char *field, int32_t value, const char *choi
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be %s", field, value, choices);
 }
 
+static fk_status check_paged(int32_t value, fk_error *err) {
+    const bool rows = value >= 8 && value <= FK_MAX_PAGE_ROWS && (value & (value - 1)) == 0;
+    if (value == 0 || value == 1 || rows) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "paged is %d: must be 0, 1 (pages of any size), 8, 16, 32, 64 or %d", value,
+                   FK_MAX_PAGE_ROWS);
+}
+
 static fk_status check_dtype(int32_t value, fk_error *err) {
     if (value >= FK_FP16 && value <= FK_E4M3) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "dtype is %d: must be 0 (fp16), 1 (bf16), 2 (fp32) or 3 (e4m3)", value);
@@ -57,9 +64,10 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
         status = fk_fail(err, FK_BAD_PROBLEM, "deterministic is 1: must be 0 for fwd, which always is");
     }
     if (status == FK_OK) status = check_choice("split", in->split, "0 or 1", err);
-    if (status == FK_OK) status = check_choice("paged", in->paged, "0 or 1", err);
+    if (status == FK_OK) status = check_paged(in->paged, err);
     if (status == FK_OK && in->op == FK_BACKWARD && (in->split || in->paged)) {
-        status = fk_fail(err, FK_BAD_PROBLEM, "%s is 1: must be 0 for bwd", in->split ? "split" : "paged");
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be 0 for bwd", in->split ? "split" : "paged",
+                         in->split ? in->split : in->paged);
     }
     if (status == FK_OK) status = check_dtype(in->dtype, err);
     if (status == FK_OK) status = check_choice("gqa", in->gqa, "0 or 1", err);

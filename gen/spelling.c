@@ -204,6 +204,15 @@ static fk_status read_mask(reader *r, const char *word, size_t length) {
     return read_values(r, mask->name, FK_MAX_MASK_PARAMS, &mask->num_values, mask->value, NULL);
 }
 
+/* "(16)", perhaps: what page sizes are a multiple of. r->at is behind the name. */
+static fk_status read_paged(reader *r, const char *word) {
+    int32_t count = 0, rows = 0;
+    if (r->p.paged) return fail_at(r, word, "paged is given twice");
+    const fk_status status = read_values(r, "paged", 1, &count, &rows, NULL);
+    r->p.paged = count ? rows : 1;
+    return status;
+}
+
 static fk_status read_score(reader *r, const char *word, size_t length) {
     if (r->p.num_scores == FK_MAX_SCORES) return fail_at(r, word, "more than %d scores", FK_MAX_SCORES);
     r->term_at[r->p.num_scores] = word;
@@ -290,7 +299,7 @@ static fk_status read_word(reader *r) {
     if (is_word_end(*r->at)) {
         bool has_gqa = r->p.gqa != 0, has_deterministic = r->p.deterministic != 0;
         bool has_packed = r->p.packed != 0, has_used = r->p.seqused_k != 0;
-        bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0, has_paged = r->p.paged != 0;
+        bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0;
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
         if (is_word(word, length, "fp32")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP32);
@@ -304,7 +313,7 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "deterministic", &has_deterministic, &r->p.deterministic, 1);
         }
         if (is_word(word, length, "split")) return set_once(r, word, "split", &has_split, &r->p.split, 1);
-        if (is_word(word, length, "paged")) return set_once(r, word, "paged", &has_paged, &r->p.paged, 1);
+        if (is_word(word, length, "paged")) return read_paged(r, word);
         if (is_word(word, length, "top-left")) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_TOP_LEFT);
         }
@@ -312,6 +321,7 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_BOTTOM_RIGHT);
         }
     }
+    if (is_word(word, length, "paged")) return read_paged(r, word);
     if (fk_term_exists(FK_TERM_SCORE, word, length)) return read_score(r, word, length);
     if (fk_term_exists(FK_TERM_MASK, word, length)) return read_mask(r, word, length);
     if (is_word(word, length, "blocks")) return read_pattern(r, word, 0);

@@ -125,7 +125,7 @@ static void put_words(writer *w, const fk_problem *c, const fk_array_list *array
     if (c->dropout) put(w, " dropout");
     if (c->deterministic) put(w, " deterministic");
     if (c->split) put(w, " split");
-    if (c->paged) put(w, " paged");
+    if (c->paged) put(w, c->paged > 1 ? " paged(%d)" : " paged", c->paged);
 }
 
 fk_status fk_problem_write(const fk_problem *p, char *out, size_t size, fk_error *err) {

@@ -65,7 +65,7 @@ fk_status fk_args_check_sizes(const fk_problem *p, const fk_args *a, fk_error *e
                        "num_heads_q is %lld; it must be a multiple of num_heads_kv, which is %lld",
                        (long long)a->num_heads_q, (long long)a->num_heads_kv);
     if (p->paged) {
-        const fk_status pages = fk_pages_check_sizes(a, err);
+        const fk_status pages = fk_pages_check_sizes(p, a, err);
         if (pages) return pages;
     }
     if (!p->packed) return FK_OK;

@@ -9,10 +9,13 @@
 
 /* ---- pages -------------------------------------------------------------------------------------------- */
 
-fk_status fk_pages_check_sizes(const fk_args *a, fk_error *err) {
+fk_status fk_pages_check_sizes(const fk_problem *p, const fk_args *a, fk_error *err) {
     if (a->page_size < 1 || a->page_size > FK_MAX_SEQLEN)
         return fk_fail(err, FK_BAD_ARGUMENT, "page_size is %lld; it must be 1 to %d", (long long)a->page_size,
                        FK_MAX_SEQLEN);
+    if (a->page_size % p->paged)
+        return fk_fail(err, FK_BAD_ARGUMENT, "page_size is %lld; the problem's paged says that it is a multiple of %d",
+                       (long long)a->page_size, p->paged);
     if (a->num_pages < 1 || a->num_pages > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT, "num_pages is %lld; it must be 1 to %d", (long long)a->num_pages,
                        INT32_MAX);

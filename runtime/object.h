@@ -356,7 +356,7 @@ fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_er
 
 /* ---- splits and pages (attention_split.c) ------------------------------------------------------------- */
 
-fk_status fk_pages_check_sizes(const fk_args *args, fk_error *err);
+fk_status fk_pages_check_sizes(const fk_problem *canonical, const fk_args *args, fk_error *err);
 /** From the first to the last entry of the page table that may be read. */
 int64_t fk_page_table_entries(const fk_args *args);
 /** Checks what the host's page table holds. */

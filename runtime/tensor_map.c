@@ -1,6 +1,7 @@
 /* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout, dk and dv), boxes of 128
  * bytes (with the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns
- * of v; of a staged array, queries by keys. The GPU's are the driver's to encode, the emulator's are its own. */
+ * of v; of a staged array, queries by keys; of keys in pages, the rows that divide both a page and a tile. The GPU's are
+ * the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -139,6 +140,14 @@ static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_t
     return status;
 }
 
+/* Keys in pages, which stand for the entries of a batch: boxes of the rows that divide both a tile and all pages. */
+static tensor in_pages(tensor t, int32_t page_rows, const fk_args *a) {
+    while (t.box_rows % page_rows)
+        page_rows /= 2;
+    t.box_rows = page_rows, t.rows = a->page_size, t.batch = a->num_pages;
+    return t;
+}
+
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values,
                               fk_tensor_map map[FK_ALL_MAPS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
@@ -162,6 +171,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
         tensors[5] =
             (tensor){"dv", a->dv, a->dv_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};
     }
+    if (p->paged) tensors[1] = in_pages(tensors[1], p->paged, a), tensors[2] = in_pages(tensors[2], p->paged, a);
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
     const fk_driver *driver = kernel->context->driver;
     const int count = fk_num_tensor_maps(kernel), first = FK_ALL_MAPS - count;

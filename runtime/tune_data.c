@@ -233,8 +233,9 @@ fk_status fk_tune_data_make(fk_context *context, const fk_problem *canonical, co
     out->keep = keep;
     out->device = sizes;
     if (canonical->paged) {
-        const int64_t width = (shape->seqlen_k + PAGE_SIZE - 1) / PAGE_SIZE;
-        out->device.page_size = PAGE_SIZE;
+        const int64_t page_size = canonical->paged > PAGE_SIZE ? canonical->paged : PAGE_SIZE;
+        const int64_t width = (shape->seqlen_k + page_size - 1) / page_size;
+        out->device.page_size = page_size;
         out->device.page_table_stride = width;
         out->device.num_pages = shape->batch * width;
     }

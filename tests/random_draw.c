@@ -323,9 +323,9 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->packed) draw_packed(&values, longest_seqlen(limits), size_budget(limits), dims, out);
     if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
     if (out->seqused_k) draw_used(&values, out);
-    const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* family wgmma serves neither */
+    const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* which family wgmma does not serve */
     out->split = !out->backward && rng_chance(&kernel, rest) && !e4m3;
-    out->paged = !out->backward && rng_chance(&kernel, rest) && !e4m3;
+    out->paged = !out->backward && rng_chance(&kernel, rest) && !e4m3 ? draw_page_rows(seed / kernel_reuse) : 0;
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
     if (out->paged) draw_pages(&values, out);
     append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype], (int)dim);
@@ -343,7 +343,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->deterministic) append(out->spelling, " deterministic");
     if (out->backward) draw_grads(&kernel, out->spelling);
     if (out->split) append(out->spelling, " split");
-    if (out->paged) append(out->spelling, " paged");
+    if (out->paged) append(out->spelling, out->paged > 1 ? " paged(%d)" : " paged", out->paged);
 
     if (e4m3) draw_descales(seed, out);
     draw_layouts(&values, limits, dim, dim_v, out);

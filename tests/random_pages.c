@@ -19,20 +19,26 @@ int64_t table_entries(const drawn *d) {
     return (d->args.batch - 1) * d->args.page_table_stride + pages_for(d->args.seqlen_k, d->args.page_size);
 }
 
-static int64_t draw_page_size(rng *r, const fk_args *a) {
+int32_t draw_page_rows(uint64_t seed) {
+    static const int32_t rows[] = {1, 1, 8, 16, 16, 32, 64, 128};
+    rng r = {seed * 0xaf251af3b0f025b5u};
+    return rows[rng_range(&r, 0, COUNT(rows) - 1)];
+}
+
+static int64_t draw_page_size(rng *r, const fk_args *a, int64_t unit) {
     static const int common[] = {1, 2, 3, 16, 16, 17, 64, 128, 256};
     int64_t size = rng_chance(r, 70) ? common[rng_range(r, 0, COUNT(common) - 1)] : rng_range(r, 1, 300);
     if (a->batch > 8 && size > 32) size = 32; /* mostly empty pages are memory for nothing */
     while (a->batch * (pages_for(a->seqlen_k, size) + 5) > MAX_TABLE)
         size = 2 * size + 1;
-    return size;
+    return pages_for(size, unit) * unit;
 }
 
 void draw_pages(rng *r, drawn *out) {
     static const int32_t garbage[] = {-1, INT32_MIN, INT32_MAX};
     fk_args *a = &out->args;
     int32_t order[MAX_TABLE];
-    a->page_size = draw_page_size(r, a);
+    a->page_size = draw_page_size(r, a, out->paged);
     a->page_table_stride = pages_for(a->seqlen_k, a->page_size) + (rng_chance(r, 30) ? rng_range(r, 1, 5) : 0);
     int64_t used = 0;
     for (int64_t b = 0; b < a->batch; b++)

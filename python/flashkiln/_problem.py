@@ -47,7 +47,16 @@ class Terms:
         """The problem's spelling for tensors of these shapes; `more` are words besides."""
         dims = f"d{shapes.dim}" + (f" dv{shapes.dim_v}" if shapes.dim_v != shapes.dim else "")
         gqa = ["gqa"] if shapes.heads_q != shapes.heads_kv else []
-        return " ".join(filter(None, [op, dtype, dims, *gqa, self.words, *more]))
+        words = self.words
+        if shapes.page_size and "split" not in more:
+            words += page_rows(shapes.page_size)  # "paged" is the last of them
+        return " ".join(filter(None, [op, dtype, dims, *gqa, words, *more]))
+
+
+def page_rows(page_size):
+    """What stands behind the word `paged`: the most rows that pages of this size can be copied in, if that is 8 or more."""
+    rows = min(page_size & -page_size, library().values["FK_MAX_PAGE_ROWS"])
+    return f"({rows})" if rows >= 8 else ""
 
 
 def rows_of(decl):

@@ -1,4 +1,5 @@
-@ local tails = (problem.packed or problem.seqused_k) and not e4m3
+@ local paged = problem.paged
+@ local tails = (problem.packed or problem.seqused_k or paged) and not e4m3
 struct Values {
     const Params &p;
     const u32 smem;
@@ -10,21 +11,25 @@ struct Values {
     __device__ __forceinline__ Values(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
     // Starts the copy of tile n of the values, whose bytes `bar` counts.
-    __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n) {
+    __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n$(paged and ", const PagedRows &rows" or "")) {
+@ if paged then
+        rows.load<$(layout.dv_cols)>(tile, p.map_v, bar, $(kv_head));
+@ else
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, v_bytes);
-@ if e4m3 then
+@   if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
-@ else
+@   else
             $(plan.cluster > 1 and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
-@ end
+@   end
         }
+@ end
     }
 
+@ local rows = paged and ", rows" or ""
 @ if tails then
-    // A tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
-    __device__ __forceinline__ void load_tail(u32 tile, u32 bar, const Where &at, int n) {
-        load(tile, smem + tail_full, at, n);
+    // Of a tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
+    __device__ __forceinline__ void finish_tail(u32 tile, u32 bar, const Where &at, int n) {
         mbarrier_wait(smem + tail_full, tail_parity);
         tail_parity ^= 1;
         for (int i = (at.seqlen_k - tile_key(at, n)) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
@@ -39,14 +44,15 @@ struct Values {
 @ end
     // Sends tile n of the values when there is room.
     __device__ __forceinline__ void send(const Where &at, int n) {
+@ if paged then
+        const PagedRows rows(p, at, n);
+@ end
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
-        if (at.seqlen_k - tile_key(at, n) < block_n) {
-            load_tail(tile, bar, at, n);
-        } else {
-            load(tile, bar, at, n);
-        }
+        const bool tail = at.seqlen_k - tile_key(at, n) < block_n;
+        load(tile, tail ? smem + tail_full : bar, at, n$(rows));
+        if (tail) finish_tail(tile, bar, at, n);
 @ else
         load(tile, bar, at, n);
 @ end

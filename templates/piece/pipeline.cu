@@ -103,6 +103,10 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
         tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch);
 }
 
+@ if problem.paged then
+@   include("piece/paged_rows.cu")
+
+@ end
 @ local kv_head = problem.gqa and "at.kv_head" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
@@ -248,12 +252,18 @@ struct Producer {
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
             if (walk.n < 0) break;
             --to_go;
+@   if problem.paged then
+            const PagedRows rows(p, at, walk.n);
+            mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
+            rows.load<$(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
+@   else
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 $(pair and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
+@   end
 @   if lone then
             values.send(at, walk.n);
 @   end

@@ -62,6 +62,9 @@
             KeyRows rows;
             if (masked) rows.read(p, at, sent);
 @ end
+@ if problem.paged then
+            const PagedRows paged(p, at, sent);
+@ end
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
 @ if stages_keys then
             if (masked) {
@@ -72,9 +75,14 @@
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 st_shared_u32(smem + k_visit + 4 * k.index(), Visit(sent, n < 0, seen).word);
+@ if not problem.paged then
                 mbarrier_arrive_expect_tx(bar, k_bytes);
                 load_tile<block_n, $(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)sent * block_n, $(kv_head), $(k_batch));
+@ end
             }
+@ if problem.paged then
+            paged.load<$(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
+@ end
 @ if plan.teams == 2 then
             values.send(at, sent);
 @ end
