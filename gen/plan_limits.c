@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void fk_plan_reject(fk_plan_info *plan, const char *format, ...) {
     va_list args;
@@ -142,16 +143,18 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
+/* Parts count their keys from their own first one, which a diagonal alone can follow. */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
+    const bool diagonal = p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0;
     return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
-           !p->packed && !p->seqused_k && !p->paged && !p->dropout && p->num_masks == 0 && p->num_scores == 0;
+           !p->packed && !p->dropout && (p->num_masks == 0 || diagonal) && p->num_scores == 0;
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
         fk_plan_reject(plan,
-                       "parts 1: must be 0, but in forward kernels of family wgmma without masks, scores, dropout, "
-                       "packed sequences, used keys, clusters and teams");
+                       "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores, "
+                       "dropout, packed sequences, clusters and teams");
         return false;
     }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);

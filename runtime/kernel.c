@@ -289,15 +289,6 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     return FK_OK;
 }
 
-static fk_status plan_for(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found, fk_error *err) {
-    static const int64_t few = 128; /* half of the largest tile of queries */
-    fk_plan_options planning = s->context->planning;
-    planning.shape = *s->shape;
-    const fk_status status = recorded_plan(s, canonical, &planning, out, found, err);
-    if (status || *found || s->shape->seqlen_q > few || fk_packs_any(&s->context->packs)) return status;
-    return plan_for_few(s, canonical, &planning, out, found, err);
-}
-
 /* The kernel for all sizes, but that its last tiles may come in parts: one for all buckets that want it. */
 static fk_status build_in_parts(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
     fk_context *context = user;
@@ -317,20 +308,26 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *
     const double heads = buckets->edge[2][s->bucket.index[2]];
     fk_plan_info plan;
     *out = false;
-    if (canonical->num_masks || canonical->num_scores || fk_packs_any(&s->context->packs)) return FK_OK;
+    if (canonical->num_masks > 1 || canonical->num_scores || fk_packs_any(&s->context->packs)) return FK_OK;
     const fk_status status = plan_for_all(s->context, canonical, &plan, err);
     if (status) return status;
-    *out = fk_plan_may_have_parts(canonical, &plan) &&
-           fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads * seqlen_q, seqlen_k);
+    const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
+    *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
+           fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
     return FK_OK;
 }
 
 static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    static const int64_t few = 128; /* half of the largest tile of queries */
     const sized *s = user;
+    fk_plan_options planning = s->context->planning;
     fk_plan_info plan;
     bool found, parts = false;
-    fk_status status = plan_for(s, canonical, &plan, &found, err);
+    planning.shape = *s->shape;
+    fk_status status = recorded_plan(s, canonical, &planning, &plan, &found, err);
     if (!status && !found) status = wants_parts(s, canonical, &parts, err);
+    if (!status && !found && !parts && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
+        status = plan_for_few(s, canonical, &planning, &plan, &found, err);
     if (status) return status;
     if (parts) {
         status = fk_table_find(&s->context->table, canonical, FK_IN_PARTS, build_in_parts, s->context, out, err);

@@ -276,8 +276,11 @@ typedef struct fk_parts {
     int32_t splits, late_splits;
 } fk_parts;
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
-/** Whether a kernel that can do so is worth compiling, for `rows` queries of all heads. */
-bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k);
+/** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double heads, double seqlen_q,
+                  double seqlen_k);
+/** Whether tiles take so nearly the same time that the last round alone is worth parts, or all are in one round. */
+bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

@@ -3,6 +3,8 @@
  * with parts come in `splits` parts each, and those for which that leaves no room in `late_splits`, which are short. */
 #include "object.h"
 
+#include <math.h>
+
 /* Clocks, as measured on an H200 or on the safe side of it: between a part's tiles of keys and the next part's, the
  * launch of fk_forward_combine and what it waits for once and for each part of a row; and bytes that it reads in a
  * clock, and those that a part stores. */
@@ -15,6 +17,8 @@
 /* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
 #define LEAST_ROUND 60000
 #define MOST_ROUNDS 32
+/* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first, and no part does. */
+#define KEYS_A_QUERY 4
 
 static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -29,9 +33,16 @@ static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
     return p->dtype == FK_E4M3 ? 4096 : 2048;
 }
 
-bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double rows, double seqlen_k) {
+bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k) {
+    return p->num_masks == 0 || tiles < ctas || seqlen_k >= KEYS_A_QUERY * seqlen_q;
+}
+
+bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double heads, double seqlen_q,
+                  double seqlen_k) {
     const double round = seqlen_k * plan->block_m * (p->head_dim + p->head_dim_v) / (double)multiply_adds(p);
-    return round >= LEAST_ROUND && rows <= (double)(MOST_ROUNDS * ctas * plan->block_m);
+    const double tiles = heads * ceil(seqlen_q / plan->block_m);
+    return round >= LEAST_ROUND && tiles <= (double)(MOST_ROUNDS * ctas) &&
+           fk_parts_alike(p, ctas, (int64_t)tiles, seqlen_q, seqlen_k);
 }
 
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {

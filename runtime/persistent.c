@@ -62,9 +62,11 @@ static int64_t count_clusters(const fk_kernel *kernel) {
 /* The last tiles in parts, which are claimed after all else. */
 static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
-    const int64_t k_tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
-    const fk_parts last = fk_parts_choose(&kernel->problem, plan, count_clusters(kernel), out->num_tiles, k_tiles);
-    if (last.splits == 0) return out->num_tiles;
+    const int64_t k_tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n, ctas = count_clusters(kernel);
+    const fk_parts last = fk_parts_choose(&kernel->problem, plan, ctas, out->num_tiles, k_tiles);
+    if (last.splits == 0 ||
+        !fk_parts_alike(&kernel->problem, ctas, out->num_tiles, (double)a->seqlen_q, (double)a->seqlen_k))
+        return out->num_tiles;
     const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
     out->num_splits = last.splits;
     out->late_splits = last.late_splits;

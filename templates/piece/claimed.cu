@@ -17,7 +17,7 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
 @ if bounds then
-constexpr u32 tile_ranges = $(problem.packed and 32 or 16);
+constexpr u32 tile_ranges = $((problem.packed or plan.parts) and 32 or 16);
 @ end
 @ if e4m3 then
 constexpr u32 tile_scale = place_bytes - 16;
@@ -60,6 +60,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @ if plan.parts then
     const uint4 keys = ld_shared_v4(tile_place(smem, q) + 16);
     at.claim = same(place.w), at.first_tile = same(keys.x), at.seqlen_k = same(keys.y);
+    at.diag -= at.first_tile * block_n;
 @ end
 @ if mask.shifts then
     at.k_first = same(place.w);

@@ -4,7 +4,7 @@
 // that go by place take least. Where rows are not like that their sums leave their range. What lies behind the last key is no score.
 __device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
                                                  const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - tile_key(at, n);
+    const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - own_key(at, n);
     if (keys >= block_n) {
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)

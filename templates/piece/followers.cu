@@ -32,7 +32,7 @@ struct Values {
     __device__ __forceinline__ void finish_tail(u32 tile, u32 bar, const Where &at, int n) {
         mbarrier_wait(smem + tail_full, tail_parity);
         tail_parity ^= 1;
-        for (int i = (at.seqlen_k - tile_key(at, n)) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
+        for (int i = (at.seqlen_k - own_key(at, n)) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
 #pragma unroll
             for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
                 st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
@@ -50,7 +50,7 @@ struct Values {
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
-        const bool tail = at.seqlen_k - tile_key(at, n) < block_n;
+        const bool tail = at.seqlen_k - own_key(at, n) < block_n;
         load(tile, tail ? smem + tail_full : bar, at, n$(rows));
         if (tail) finish_tail(tile, bar, at, n);
 @ else

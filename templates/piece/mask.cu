@@ -24,6 +24,8 @@
 @ if walk == "k" and plan.family == "wgmma" then
 // The first key of tile n.
 __device__ __forceinline__ int tile_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")$(plan.parts and "(at.first_tile + n)" or "n") * block_n; }
+// The same as at.seqlen_k counts keys, which are a part's alone.
+__device__ __forceinline__ int own_key(const Where &at, int n) { return $(plan.parts and "n * block_n" or "tile_key(at, n)"); }
 
 @ end
 // The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
@@ -280,7 +282,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ scalars("")
 @ if by_distance then
-    const int first_k = $(plan.parts and "n * block_n" or "tile_key(at, n)") + 2 * (lane % 4);
+    const int first_k = own_key(at, n) + 2 * (lane % 4);
 @ end
 @ for j, array in ipairs(staged.q) do
     u32 $(array.name)_element[m_atoms][2];

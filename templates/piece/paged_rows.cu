@@ -9,7 +9,7 @@ struct PagedRows {
 
     __device__ __forceinline__ PagedRows(const Params &p, const Where &at, int n) {
         const int key = tile_key(at, n) + lane * box, nth = quotient(key, p.page_size, p.page_inverse);
-        num_boxes = (min(at.seqlen_k - tile_key(at, n), block_n) + (box - 1)) / box; // 32 at most
+        num_boxes = (min(at.seqlen_k - own_key(at, n), block_n) + (box - 1)) / box; // 32 at most
         page = lane < num_boxes ? p.page_table[i64(at.b) * p.page_table_stride + nth] : 0;
         row = key - nth * p.page_size;
     }

@@ -96,6 +96,10 @@ static void in_parts(void **state) {
         {{"fwd bf16 d256 dv128", "h200", 1, 1, 1, 520, 3500, FK_BSHD, 0}, "4", false, false},
         {{"fwd bf16 d128", "h200", 1, 1, 1, 600, 4101, FK_BSHD, 0}, "3", false, true},
         {{"fwd fp16 d64", "h200", 1, 1, 1, 300, 4200, FK_BSHD, 0}, "6", false, true},
+        {{"fwd bf16 d128 causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false},
+        {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false},
+        {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false},
+        {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run(&cases[i]);
@@ -116,6 +120,9 @@ static void who_gets_one(void **state) {
         {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, false},
         {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, false},
         {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, false},
+        {"fwd bf16 d128 causal", {1, 8, 8, 512, 8192}, true},
+        {"fwd bf16 d128 causal", {1, 1, 1, 16384, 16384}, true},
+        {"fwd bf16 d128 window(1024,0)", {1, 8, 8, 512, 8192}, false},
         {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, false},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
@@ -130,6 +137,7 @@ static void who_gets_one(void **state) {
         assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
         assert_int_equal(info.plan.parts, cases[i].parts);
         assert_int_equal(sized != all, cases[i].parts);
+        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0) in_parts = NULL;
         if (in_parts && cases[i].parts) assert_ptr_equal(in_parts, sized);
         if (cases[i].parts) in_parts = sized;
         fk_kernel_destroy(sized);
@@ -138,11 +146,12 @@ static void who_gets_one(void **state) {
     fk_context_destroy(context);
 }
 
-/* Only where no place of a key says anything. */
+/* But the diagonal's, no place of a key may say anything. */
 static void refused(void **state) {
     (void)state;
-    static const char *const spellings[] = {"fwd bf16 d128 causal", "fwd bf16 d128 dropout", "fwd bf16 d128 alibi",
-                                            "fwd bf16 d128 packed", "fwd bf16 d128 seqused_k"};
+    static const char *const spellings[] = {"fwd bf16 d128 window(64,0)", "fwd bf16 d128 dropout",
+                                            "fwd bf16 d128 alibi", "fwd bf16 d128 packed",
+                                            "fwd bf16 d128 causal key_padding"};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
     options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o2 p1";
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
