@@ -226,7 +226,9 @@ class Paged(Kernel):
     """Keys in pages of so many rows, which lie in any order."""
 
     def __init__(self, session, page_size):
-        super().__init__(session.torch, session.library, session.context, f"flashkiln-pages-of-{page_size}", " paged")
+        rows = min(page_size & -page_size, session.library.values["FK_MAX_PAGE_ROWS"])
+        super().__init__(session.torch, session.library, session.context, f"flashkiln-pages-of-{page_size}",
+                         f" paged({rows})" if rows >= 8 else " paged")
         self.page_size = page_size
 
     def prepare(self, shape, t):

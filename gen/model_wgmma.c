@@ -37,6 +37,9 @@ static const double IN_STEP = 0.17, SHALLOW = 0.10;
  * them. Measured at head dim 128. */
 static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUMENTS_STEP = 0.1, TURNS = 0.04,
                     DROPOUT_TWO = 0.045;
+/* The same of two warpgroups beside a diagonal: 14 % where it begins within a tile, as with queries that are fewer than
+ * keys, and warpgroups have unlike numbers of masked tiles; where it begins with one, turns cost half a percent. */
+static const double OFFSET_STEP = 0.01;
 /* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
  * begin and end somewhere in a tile. */
 static const double DOCUMENT = 1024.0;
@@ -174,13 +177,15 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const bool at_once = score->at_once && !p->dropout && p->dtype != FK_E4M3;
     const double score_step = at_once && softmax > cost.tensor ? AT_ONCE_STEP : 0;
     const double mixed = fmax(score_step, layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0);
-    const double apart = fmax(p->dropout ? drop_step : 0, mixed);
     const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
+    const bool offset = pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
+                        pressed > STEP_FROM / 2 && layout->d_pad <= 128;
+    const double apart = fmax(p->dropout ? drop_step : 0, fmax(mixed, offset ? OFFSET_STEP : 0));
     if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
     const bool lines = score->along && plan->q_in_regs && !layout->scans && !layout->mask_rows;
-    if (plan->turns && pair && !lines) cost.serial *= 1 + TURNS;
+    if (plan->turns && pair && !lines && !offset) cost.serial *= 1 + TURNS;
     if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
     if (consumers == 4) {
         if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);

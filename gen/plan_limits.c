@@ -143,18 +143,20 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
-/* Parts count their keys from their own first one, which a diagonal alone can follow. */
+/* Parts count their keys from their own first one, which a diagonal alone can follow, and of scores a soft cap, which no
+ * key's place says anything to. */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
-    const bool diagonal = p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0;
+    const bool mask = p->num_masks == 0 || (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0);
+    const bool score = p->num_scores == 0 || (p->num_scores == 1 && strcmp(p->score[0].name, "softcap") == 0);
     return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
-           !p->packed && !p->dropout && (p->num_masks == 0 || diagonal) && p->num_scores == 0;
+           !p->packed && !p->dropout && mask && score;
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
         fk_plan_reject(plan,
-                       "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores, "
-                       "dropout, packed sequences, clusters and teams");
+                       "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores "
+                       "but softcap, dropout, packed sequences, clusters and teams");
         return false;
     }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);

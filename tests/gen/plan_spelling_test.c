@@ -126,7 +126,7 @@ static void a_plan_that_cannot_be_is_refused(void **state) {
         {"fwd fp16 d64", "a100", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "sm_80: has no wgmma"},
         {"fwd fp32 d64", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "dtype fp32: the wgmma family has none"},
         {"fwd fp16 d64 split", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "split: the wgmma family has none"},
-        {"fwd fp16 d64 paged", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "paged: the wgmma family has none"},
+        {"fwd fp16 d64 paged", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", "paged, of any page size: the wgmma family has none"},
         {"fwd fp16 d64", "h200", "wgmma m128 n128 w13 s2 c1 q1 k2 o1", "warps 13: must be 8, 12, 16 or 20"},
         {"fwd fp16 d64", "h200", "wgmma m128 n128 w4 s2 c1 q1 k2 o1", "warps 4: must be"},
         {"fwd fp16 d64", "h200", "wgmma m128 n128 w24 s2 c1 q1 k2 o1", "warps 24: must be"},

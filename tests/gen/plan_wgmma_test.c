@@ -66,7 +66,7 @@ static void test_fallbacks_say_why(void **state) {
         const char *spelling, *gpu, *reason;
     } cases[] = {
         {"fwd bf16 d128 split", "h200", "split: the wgmma family has none"},
-        {"fwd bf16 d128 paged", "h200", "paged: the wgmma family has none"},
+        {"fwd bf16 d128 paged", "h200", "paged, of any page size: the wgmma family has none"},
         {"fwd fp32 d64", "h200", "dtype fp32: the wgmma family has none"},
         {"bwd fp32 d64 causal", "h200", "dtype fp32: the wgmma family has none"},
         {"fwd bf16 d128", "b200", "sm_100: has no wgmma, which is sm_90's alone"},
@@ -126,7 +126,7 @@ static void test_e4m3(void **state) {
         {"fwd e4m3 d64", "l4", "dtype e4m3: the kernels of sm_86 have none; sm_90 is needed"},
         {"fwd e4m3 d64", "b200", "sm_100: has no wgmma, which is sm_90's alone"},
         {"fwd e4m3 d64 split", "h200", "split: the wgmma family has none"},
-        {"fwd e4m3 d64 paged", "h200", "paged: the wgmma family has none"},
+        {"fwd e4m3 d64 paged(16)", "h200", "e4m3 paged: the wgmma family has none"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
         const fk_problem p = problem_of(refused[i].spelling);

@@ -100,6 +100,7 @@ static void in_parts(void **state) {
         {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false},
         {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false},
         {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true},
+        {{"fwd bf16 d64 softcap(30) causal", "h200", 1, 1, 1, 500, 6000, FK_BSHD, 0}, "8", true, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run(&cases[i]);

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""A chunk of queries behind many keys, causal, as when a prompt is read in parts: keys in rows, in pages, and beside peers.
+
+  chunks.py [--dims 64,128] [--shapes 1x8x8x512x8192,...]
+
+A shape is batch x query heads x kv heads x queries x keys; the last query sees the last key. Contenders: this library's kernel for
+such sizes, the same with pages of 64 rows in random order, with `split`, SDPA FLASH with PyTorch's causal_lower_right, FlexAttention
+with a block mask. Outputs are compared with float64 on the first head. Results: chunks.csv. Needs an NVIDIA GPU and PyTorch;
+without them it says so and exits with 77.
+"""
+import os
+import sys
+
+from contenders import Launch
+from timing import append, arguments, median, round_robin, run, stamp
+
+FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "name", "median_us"]
+SHAPES = "1x8x8x512x8192,1x8x8x64x32768,1x8x8x128x8192,1x32x8x512x8192,1x8x1x1024x32768,4x32x8x64x4096,1x8x1x4096x65536"
+PAGE = 64
+
+
+class Ours:
+    def __init__(self, session, name, words, tensors, **fields):
+        torch, library, context = session
+        self.name, self.o = name, torch.full_like(tensors["q"], float("nan"))
+        tensors["o"] = self.o
+        self.launch = Launch(torch, library, context, words, tensors, **fields)
+
+
+class Peer:
+    def __init__(self, name, attend, *inputs):
+        self.name, self.attend, self.inputs = name, attend, [x.transpose(1, 2) for x in inputs]
+
+    def launch(self):
+        self.o = self.attend(*self.inputs).transpose(1, 2)
+
+
+def flash(torch, q, k, v):
+    from torch.nn.attention import SDPBackend, bias, sdpa_kernel
+    mask, gqa = bias.causal_lower_right(q.shape[1], k.shape[1]), q.shape[2] != k.shape[2]
+
+    def attend(q, k, v):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=gqa)
+    return Peer("sdpa-flash", attend, q, k, v)
+
+
+def flex(torch, q, k, v):
+    from torch.nn.attention import flex_attention
+    torch._dynamo.reset()
+    ahead, compiled = k.shape[1] - q.shape[1], torch.compile(flex_attention.flex_attention, dynamic=False)
+    mask = flex_attention.create_block_mask(lambda b, h, i, j: j <= i + ahead, None, None, q.shape[1], k.shape[1], device="cuda")
+    gqa = q.shape[2] != k.shape[2]
+    return Peer("flex", lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=gqa), q, k, v)
+
+
+def exact(torch, q, k, v):
+    """Of the first head, [seqlen_q, head_dim]."""
+    q, k, v = (x[0, :, 0].double() for x in (q, k, v))
+    s = q @ k.T * q.shape[1] ** -0.5
+    hidden = torch.ones(s.shape, device="cuda", dtype=torch.bool).triu(k.shape[0] - q.shape[0] + 1)
+    return s.masked_fill_(hidden, float("-inf")).softmax(-1) @ v
+
+
+def contenders(session, args, dim, shape):
+    torch = session[0]
+    batch, heads_q, heads_kv, seqlen_q, seqlen_k = shape
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[args.dtype]
+    q, k, v = (torch.randn(batch, n, h, dim, device="cuda").to(dtype)
+               for n, h in ((seqlen_q, heads_q), (seqlen_k, heads_kv), (seqlen_k, heads_kv)))
+    words = f"fwd {args.dtype} d{dim}" + " gqa" * (heads_q != heads_kv) + " causal"
+    pages = batch * seqlen_k // PAGE
+    table = torch.randperm(pages, device="cuda")
+    cut = [torch.empty_like(x.reshape(pages, PAGE, heads_kv, dim)) for x in (k, v)]
+    for x, rows in zip(cut, (k, v)):
+        x[table] = rows.reshape(x.shape)
+    where = table.int()
+    fields = {"batch": batch, "seqlen_k": seqlen_k, "page_table": where.data_ptr(), "page_size": PAGE, "num_pages": pages,
+              "page_table_stride": pages // batch}
+    rows = {"q": q, "k": k, "v": v}
+    out = [Ours(session, "flashkiln", words, dict(rows)),
+           Ours(session, f"flashkiln-pages-of-{PAGE}", f"{words} paged({PAGE})", {"q": q, "k": cut[0], "v": cut[1]}, **fields),
+           Ours(session, "flashkiln-split", f"{words} split", dict(rows)), flash(torch, q, k, v)]
+    if args.flex:
+        out.append(flex(torch, q, k, v))
+    return out, exact(torch, q, k, v), where
+
+
+def body(torch, library, context, args):
+    good = True
+    for dim in args.dims:
+        for shape in args.shapes:
+            ready, wanted, _ = contenders((torch, library, context), args, dim, shape)
+            for c in list(ready):
+                try:
+                    c.launch()
+                    torch.cuda.synchronize()
+                    error = (c.o[0, :, 0].double() - wanted).abs().max().item()
+                except RuntimeError as e:
+                    print(f"  {c.name}: not available: {str(e).splitlines()[0]}")
+                    error = None
+                if error is None or not error < 2e-2:
+                    print(f"  {c.name}: left out, error {error}")
+                    good = good and not c.name.startswith("flashkiln")
+                    ready.remove(c)
+            times = round_robin(torch, ready, args.rounds, args.launches)
+            rows = [{**stamp(torch), "dtype": args.dtype, "head_dim": dim, "batch": shape[0], "heads_q": shape[1], "heads_kv": shape[2],
+                     "seqlen_q": shape[3], "seqlen_k": shape[4], "name": c.name, "median_us": f"{median(times[c.name]):.2f}"} for c in ready]
+            append(os.path.join(args.out, "chunks.csv"), rows, FIELDS)
+            print(f"d{dim} {'x'.join(map(str, shape))}, us: " + ", ".join(f"{r['name']} {r['median_us']}" for r in rows), flush=True)
+    return 0 if good else 1
+
+
+def main():
+    parser = arguments(__doc__)
+    parser.add_argument("--shapes", type=lambda s: [tuple(map(int, x.split("x"))) for x in s.split(",")],
+                        default=[tuple(map(int, x.split("x"))) for x in SHAPES.split(",")])
+    parser.add_argument("--no-flex", dest="flex", action="store_false")
+    return run(parser, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
