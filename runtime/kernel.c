@@ -311,7 +311,8 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *
     if (canonical->num_masks > 1 || canonical->num_scores > 1 || fk_packs_any(&s->context->packs)) return FK_OK;
     const fk_status status = plan_for_all(s->context, canonical, &plan, err);
     if (status) return status;
-    const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
+    const bool few =
+        2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
     *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
            fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
     return FK_OK;

@@ -86,7 +86,8 @@ static fk_problem random_problem(uint64_t *seed) {
     p.seqused_k = (int32_t)random_below(seed, 2);
     p.dropout = (int32_t)random_below(seed, 2);
     p.split = p.op == FK_FORWARD && random_below(seed, 2);
-    p.paged = p.op == FK_FORWARD && random_below(seed, 2);
+    static const int32_t pages[] = {0, 0, 1, 1, 8, 16, 32, 64, 128};
+    p.paged = pages[random_below(seed, sizeof pages / sizeof *pages)] * (p.op == FK_FORWARD);
     p.align = (int32_t)random_below(seed, 2);
     p.num_masks = (int32_t)random_below(seed, FK_MAX_MASKS + 1);
     for (int i = 0; i < p.num_masks; ++i) {

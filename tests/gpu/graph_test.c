@@ -172,6 +172,7 @@ static void forward(void **state) {
         {"fwd bf16 d128 split gqa", 2, 8, 2, 3, 1000, false},
         {"fwd bf16 d128 split seqused_k causal", 3, 4, 4, 2, 700, true},
         {"fwd bf16 d128 paged causal", 2, 4, 4, 130, 260, true},
+        {"fwd bf16 d128 paged(8) causal", 2, 4, 4, 130, 260, true},
         {"fwd bf16 d64 split paged seqused_k gqa", 3, 8, 2, 1, 500, true},
     };
     run_cases(cases, sizeof cases / sizeof *cases);

@@ -163,14 +163,13 @@ static void split_refusals(void **state) {
 
 /* ---- pages -------------------------------------------------------------------------------------------- */
 
-static void pages(void **state) {
-    (void)state;
-    static const int sizes[] = {1, 3, 16, KEYS - 1, KEYS, 256};
+/* The same results with and without pages, of several sizes. */
+static void compare_pages(const char *spelling, const int *sizes, size_t num_sizes) {
     static inputs rows, paged;
     open_problem("fwd fp16 d32 gqa causal", &rows);
-    open_problem("fwd fp16 d32 gqa causal paged", &paged);
+    open_problem(spelling, &paged);
     execute(&rows);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < num_sizes; i++) {
         cut(&paged, sizes[i]);
         execute(&paged);
         assert_memory_equal(paged.o, rows.o, sizeof rows.o); /* the same tiles in the same order */
@@ -184,6 +183,25 @@ static void pages(void **state) {
     close_problem(&paged);
 }
 
+static void pages(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 3, 16, KEYS - 1, KEYS, 256};
+    compare_pages("fwd fp16 d32 gqa causal paged", sizes, sizeof sizes / sizeof *sizes);
+}
+
+/* Copied by TMA, a box of rows at a time. */
+static void pages_in_boxes(void **state) {
+    (void)state;
+    static const int sizes[] = {16, 48, 128, 256};
+    fk_context *const other = context;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    options.device = "emu", options.plan_for = "h200", options.cache_dir = store_dir;
+    assert_int_equal(fk_context_create(&options, &context), FK_OK);
+    compare_pages("fwd fp16 d32 gqa causal paged(16)", sizes, sizeof sizes / sizeof *sizes);
+    fk_context_destroy(context);
+    context = other;
+}
+
 static void page_refusals(void **state) {
     (void)state;
     static inputs in;
@@ -191,6 +209,12 @@ static void page_refusals(void **state) {
     cut(&in, 16);
     const fk_args good = in.args;
     fk_args a = good;
+    static inputs boxes;
+    open_problem("fwd fp16 d32 gqa causal paged(16)", &boxes);
+    cut(&boxes, 16);
+    boxes.args.page_size = 24;
+    assert_refused(&boxes, &boxes.args, 0, "page_size is 24; the problem's paged says that it is a multiple of 16");
+    close_problem(&boxes);
     a.page_size = 0;
     assert_refused(&in, &a, 0, "page_size is 0; it must be 1 to 1073741824");
     a = good, a.num_pages = 0;
@@ -222,6 +246,16 @@ static void words(void **state) {
     assert_non_null(strstr(fk_last_error(), "split is 1: must be 0 for bwd"));
     assert_int_equal(fk_problem_parse("fwd bf16 d64 paged paged", &p), FK_BAD_PROBLEM);
     assert_non_null(strstr(fk_last_error(), "paged is given twice"));
+    assert_int_equal(fk_problem_parse("fwd paged(16) bf16 d64", &p), FK_OK);
+    assert_int_equal(p.paged, 16);
+    assert_int_equal(fk_problem_spell(&p, spelling, sizeof spelling), FK_OK);
+    assert_string_equal(spelling, "fwd bf16 d64 paged(16)");
+    static const char *const bad[] = {"fwd bf16 d64 paged(24)", "fwd bf16 d64 paged(256)", "fwd bf16 d64 paged(4)"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(fk_problem_parse(bad[i], &p), FK_BAD_PROBLEM);
+        assert_non_null(strstr(fk_last_error(), "must be 0, 1 (pages of any size), 8, 16, 32, 64 or 128"));
+    }
+    assert_int_equal(fk_problem_parse("fwd bf16 d64 paged(8,8)", &p), FK_BAD_PROBLEM);
 }
 
 static int start(void **state) {
@@ -241,6 +275,7 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(splits),         cmocka_unit_test(no_workspace),
                                        cmocka_unit_test(split_refusals), cmocka_unit_test(pages),
-                                       cmocka_unit_test(page_refusals),  cmocka_unit_test(words)};
+                                       cmocka_unit_test(pages_in_boxes), cmocka_unit_test(page_refusals),
+                                       cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, start, stop);
 }
