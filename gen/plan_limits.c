@@ -143,11 +143,12 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
-/* Parts count their keys from their own first one, which a diagonal alone can follow, and of scores a soft cap, which no
- * key's place says anything to. */
+/* Parts count their keys from their own first one: where a diagonal follows, and what goes by the distance from it, or
+ * by no key's place at all. */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
     const bool mask = p->num_masks == 0 || (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0);
-    const bool score = p->num_scores == 0 || (p->num_scores == 1 && strcmp(p->score[0].name, "softcap") == 0);
+    const char *name = p->num_scores == 1 ? p->score[0].name : "";
+    const bool score = p->num_scores == 0 || strcmp(name, "softcap") == 0 || strcmp(name, "alibi") == 0;
     return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
            !p->packed && !p->dropout && mask && score;
 }
@@ -156,7 +157,7 @@ bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
         fk_plan_reject(plan,
                        "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores "
-                       "but softcap, dropout, packed sequences, clusters and teams");
+                       "but softcap and alibi, dropout, packed sequences, clusters and teams");
         return false;
     }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);

@@ -27,6 +27,17 @@ static void make_steep(fk_context *context, const sample *s, sample_tensors *t) 
     assert_int_equal(fk_copy_to_device(context, keys, t->data[1], t->elements[1] * 2), FK_OK);
 }
 
+/* ALiBi's slopes of two heads, if the problem has them. */
+static void add_slopes(fk_context *context, sample_tensors *t, void **device) {
+    static const float slopes[2] = {0.25f, 0.0078125f};
+    *device = NULL;
+    if (!t->p.num_scores || strcmp(t->p.score[0].name, "alibi") != 0) return;
+    assert_int_equal(fk_device_malloc(context, sizeof slopes, device), FK_OK);
+    assert_int_equal(fk_copy_to_device(context, *device, slopes, sizeof slopes), FK_OK);
+    t->host.array[0] = t->args.array[0] = (fk_array){.data = slopes, .stride = {1}, .size = {2}};
+    t->args.array[0].data = *device;
+}
+
 /* Returns how many tiles, or parts of them, were computed once more; in `parts`. */
 static void launch(fk_context *context, const fk_kernel *kernel, const fk_args *args, const fk_persistent *tiles,
                    int *redone, int *redone_parts) {
@@ -62,7 +73,9 @@ static void run(const parts_case *c) {
         fk_persistent tiles;
         sample_tensors t;
         int redone, redone_parts;
+        void *slopes;
         assert_true(sample_make(context, s, &t));
+        add_slopes(context, &t, &slopes);
         if (c->steep) make_steep(context, s, &t);
         if (fk_kernel_create_for(context, &t.p, &shape, &kernel)) fail_msg("%s", fk_last_error());
         assert_int_equal(kernel->variant, FK_IN_PARTS);
@@ -81,6 +94,7 @@ static void run(const parts_case *c) {
             assert_memory_equal(first, t.data[3], t.elements[3] * 2);
         }
         fk_kernel_destroy(kernel);
+        fk_device_free(context, slopes);
         sample_free(context, &t);
         fk_context_destroy(context);
     }
@@ -100,6 +114,8 @@ static void in_parts(void **state) {
         {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false},
         {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false},
         {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true},
+        {{"fwd bf16 d128 alibi", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false},
+        {{"fwd bf16 d128 alibi causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false},
         {{"fwd bf16 d64 softcap(30) causal", "h200", 1, 1, 1, 500, 6000, FK_BSHD, 0}, "8", true, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -124,7 +140,8 @@ static void who_gets_one(void **state) {
         {"fwd bf16 d128 causal", {1, 8, 8, 512, 8192}, true},
         {"fwd bf16 d128 causal", {1, 1, 1, 16384, 16384}, true},
         {"fwd bf16 d128 window(1024,0)", {1, 8, 8, 512, 8192}, false},
-        {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, false},
+        {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, true},
+        {"fwd bf16 d128 bias", {1, 16, 16, 8192, 8192}, false},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
     fk_kernel *in_parts = NULL;
@@ -150,9 +167,8 @@ static void who_gets_one(void **state) {
 /* But the diagonal's, no place of a key may say anything. */
 static void refused(void **state) {
     (void)state;
-    static const char *const spellings[] = {"fwd bf16 d128 window(64,0)", "fwd bf16 d128 dropout",
-                                            "fwd bf16 d128 alibi", "fwd bf16 d128 packed",
-                                            "fwd bf16 d128 causal key_padding"};
+    static const char *const spellings[] = {"fwd bf16 d128 window(64,0)", "fwd bf16 d128 dropout", "fwd bf16 d128 bias",
+                                            "fwd bf16 d128 packed", "fwd bf16 d128 causal key_padding"};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
     options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o2 p1";
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
