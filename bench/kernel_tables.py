@@ -123,6 +123,43 @@ def sparse(folder):
     return found and grid(["blocks", *(f"{op} d{dim}" for op, dim in columns)], lines) or ""
 
 
+# ---- few queries, many keys; and pages ----
+
+def chunk_rows(folder):
+    """{(head_dim, shape): {name: us}}, a shape being batch, query heads, kv heads, queries, keys."""
+    out = {}
+    for r in read(folder, "chunks-wgmma-h200"):
+        shape = tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
+        out.setdefault((int(r["head_dim"]), shape), {})[r["name"]] = float(r["median_us"])
+    return out
+
+
+def chunk_ratios(folder):
+    """Of the better peer's time over ours."""
+    return [min(us[n] for n in ("sdpa-flash", "flex") if n in us) / us[OURS] for us in chunk_rows(folder).values()]
+
+
+def chunks(folder):
+    rows, lines = chunk_rows(folder), []
+    for shape in dict.fromkeys(shape for _, shape in rows):
+        line = [f"{shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]:,}, {shape[4]:,}"]
+        for dim in (64, 128):
+            us = rows[dim, shape]
+            line += [f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}"] + [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in ("sdpa-flash", "flex")]
+        lines.append(line)
+    head = ["batch x heads (kv) x queries, keys"] + [f"d{dim} {what}" for dim in (64, 128) for what in ("us: rows, pages of 64", "FLASH", "FlexAttention")]
+    return rows and grid(head, lines) or ""
+
+
+def pages(folder):
+    rows = read(folder, "pages-wgmma-h200")
+    us = {(r["head_dim"], r["seqlen"], r["name"].rpartition("-")[2] if "pages" in r["name"] else ""): float(r["median_us"]) for r in rows}
+    sizes = [size for size in dict.fromkeys(size for _, _, size in us) if size]
+    lines = [[f"d{dim}, {length(int(seqlen))}", f"{us[dim, seqlen, '']:.0f} us", *(f"{us[dim, seqlen, size] / us[dim, seqlen, '']:.2f}" for size in sizes)]
+             for dim, seqlen in dict.fromkeys((dim, seqlen) for dim, seqlen, _ in us)]
+    return rows and grid(["causal", "rows", *(f"pages of {size}" for size in sizes)], lines) or ""
+
+
 # ---- the first screen ----
 
 def span(values, digits=2):
@@ -142,6 +179,10 @@ def front(folder):
     ratios = {op: [r for key, (_, r) in sparse_rows(folder).items() if key[0] == op and r] for op in ("fwd", "bwd")}
     if all(ratios.values()):
         lines.append(["block-sparse, 6 to 100 % of 128 x 128 blocks", span(ratios["fwd"]), span(ratios["bwd"]), "to FlexAttention"])
+    ratios = chunk_ratios(folder)
+    if ratios:
+        lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
+                      "SDPA's FLASH and FlexAttention"])
     return lines and grid(["", "forward", "backward", ""], lines + steps_line(folder) + memory_line(folder)) or ""
 
 
@@ -173,4 +214,5 @@ def memory_line(folder):
 
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "deterministic": deterministic,
-          "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse}
+          "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
+          "chunks": chunks, "pages": pages}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Markdown tables from the suite's CSV files, and those of kernels (kernel_tables.py) from the folder above.
 
-  readme.py [--results docs/results/suite] [--write README.md docs/measured.md docs/benchmarks.md]
+  readme.py [--results docs/results/suite] [--write README.md docs/measured.md docs/benchmarks.md docs/sequences.md]
 
 Prints every table. With --write it puts them into files, in place of what stands between `<!-- suite:NAME -->` and
 `<!-- /suite -->`; NAME is one of those that `readme.py --names` lists.
