@@ -180,6 +180,7 @@ typedef struct fk_problem {
  *      fwd bf16 d128 causal
  *      fwd fp16 d64 dv128 gqa window(1024,0) top-left
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
+ *      fwd bf16 d128 gqa causal paged(16)
  *      fwd bf16 d128 gqa causal split paged
  *      bwd bf16 d128 causal dropout deterministic
  *      bwd bf16 d128 bias causal grad=bias
