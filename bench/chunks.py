@@ -11,7 +11,8 @@ without them it says so and exits with 77.
 import os
 import sys
 
-from contenders import Launch
+from contenders import Launch, Pages
+from problems import torch_dtype
 from timing import append, arguments, median, round_robin, run, stamp
 
 FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "name", "median_us"]
@@ -65,32 +66,26 @@ def exact(torch, q, k, v):
 def contenders(session, args, dim, shape):
     torch = session[0]
     batch, heads_q, heads_kv, seqlen_q, seqlen_k = shape
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[args.dtype]
+    dtype = torch_dtype(torch, args.dtype)
     q, k, v = (torch.randn(batch, n, h, dim, device="cuda").to(dtype)
                for n, h in ((seqlen_q, heads_q), (seqlen_k, heads_kv), (seqlen_k, heads_kv)))
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (heads_q != heads_kv) + " causal"
-    pages = batch * seqlen_k // PAGE
-    table = torch.randperm(pages, device="cuda")
-    cut = [torch.empty_like(x.reshape(pages, PAGE, heads_kv, dim)) for x in (k, v)]
-    for x, rows in zip(cut, (k, v)):
-        x[table] = rows.reshape(x.shape)
-    where = table.int()
-    fields = {"batch": batch, "seqlen_k": seqlen_k, "page_table": where.data_ptr(), "page_size": PAGE, "num_pages": pages,
-              "page_table_stride": pages // batch}
+    pages = Pages(torch, session[1], PAGE, k, v)
     rows = {"q": q, "k": k, "v": v}
     out = [Ours(session, "flashkiln", words, dict(rows)),
-           Ours(session, f"flashkiln-pages-of-{PAGE}", f"{words} paged({PAGE})", {"q": q, "k": cut[0], "v": cut[1]}, **fields),
+           Ours(session, f"flashkiln-pages-of-{PAGE}", words + pages.word, {"q": q, **pages.tensors}, **pages.fields),
            Ours(session, "flashkiln-split", f"{words} split", dict(rows)), flash(torch, q, k, v)]
     if args.flex:
         out.append(flex(torch, q, k, v))
-    return out, exact(torch, q, k, v), where
+    out[1].pages = pages  # whose table it reads
+    return out, exact(torch, q, k, v)
 
 
 def body(torch, library, context, args):
     good = True
     for dim in args.dims:
         for shape in args.shapes:
-            ready, wanted, _ = contenders((torch, library, context), args, dim, shape)
+            ready, wanted = contenders((torch, library, context), args, dim, shape)
             for c in list(ready):
                 try:
                     c.launch()

@@ -56,6 +56,25 @@ class Launch:
         self.library.lib.fk_kernel_destroy(self.handle)
 
 
+class Pages:
+    """k and v [batch, seqlen, heads, dim] in pages of so many rows, which lie in any order. `word`: of the spelling; `fields`:
+    of fk_args."""
+
+    def __init__(self, torch, library, page_size, k, v):
+        batch, seqlen = k.shape[:2]
+        columns = -(-seqlen // page_size)
+        self.table = torch.randperm(batch * columns, device="cuda").int()
+        self.tensors = {}
+        for name, rows in (("k", k), ("v", v)):
+            padded = torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, columns * page_size - seqlen))
+            self.tensors[name] = torch.empty((len(self.table), page_size, *rows.shape[2:]), device="cuda", dtype=rows.dtype)
+            self.tensors[name][self.table.long()] = padded.reshape(self.tensors[name].shape)
+        rows = min(page_size & -page_size, library.values["FK_MAX_PAGE_ROWS"])  # that page_size is a multiple of
+        self.word = f" paged({rows})" if rows >= 8 else " paged"
+        self.fields = {"batch": batch, "seqlen_k": seqlen, "page_table": self.table.data_ptr(), "page_size": page_size,
+                       "num_pages": len(self.table), "page_table_stride": columns}
+
+
 class Kernel:
     """This library's kernel of a shape. `words` go behind the shape's spelling, as in " deterministic"; a backward
     kernel is prepared by a forward one without them, which leaves o and lse."""

@@ -19,7 +19,7 @@ Results of the last four: features.csv. Needs an NVIDIA GPU and PyTorch; without
 import os
 import sys
 
-from contenders import Beside, Flex, Kernel, Sdpa
+from contenders import Beside, Flex, Kernel, Pages, Sdpa
 from problems import Shape, Tensors
 from tables import print_tables
 from timing import append, arguments, record, run, stamp, time_shape
@@ -223,32 +223,22 @@ def fp32(session):
 # ---- pages ----
 
 class Paged(Kernel):
-    """Keys in pages of so many rows, which lie in any order."""
+    """Keys in pages of so many rows."""
 
     def __init__(self, session, page_size):
-        rows = min(page_size & -page_size, session.library.values["FK_MAX_PAGE_ROWS"])
-        super().__init__(session.torch, session.library, session.context, f"flashkiln-pages-of-{page_size}",
-                         f" paged({rows})" if rows >= 8 else " paged")
+        super().__init__(session.torch, session.library, session.context, f"flashkiln-pages-of-{page_size}")
         self.page_size = page_size
 
     def prepare(self, shape, t):
-        pages = -(-shape.seqlen // self.page_size)
-        total = shape.batch * pages
-        self.table = self.torch.randperm(total, device="cuda").int()
-        self.paged = {}
-        for name in ("k", "v"):
-            rows = getattr(t, name)
-            padded = self.torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, pages * self.page_size - shape.seqlen))
-            self.paged[name] = self.torch.empty((total, self.page_size, *rows.shape[2:]), device="cuda", dtype=rows.dtype)
-            self.paged[name][self.table.long()] = padded.reshape(self.paged[name].shape)
+        self.pages = Pages(self.torch, self.library, self.page_size, t.k, t.v)
+        self.words = self.pages.word
         super().prepare(shape, t)
 
     def named(self, names):
-        return {**super().named(names), **self.paged}
+        return {**super().named(names), **self.pages.tensors}
 
     def fields(self, shape):
-        return {**super().fields(shape), "seqlen_k": shape.seqlen, "page_table": self.table.data_ptr(), "page_size": self.page_size,
-                "num_pages": len(self.table), "page_table_stride": len(self.table) // shape.batch}
+        return {**super().fields(shape), **self.pages.fields}
 
 
 def pages(session):

@@ -136,7 +136,8 @@ def chunk_rows(folder):
 
 def chunk_ratios(folder):
     """Of the better peer's time over ours."""
-    return [min(us[n] for n in ("sdpa-flash", "flex") if n in us) / us[OURS] for us in chunk_rows(folder).values()]
+    found = [([us[n] for n in ("sdpa-flash", "flex") if n in us], us[OURS]) for us in chunk_rows(folder).values()]
+    return [min(peers) / ours for peers, ours in found if peers]
 
 
 def chunks(folder):

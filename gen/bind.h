@@ -30,8 +30,7 @@ int fk_tile_consumers(const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
-/** May tiles come in parts of their keys (templates/piece/parts.cu)? Where they are all alike, so that the last round
- * is waited for, and nothing goes by the place of a key or is added to a row once. */
+/** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile);
 
 #define FK_MAX_TILES 64

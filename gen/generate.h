@@ -22,6 +22,9 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
+/** Whether the last tiles may come in parts of their keys, if the plan lets them: nothing but the diagonal, and what
+ * goes by the distance from it, says where a key is, and nothing is added to a row once. */
+bool fk_problem_may_have_parts(const fk_problem *p);
 /** fk_tile_may_have_parts of its tile. */
 bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan);
 /** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);

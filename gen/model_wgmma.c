@@ -66,8 +66,8 @@ static const double Q_SPARES_LINE = 0.02, Q_SPARES_LINE_BOUNDS = 0.005, LINE_STE
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
  * warpgroup passes by more, and lines, for which there are few registers. */
 static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_RUNS = 0.3, RING_LINE = 0.12;
-/* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768 keys,
- * -5 to 6 % beyond, where power decides. */
+/* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
+ * keys, -5 to 6 % beyond, where power decides. */
 static const double PAIR_WAITS = 0.025;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares

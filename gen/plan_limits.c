@@ -143,14 +143,16 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
-/* Parts count their keys from their own first one: where a diagonal follows, and what goes by the distance from it, or
- * by no key's place at all. */
-bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
+/* Parts count their keys from their own first one, and the diagonal follows. */
+bool fk_problem_may_have_parts(const fk_problem *p) {
     const bool mask = p->num_masks == 0 || (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0);
     const char *name = p->num_scores == 1 ? p->score[0].name : "";
     const bool score = p->num_scores == 0 || strcmp(name, "softcap") == 0 || strcmp(name, "alibi") == 0;
-    return p->op == FK_FORWARD && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1 &&
-           !p->packed && !p->dropout && mask && score;
+    return p->op == FK_FORWARD && !p->packed && !p->dropout && mask && score;
+}
+
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
+    return fk_problem_may_have_parts(p) && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1;
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {

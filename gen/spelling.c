@@ -313,7 +313,6 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "deterministic", &has_deterministic, &r->p.deterministic, 1);
         }
         if (is_word(word, length, "split")) return set_once(r, word, "split", &has_split, &r->p.split, 1);
-        if (is_word(word, length, "paged")) return read_paged(r, word);
         if (is_word(word, length, "top-left")) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_TOP_LEFT);
         }

@@ -102,7 +102,7 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 #define FK_MAX_SPELLING 4096  /**< bytes of any spelling, with its terminating zero */
 #define FK_MAX_HEAD_DIM 256
 #define FK_MAX_PAGE_ROWS 128 /**< of fk_problem.paged */
-#define FK_MAX_SPLITS 128 /**< of fk_args.num_splits */
+#define FK_MAX_SPLITS 128    /**< of fk_args.num_splits */
 /** Of seqlen_k. Of seqlen_q too, but a launch takes at most 65,535 query tiles: 65,535 x block_m of the kernel's plan,
  * which is 4,194,240 rows for block_m 64. */
 #define FK_MAX_SEQLEN (1 << 30)
@@ -164,8 +164,8 @@ typedef struct fk_problem {
     int32_t seqused_k;     /**< 1: only the first fk_args.seqused_k[b] keys of sequence b are there */
     int32_t
         split; /**< forward: 1 = several CTAs may share the keys of a query tile, fk_args.num_splits; for few queries */
-    /** Forward: k and v lie in pages that fk_args.page_table names. 1: of any size; 8, 16, 32, 64 or 128: page_size is a
-     * multiple of it, which lets sm_90 copy so many rows at a time (family "wgmma"). */
+    /** Forward: k and v lie in pages that fk_args.page_table names. 1: of any size; 8, 16, 32, 64 or 128: page_size is
+     * a multiple of it, which lets sm_90 copy so many rows at a time (family "wgmma"). */
     int32_t paged;
     int32_t num_masks, num_scores, num_arrays;
     fk_mask mask[FK_MAX_MASKS];
@@ -540,7 +540,8 @@ typedef struct fk_args {
     /** Problems with `paged`: k and v are [num_pages, page_size, num_heads_kv, .], stride[0] is from page to page, and
      * key j of batch entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size]. The table
      * is on the device (host on the emulator); its entries beyond the last page with keys are not read. page_size: 1 to
-     * FK_MAX_SEQLEN, a multiple of fk_problem.paged; num_pages: 1 to 2^31 - 1, every entry read must be below it, and at least 0. */
+     * FK_MAX_SEQLEN, a multiple of fk_problem.paged; num_pages: 1 to 2^31 - 1, every entry read must be below it, and
+     * at least 0. */
     const int32_t *page_table;
     int64_t page_table_stride, page_size, num_pages;
     /** Problems with dtype e4m3: float32 on the device (host on the emulator), aligned to 4 bytes, one for each batch

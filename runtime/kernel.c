@@ -308,7 +308,7 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *
     const double heads = buckets->edge[2][s->bucket.index[2]];
     fk_plan_info plan;
     *out = false;
-    if (canonical->num_masks > 1 || canonical->num_scores > 1 || fk_packs_any(&s->context->packs)) return FK_OK;
+    if (!fk_problem_may_have_parts(canonical) || fk_packs_any(&s->context->packs)) return FK_OK;
     const fk_status status = plan_for_all(s->context, canonical, &plan, err);
     if (status) return status;
     const bool few =

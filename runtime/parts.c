@@ -17,8 +17,7 @@
 /* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
 #define LEAST_ROUND 60000
 #define MOST_ROUNDS 32
-/* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first, and no part does.
- */
+/* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first. */
 #define KEYS_A_QUERY 4
 
 static int64_t ceil_div(int64_t a, int64_t b) {

@@ -1,7 +1,7 @@
 /* The maps by which a launch's TMA copies find their tiles: of q, k, v and o (backward: dout, dk and dv), boxes of 128
  * bytes (with the swizzle that wgmma reads) by a tile's rows. Of e4m3's values, which were transposed, rows are columns
- * of v; of a staged array, queries by keys; of keys in pages, the rows that divide both a page and a tile. The GPU's are
- * the driver's to encode, the emulator's are its own. */
+ * of v; of a staged array, queries by keys; of keys in pages, the rows that divide both a page and a tile. The GPU's
+ * are the driver's to encode, the emulator's are its own. */
 #include "object.h"
 
 #include <stdio.h>
@@ -140,7 +140,7 @@ static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_t
     return status;
 }
 
-/* Keys in pages, which stand for the entries of a batch: boxes of the rows that divide both a tile and all pages. */
+/* Keys in pages, which stand for the entries of a batch, in the boxes of templates/piece/paged_rows.cu. */
 static tensor in_pages(tensor t, int32_t page_rows, const fk_args *a) {
     while (t.box_rows % page_rows)
         page_rows /= 2;

@@ -323,7 +323,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->packed) draw_packed(&values, longest_seqlen(limits), size_budget(limits), dims, out);
     if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
     if (out->seqused_k) draw_used(&values, out);
-    const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* which family wgmma does not serve */
+    const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* mostly family mma's */
     out->split = !out->backward && rng_chance(&kernel, rest) && !e4m3;
     out->paged = !out->backward && rng_chance(&kernel, rest) && !e4m3 ? draw_page_rows(seed / kernel_reuse) : 0;
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
