@@ -4,10 +4,9 @@
 @ local late = plan.turns or plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0
-@ local staged_dq = adders and not halved -- dQ lies in shared memory until an adder has added it
-@ -- To tell the adder of it takes a wait for the stores, in front of which dP's product is issued: 3 to 8 % less. Where warpgroups go on by
-@ -- themselves, longer products of scores hide that wait, and it would delay the weights by 1 to 3 %; dropout has more of these to compute.
-@ local later = staged_dq and (not late or problem.dropout)
+@ -- dQ lies in shared memory until an adder has added it. To tell the adder takes a wait for the stores, in front of which dP's product is
+@ -- issued: 3 to 8 % less.
+@ local staged_dq = adders and not halved
 @ local narrow = layout.dv_cols <= layout.d_cols and "dv" or "dk"
 @ local function through(name) return name == narrow and "smem + smem_q + (used - empty) / 8 * stage_bytes" or "smem + smem_ds" end
 @ -- Where dK and dV go is worked out at a row's end where the loop has no registers to keep it. (Elsewhere this only moves spills.)
@@ -92,6 +91,13 @@ struct Consumer {
 
 @ include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
 
+@ if plan.turns then
+    // Half of each visit, from the products of scores to the first part's gradients, is one warpgroup's at a time: else nothing holds
+    // them half a visit apart, where the products of one run beside the exponentials of the other.
+    __device__ __forceinline__ void wait_turn() const { named_barrier_sync(6 + group, 128 * consumers); }
+    __device__ __forceinline__ void pass_turn() const { named_barrier_arrive(6 + (group ^ 1), 128 * consumers); }
+
+@ end
 @ if late then
     // This warp has read a buffer of dS, or its dQ has.
     __device__ __forceinline__ void free_ds() {
@@ -184,14 +190,11 @@ struct Consumer {
 @ if not late and not pair then
         u32 ds_before = smem + smem_q + ring.index() * stage_bytes; // the last tile's
 @ end
-@ if plan.turns then
-        if (group > 0 && word != no_more) named_barrier_sync(2, 128 * consumers);
-@ end
         while (word != no_more) {
             const u32 tile = smem + smem_q + ring.index() * stage_bytes, tile_ds = smem + smem_ds;
             float s[parts][q_atoms][4], dp[parts][q_atoms][4], dq[1][dq_atoms][4];
             u32 weights[parts][q_atoms / 2][4], ds[parts][q_atoms / 2][4];
-@ if later then
+@ if staged_dq then
             u32 left = 0; // the barrier of dQ of a tile before
 @ end
 @ if late then
@@ -218,6 +221,9 @@ struct Consumer {
             if (n >= 0) give_back(smem + used);
 @ end
 @ local function scores(part) return layout.s_parts > 1 and "scores_of(s, " .. part .. ")" or "s" end
+@ if plan.turns then
+            wait_turn();
+@ end
 @ for part = 0, layout.s_parts - 1 do
             gemm_s(registers($(scores(part))), $(layout.held_k > 0 and "held_k, " or "")own_keys(smem + smem_k), own_queries(tile$(part > 0 and " + " .. part * 8192 or ""))); // S^T = K Q^T
 @ end
@@ -228,12 +234,12 @@ struct Consumer {
 @ if late then
             if (n_before >= 0) {
                 free_ds();
-                $(later and "leave_dq" or "add_dq")(dq, at, head_before, n_before);
-@   if later then
+                $(staged_dq and "leave_dq" or "add_dq")(dq, at, head_before, n_before);
+@   if staged_dq then
                 left = next_dq();
 @   end
             }
-@ elseif later then
+@ elseif staged_dq then
             if (n >= 0) {
                 leave_dq(dq, at, at.h, n);
                 left = next_dq();
@@ -269,10 +275,7 @@ struct Consumer {
 @ for part = 0, layout.s_parts - 1 do
             wgmma_wait<1>(registers($(scores(part))));
 @ end
-@ if plan.turns then
-            if (group == 0 && n_before < 0) named_barrier_arrive(2, 128 * consumers);
-@ end
-@ if later then
+@ if staged_dq then
             pass_dq(left);
 @ end
 @ for part = 0, layout.parts - 1 do
@@ -350,6 +353,9 @@ struct Consumer {
 @       multiply_dv()
 @     end
                 gemm_dkv(dk, ds[$(part)], tile$(part > 0 and " + " .. part * 8192 or "")); // dK += dS^T Q
+@   end
+@   if plan.turns and part == 0 then
+                pass_turn();
 @   end
 @   local last, whole = part == layout.parts - 1, late and plan.k_stages == 2 -- whole: of two buffers none is free before the tile's end
 @   if late and (whole and last or not whole and part == 0) then
@@ -465,6 +471,9 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
+@ if plan.turns then
+        if (group > 0) pass_turn(); // the first is the other's
+@ end
         for (u32 parity = 0;; parity ^= 1) {
             mbarrier_wait(smem + v_full, parity);
             const int index = warp_word(smem + key_tile);

@@ -8,17 +8,18 @@ static void test_what_is_chosen_backward(void **state) {
         int block_m, block_n, q_stages, k_stages, turns, panel_bytes;
     } cases[] = {
         /* K, V; two stages of Q and dO; two of dS; two of dQ in float32, which other warps add, and two barriers of
-           each, also of dS where the warpgroups start in turn */
+           each, also of dS where the warpgroups take turns */
         {"bwd bf16 d64", 128, 128, 2, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 64},
-        /* not where walks are of unlike length, or go through the heads of a group */
+        {"bwd bf16 d64 causal", 128, 128, 2, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 64},
+        {"bwd bf16 d64 causal gqa dropout", 128, 128, 2, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 64},
+        /* not where walks are short, or of unlike length and add in order */
         {"bwd fp16 d64 causal packed", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd bf16 d128", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d128 causal dropout", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d72 dv64", 64, 128, 2, 2, 0, 32768 + 16384 + 2 * (16384 + 8192) + 2 * 16384 + 2 * 32768 + 32},
         {"bwd fp16 d64 causal gqa packed", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd bf16 d128 causal gqa", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
-        /* nor where a mask is no bound */
-        {"bwd bf16 d64 block_bits(128) gqa", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
+        {"bwd bf16 d64 butterfly(128)", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd bf16 d128 butterfly(128)", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d64 document", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd bf16 d128 document", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
@@ -30,6 +31,7 @@ static void test_what_is_chosen_backward(void **state) {
         {"bwd fp16 d128 dv256", 64, 64, 0, 2, 0, 16384 + 32768 + 2 * (16384 + 32768) + 4 * 8192},
         /* without a buffer of dQ, three barriers of each turn */
         {"bwd bf16 d64 deterministic", 128, 128, 2, 2, 1, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 64},
+        {"bwd bf16 d64 causal deterministic", 128, 128, 2, 2, 0, 2 * 16384 + 4 * 16384 + 2 * 32768 + 2 * 32768 + 32},
         {"bwd fp16 d128 causal deterministic", 64, 128, 2, 2, 0, 2 * 32768 + 4 * 16384 + 2 * 16384 + 2 * 32768 + 32},
         {"bwd bf16 d256 deterministic", 64, 128, 0, 2, 0,
          2 * 32768 + 16384 + 3 * 32768 + 4 * 8192 + 2 * 8192 + 88 + 48},
