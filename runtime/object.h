@@ -150,13 +150,15 @@ static inline void fk_count(uint64_t *counter) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-enum { FK_IN_PARTS = -1 }; /* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c) */
+/* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), or that want the other choice of turns
+ */
+enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2 };
 
 /* Immutable once it is in the table. */
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
-    int32_t variant;    /* 0: serves all sizes; FK_IN_PARTS; else 1 + the bucket whose record named its plan */
+    int32_t variant;    /* 0: serves all sizes; one of these; else 1 + the bucket whose record named its plan */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
@@ -175,6 +177,8 @@ struct fk_kernel {
 /** `plan`: the one to take; null: the best. */
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
                           fk_error *err);
+/** The same of the best plan, as fk_table_find wants it. */
+fk_status fk_kernel_build_for_all(void *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
 void fk_kernel_free(fk_kernel *kernel);
 
 /** Fails a public function: `return fk_refuse(FK_BAD_ARGUMENT, "out is null");` */

@@ -10,7 +10,7 @@
 typedef struct trial {
     const drawn *d;
     fk_problem problem;
-    fk_context *context;
+    fk_context *context, *kernels; /* kernels: where the one under test comes from */
     fk_kernel *kernel;
     void *host[NUM_TENSORS], *again[NUM_TENSORS]; /* again: results of the second run */
     void *device[NUM_TENSORS], *device_lse, *device_dlse, *workspace;

@@ -1,6 +1,7 @@
 /* Random problems (random_draw.h), each judged against float64 (random_trial.h), in several processes.
  * A failure prints one line that reproduces it. Exit status: 0, 1 on a failure, 77 if there is no such device.
  * Jobs are forked before any device is opened; each takes whole groups of seeds that share a kernel. */
+#include "random_plan.h"
 #include "random_trial.h"
 #include "scratch.h"
 
@@ -22,7 +23,7 @@ typedef struct settings {
     const char *as_on;                                /* the emulator draws what this GPU draws; or NULL */
     double seconds;                                   /* 0: no limit */
     int jobs;
-    bool verbose, gpu;
+    bool verbose, gpu, any_plan;
     char scratch[256]; /* a cache of our own; "" if one was named */
 } settings;
 
@@ -41,16 +42,33 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static fk_status open_context(const settings *s, const char *plan_for, fk_context **out) {
+/* plan: of every kernel; NULL: the best of each. */
+static fk_status open_context(const settings *s, const char *plan_for, const char *plan, fk_context **out) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    options.planning.plan = plan;
     options.device = s->device;
     options.plan_for = plan_for;
     options.cache_dir = s->cache_dir;
     return fk_context_create(&options, out);
 }
 
+/* gpu: whose plan, with --any-plan. */
+static bool planned_trial(const settings *s, fk_context *context, const char *gpu, drawn *d, char plan[FK_MAX_PLAN],
+                          verdict *out) {
+    fk_context *kernels = NULL;
+    if (!s->any_plan) return random_trial(context, context, d, out);
+    *out = (verdict){0};
+    if (!random_plan(d, gpu, plan) || open_context(s, s->gpu ? s->plan_for : d->plan_for, plan, &kernels)) {
+        snprintf(out->complaint, sizeof out->complaint, "plan: %s", fk_last_error());
+        return false;
+    }
+    const bool passed = random_trial(context, kernels, d, out);
+    fk_context_destroy(kernels);
+    return passed;
+}
+
 /* In a context of its own, because the emulator reads these when a context is opened. */
-static bool emulated_trial(const settings *s, const drawn *d, verdict *out) {
+static bool emulated_trial(const settings *s, drawn *d, char plan[FK_MAX_PLAN], verdict *out) {
     char seed[24], sms[12];
     fk_context *context = NULL;
     snprintf(sms, sizeof sms, "%d", d->emulator_sms);
@@ -58,11 +76,11 @@ static bool emulated_trial(const settings *s, const drawn *d, verdict *out) {
     setenv("FLASHKILN_EMU_SMS", sms, 1);
     setenv("FLASHKILN_EMU_SEED", seed, 1);
     setenv("FLASHKILN_EMU_LATE", d->late_copies ? "1" : "0", 1);
-    if (open_context(s, d->plan_for, &context)) {
+    if (open_context(s, d->plan_for, NULL, &context)) {
         snprintf(out->complaint, sizeof out->complaint, "context: %s", fk_last_error());
         return false;
     }
-    const bool passed = random_trial(context, d, out);
+    const bool passed = planned_trial(s, context, d->plan_for, d, plan, out);
     fk_context_destroy(context);
     return passed;
 }
@@ -74,7 +92,7 @@ static void flatten(char *text) {
     if (strlen(text) > 400) strcpy(text + 400, "...");
 }
 
-static void describe(const settings *s, const drawn *d, verdict *v, bool failed) {
+static void describe(const settings *s, const drawn *d, const char *plan, verdict *v, bool failed) {
     const fk_args *a = &d->args;
     flatten(v->complaint);
     char plan_for[80] = "", reuse[40] = "";
@@ -82,13 +100,13 @@ static void describe(const settings *s, const drawn *d, verdict *v, bool failed)
     snprintf(plan_for, sizeof plan_for, "%s%s%s%s", s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "",
              s->as_on ? " --as-on " : "", s->as_on ? s->as_on : "");
     if (kernel_reuse != KERNEL_REUSE) snprintf(reuse, sizeof reuse, " --reuse %llu", (unsigned long long)kernel_reuse);
-    printf("%s seed %llu: %s for %s, batch %lld, heads %lld/%lld, seqlen %lld x %lld, scale %g: %s%s"
-           "random_problems --device %s%s%s --seed %llu --count 1\n",
+    printf("%s seed %llu: %s for %s%s%s, batch %lld, heads %lld/%lld, seqlen %lld x %lld, scale %g: %s%s"
+           "random_problems --device %s%s%s%s --seed %llu --count 1\n",
            failed ? "FAIL" : "ok", (unsigned long long)d->seed, d->spelling,
-           s->gpu && !s->plan_for ? "it" : d->plan_for, (long long)a->batch, (long long)a->num_heads_q,
-           (long long)a->num_heads_kv, (long long)a->seqlen_q, (long long)a->seqlen_k, (double)a->softmax_scale,
-           v->complaint, failed ? "; reproduce: " : "; again: ", s->device, plan_for, reuse,
-           (unsigned long long)d->seed);
+           s->gpu && !s->plan_for ? "it" : d->plan_for, *plan ? " by " : "", plan, (long long)a->batch,
+           (long long)a->num_heads_q, (long long)a->num_heads_kv, (long long)a->seqlen_q, (long long)a->seqlen_k,
+           (double)a->softmax_scale, v->complaint, failed ? "; reproduce: " : "; again: ", s->device, plan_for, reuse,
+           s->any_plan ? " --any-plan" : "", (unsigned long long)d->seed);
     fflush(stdout);
 }
 
@@ -98,7 +116,7 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
     draw_limits limits = {.plan_for = s->plan_for, .gpu = s->gpu};
     fk_device_info planned;
     if (s->gpu) {
-        fk_status status = open_context(s, s->plan_for, &shared);
+        fk_status status = open_context(s, s->plan_for, NULL, &shared);
         if (!status) status = fk_context_devices(shared, NULL, &planned);
         if (status) {
             if (job == 0) printf("%s: %s\n", s->device, fk_last_error());
@@ -128,8 +146,10 @@ static int run_job(const settings *s, int job, int pipe_to_parent) {
         if (s->only && !strstr(d.spelling, s->only)) continue;
         if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
         verdict v = {0};
-        const bool passed = shared ? random_trial(shared, &d, &v) : emulated_trial(s, &d, &v);
-        if (!passed || s->verbose) describe(s, &d, &v, !passed);
+        char plan[FK_MAX_PLAN] = "";
+        const bool passed =
+            shared ? planned_trial(s, shared, planned.key, &d, plan, &v) : emulated_trial(s, &d, plan, &v);
+        if (!passed || s->verbose) describe(s, &d, plan, &v, !passed);
         r = (report){.seed = seed, .ratio = v.ratio, .failed = !passed, .compiled = v.compiled, .spills = v.spills};
         if (write(pipe_to_parent, &r, sizeof r) != sizeof r) return 1;
     }
@@ -228,7 +248,8 @@ static void parse(int argc, char **argv, settings *s) {
     static const struct option options[] = {
         {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
         {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},    {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
-        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {"as-on", 1, NULL, 'g'},     {NULL, 0, NULL, 0}};
+        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {"as-on", 1, NULL, 'g'},     {"any-plan", 0, NULL, 'a'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -261,13 +282,16 @@ static void parse(int argc, char **argv, settings *s) {
         case 'g':
             s->as_on = optarg;
             break;
+        case 'a': /* drawn from the legal ones */
+            s->any_plan = true;
+            break;
         case 'v':
             s->verbose = true;
             break;
         default:
             fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
                             "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--only WORD] [--as-on GPU] "
-                            "[--verbose]\n");
+                            "[--any-plan] [--verbose]\n");
             exit(2);
         }
     }

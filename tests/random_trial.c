@@ -221,7 +221,7 @@ static void release(trial *t) {
 static bool find_kernel(trial *t) {
     fk_kernel_info info;
     if (!call(t, "parse", fk_problem_parse(t->d->spelling, &t->problem))) return false;
-    if (!call(t, "kernel", fk_kernel_create(t->context, &t->problem, &t->kernel))) return false;
+    if (!call(t, "kernel", fk_kernel_create(t->kernels, &t->problem, &t->kernel))) return false;
     if (!call(t, "describe", fk_kernel_describe(t->kernel, &info))) return false;
     t->verdict->compiled = !info.from_store;
     t->verdict->spills = info.image.spill_bytes > 0;
@@ -329,9 +329,9 @@ static bool try_problem(trial *t) {
     return check_array_grads(t);
 }
 
-bool random_trial(fk_context *context, const drawn *d, verdict *out) {
+bool random_trial(fk_context *context, fk_context *kernels, const drawn *d, verdict *out) {
     *out = (verdict){0};
-    trial t = {.d = d, .context = context, .verdict = out};
+    trial t = {.d = d, .context = context, .kernels = kernels, .verdict = out};
     const bool passed = try_problem(&t);
     release(&t);
     return passed;

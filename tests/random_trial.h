@@ -17,6 +17,7 @@ typedef struct verdict {
     char complaint[1024];
 } verdict;
 
-bool random_trial(fk_context *context, const drawn *d, verdict *out);
+/** `kernels`: the context that the kernel comes from, which may have a plan of its own; `context` has the rest. */
+bool random_trial(fk_context *context, fk_context *kernels, const drawn *d, verdict *out);
 
 #endif

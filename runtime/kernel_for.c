@@ -1,0 +1,187 @@
+/* Kernels that are asked for with sizes: which plan serves them where that for all sizes does not do as well. */
+#include "object.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A kernel that is asked for with sizes. */
+typedef struct sized {
+    fk_context *context;
+    const fk_shape *shape;
+    fk_bucket bucket;
+    int32_t variant;
+} sized;
+
+/* The plan that serves all sizes. */
+static fk_status plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out,
+                              fk_error *err) {
+    const fk_advice advice = fk_advice_of(context);
+    fk_plan_info *plans;
+    size_t count;
+    const fk_status status =
+        fk_plan_advised(canonical, &context->planned, &context->planning, &advice, &plans, &count, err);
+    if (status) return status;
+    *out = plans[0];
+    free(plans);
+    return FK_OK;
+}
+
+/* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
+ * what came with the library gives way to it. */
+static fk_status recorded_plan(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+                               fk_plan_info *out, bool *found, fk_error *err) {
+    fk_context *context = s->context;
+    const fk_advice advice = fk_advice_of(context);
+    fk_plan_info *plans;
+    size_t count;
+    fk_status status = fk_advice_find(canonical, &context->planned, planning, &advice, found, err);
+    if (status || !*found) return status;
+    status = fk_plan_advised(canonical, &context->planned, planning, &advice, &plans, &count, err);
+    if (status) return status;
+    *out = plans[0];
+    const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
+                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&context->packs));
+    *found = counts && out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
+/* The model's plan for few queries, which would leave the warps of a large tile idle: one more kernel is compiled where
+ * that for all sizes would take so many times as long, and so many microseconds more in each launch. */
+static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+                              fk_plan_info *out, bool *found, fk_error *err) {
+    static const double times = 1.5, more_us = 20.0;
+    const fk_context *context = s->context;
+    fk_plan_info of_all, *plans;
+    size_t count, at = 0;
+    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    if (status) return status;
+    *found = 2 * s->shape->seqlen_q <= of_all.block_m;
+    if (!*found) return FK_OK;
+    status = fk_plan_enumerate(canonical, &context->planned, planning, &plans, &count, err);
+    if (status) return status;
+    while (at < count && !(plans[at].legal && fk_plan_equal(&plans[at], &of_all)))
+        at++;
+    *out = plans[0];
+    *found = at < count && plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
+             out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
+/* The kernel for all sizes, but that its last tiles may come in parts, or that its warpgroups take no turns: one for
+ * all buckets that want it. */
+static fk_status build_like_all(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const sized *s = user;
+    fk_plan_info plan;
+    fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    if (status) return status;
+    if (s->variant == FK_IN_PARTS)
+        plan.parts = 1;
+    else
+        plan.turns = !plan.turns;
+    status = fk_kernel_build(s->context, canonical, &plan, out, err);
+    if (!status) (*out)->variant = s->variant;
+    return status;
+}
+
+/* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
+static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *out, fk_error *err) {
+    const fk_buckets *buckets = fk_advice_buckets();
+    const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
+    const double heads = buckets->edge[2][s->bucket.index[2]];
+    fk_plan_info plan;
+    *out = false;
+    if (!fk_problem_may_have_parts(canonical) || fk_packs_any(&s->context->packs)) return FK_OK;
+    const fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    if (status) return status;
+    const bool few =
+        2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
+    *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
+           fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
+    return FK_OK;
+}
+
+/* Backward, turns keep warpgroups half a visit apart: that costs each row, and gains in each visit. Do these sizes want
+ * the other choice than that for all sizes? The bucket says so here, too. */
+static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, bool *out, fk_error *err) {
+    const fk_buckets *buckets = fk_advice_buckets();
+    fk_plan_options planning = s->context->planning;
+    fk_plan_info plan, other, *plans;
+    size_t count;
+    *out = false;
+    if (canonical->op != FK_BACKWARD || fk_packs_any(&s->context->packs)) return FK_OK;
+    fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    if (status) return status;
+    other = plan;
+    other.turns = !plan.turns;
+    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
+    const int64_t group = ratio ? ratio : 1, heads = (int64_t)buckets->edge[2][s->bucket.index[2]] / group;
+    planning.shape.batch = 1;
+    planning.shape.num_heads_kv = heads ? heads : 1;
+    planning.shape.num_heads_q = group * planning.shape.num_heads_kv;
+    planning.shape.seqlen_q = (int64_t)buckets->edge[0][s->bucket.index[0]];
+    planning.shape.seqlen_k = (int64_t)buckets->edge[1][s->bucket.index[1]];
+    status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    for (size_t i = 0; i < count && plans[i].legal; i++) { /* in the model's order */
+        if (fk_plan_equal(&plans[i], &plan)) break;
+        if (fk_plan_equal(&plans[i], &other)) {
+            *out = true;
+            break;
+        }
+    }
+    free(plans);
+    return FK_OK;
+}
+
+static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    static const int64_t few = 128; /* half of the largest tile of queries */
+    const sized *s = user;
+    fk_plan_options planning = s->context->planning;
+    fk_plan_info plan;
+    bool found, parts = false, turns = false;
+    planning.shape = *s->shape;
+    fk_status status = recorded_plan(s, canonical, &planning, &plan, &found, err);
+    if (!status && !found) status = wants_parts(s, canonical, &parts, err);
+    if (!status && !found && !parts && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
+        status = plan_for_few(s, canonical, &planning, &plan, &found, err);
+    if (!status && !found && !parts) status = wants_other_turns(s, canonical, &turns, err);
+    if (status) return status;
+    if (parts || turns) {
+        sized like = *s;
+        like.variant = parts ? FK_IN_PARTS : FK_OTHER_TURNS;
+        status = fk_table_find(&s->context->table, canonical, like.variant, build_like_all, &like, out, err);
+        if (status != FK_NO_JIT) return status;
+    }
+    status = found ? fk_kernel_build(s->context, canonical, &plan, out, err) : FK_NO_JIT;
+    if (status == FK_NO_JIT) /* a pack, or the store, may have the one for all sizes */
+        return fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, out, err);
+    if (!status) (*out)->variant = s->variant;
+    return status;
+}
+
+fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
+    fk_error err;
+    if (!context || !problem || !shape || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
+                         !context   ? "context"
+                         : !problem ? "problem"
+                         : !shape   ? "shape"
+                                    : "out");
+    if (shape->batch < 1 || shape->num_heads_q < 1 || shape->num_heads_kv < 1 || shape->seqlen_q < 1 ||
+        shape->seqlen_k < 1)
+        return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
+                         (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
+                         (long long)shape->seqlen_q, (long long)shape->seqlen_k);
+    if (fk_advice_is_off(&context->planning) || context->cache_mode == FK_CACHE_SEALED) /* records need Lua */
+        return fk_kernel_create(context, problem, out);
+    sized s = {context, shape, fk_bucket_of(fk_advice_buckets(), shape), 1};
+    for (int i = 0; i < FK_BUCKET_AXES; i++)
+        s.variant = s.variant * FK_BUCKET_EDGES + s.bucket.index[i];
+    fk_kernel *kernel;
+    if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);
+    fk_context_retain(context);
+    *out = kernel;
+    return FK_OK;
+}

@@ -1,0 +1,73 @@
+/* Which kernel fk_kernel_create_for gives the backward pass: long rows have warpgroups half a visit apart, short ones
+ * in step, and sizes that want the same share one kernel. */
+#include "emulated.h"
+#include "runtime/object.h"
+#include "scratch.h"
+
+static char store_dir[256];
+
+static void turns_where_rows_are_long(void **state) {
+    (void)state;
+    static const emulated plain = {"132", "0", "0"};
+    static const struct {
+        const char *spelling;
+        fk_shape shape;
+        int turns;
+        bool for_all;
+    } cases[] = {
+        {"bwd bf16 d64 causal", {4, 32, 32, 4096, 4096}, 1, true},
+        {"bwd bf16 d64 causal", {32, 32, 32, 512, 512}, 0, false},
+        {"bwd bf16 d64 causal", {8, 12, 12, 1024, 1000}, 0, false},
+        {"bwd bf16 d64 causal", {1, 2, 2, 100, 77}, 0, false},
+        {"bwd bf16 d64 causal gqa", {1, 21, 3, 8192, 8192}, 1, true}, /* no number of kv heads divides the bucket's
+                                                                         heads */
+        {"bwd bf16 d64 causal gqa", {2, 21, 3, 300, 300}, 0, false},
+        {"bwd bf16 d64", {4, 32, 32, 4096, 4096}, 1, true},
+        {"bwd bf16 d64 block_bits(128)",
+         {1, 8, 8, 65536, 65536},
+         1,
+         false}, /* of sizes that are not known a row sees few */
+        {"bwd bf16 d64 block_bits(128)", {4, 32, 32, 4096, 4096}, 0, true},
+        {"bwd bf16 d128 causal", {32, 16, 16, 512, 512}, 0, true},
+    };
+    fk_context *context = emulated_context("h200", store_dir, &plain);
+    fk_kernel *other = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p;
+        fk_kernel *all, *sized;
+        fk_kernel_info info;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+        if (fk_kernel_create_for(context, &p, &cases[i].shape, &sized)) fail_msg("%s", fk_last_error());
+        assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        assert_int_equal(info.plan.turns, cases[i].turns);
+        assert_int_equal(sized == all, cases[i].for_all);
+        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0) other = NULL;
+        if (!cases[i].for_all) {
+            assert_int_equal(sized->variant, FK_OTHER_TURNS);
+            if (other) assert_ptr_equal(other, sized);
+            other = sized;
+        }
+        fk_kernel_destroy(sized);
+        fk_kernel_destroy(all);
+    }
+    fk_context_destroy(context);
+}
+
+static int make_store(void **state) {
+    (void)state;
+    unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
+    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
+}
+static int remove_store(void **state) {
+    (void)state;
+    scratch_remove(store_dir);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns_where_rows_are_long),
+    };
+    return cmocka_run_group_tests(tests, make_store, remove_store);
+}
