@@ -108,12 +108,14 @@ static double cancelled(const trial *t, int tensor) {
 
 /* What scores of |s| about |lse| leave of P, relatively. Of float32 half a unit in the last place of a score, which no
  * float32 score is without, though eager's few that count in a row may happen to be; and in the backward pass half a
- * unit of lse, which eager, that keeps P, does not need. Of e4m3 what tensor cores cut off and eager, in float32, does
- * not: up to 33 numbers at once lose half of 2^-13 of the largest each, some three such units of the sum of 32
- * products, and eight of up to eight of them. */
+ * unit of lse, which eager, that keeps P, does not need. Nor does it need there, of 16 bits, that a score comes out the
+ * same again: of each sum of eight products tensor cores may cut off half a unit. Of e4m3 what tensor cores cut off and
+ * eager, in float32, does not: up to 33 numbers at once lose half of 2^-13 of the largest each, some three such units
+ * of the sum of 32 products, and eight of up to eight of them. */
 static double score_rounding(const trial *t) {
     const drawn *d = t->d;
-    const double unit = d->dtype == FK_FP32 ? 0x1p-24 : d->dtype == FK_E4M3 ? 8 * 0x1p-13 : 0;
+    const double again = d->backward ? 0x1p-24 * (double)d->tensor[Q].dim / 8 : 0;
+    const double unit = d->dtype == FK_FP32 ? 0x1p-24 : d->dtype == FK_E4M3 ? 8 * 0x1p-13 : again;
     double largest = 0;
     for (size_t i = 0; i < lse_count(d) && unit > 0; i++)
         if (isfinite(t->exact_lse[i])) largest = fmax(largest, fabs(t->exact_lse[i]));
