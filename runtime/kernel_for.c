@@ -112,7 +112,7 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
     *out = false;
     if (canonical->op != FK_BACKWARD || fk_packs_any(&s->context->packs)) return FK_OK;
     fk_status status = plan_for_all(s->context, canonical, &plan, err);
-    if (status) return status;
+    if (status || !plan.k_stages) return status; /* family mma knows no turns */
     other = plan;
     other.turns = !plan.turns;
     const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;

@@ -4,8 +4,8 @@
 
 #include "random_draw.h"
 
-/** Writes a plan of the drawn problem for a GPU, the same for all seeds that share a kernel; some come in parts, or
- * with the other choice of turns. false: there is none; fk_last_error says why. */
+/** Writes a plan of the drawn problem for a GPU, as a rule the same for all seeds that share a kernel; some come in
+ *  parts, or with the other choice of turns. false: there is none; fk_last_error says why. */
 bool random_plan(const drawn *d, const char *gpu, char out[FK_MAX_PLAN]);
 
 #endif

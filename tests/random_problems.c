@@ -53,8 +53,8 @@ static fk_status open_context(const settings *s, const char *plan_for, const cha
 }
 
 /* gpu: whose plan, with --any-plan. */
-static bool planned_trial(const settings *s, fk_context *context, const char *gpu, drawn *d, char plan[FK_MAX_PLAN],
-                          verdict *out) {
+static bool planned_trial(const settings *s, fk_context *context, const char *gpu, const drawn *d,
+                          char plan[FK_MAX_PLAN], verdict *out) {
     fk_context *kernels = NULL;
     if (!s->any_plan) return random_trial(context, context, d, out);
     *out = (verdict){0};
@@ -68,7 +68,7 @@ static bool planned_trial(const settings *s, fk_context *context, const char *gp
 }
 
 /* In a context of its own, because the emulator reads these when a context is opened. */
-static bool emulated_trial(const settings *s, drawn *d, char plan[FK_MAX_PLAN], verdict *out) {
+static bool emulated_trial(const settings *s, const drawn *d, char plan[FK_MAX_PLAN], verdict *out) {
     char seed[24], sms[12];
     fk_context *context = NULL;
     snprintf(sms, sizeof sms, "%d", d->emulator_sms);

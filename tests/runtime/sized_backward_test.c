@@ -1,5 +1,5 @@
-/* Which kernel fk_kernel_create_for gives the backward pass: long rows have warpgroups half a visit apart, short ones
- * in step, and sizes that want the same share one kernel. */
+/* Which kernel fk_kernel_create_for gives the backward pass: one whose warpgroups take turns where rows are long, and
+ * one without where they are short; sizes that want the same share it. */
 #include "emulated.h"
 #include "runtime/object.h"
 #include "scratch.h"
@@ -19,14 +19,10 @@ static void turns_where_rows_are_long(void **state) {
         {"bwd bf16 d64 causal", {32, 32, 32, 512, 512}, 0, false},
         {"bwd bf16 d64 causal", {8, 12, 12, 1024, 1000}, 0, false},
         {"bwd bf16 d64 causal", {1, 2, 2, 100, 77}, 0, false},
-        {"bwd bf16 d64 causal gqa", {1, 21, 3, 8192, 8192}, 1, true}, /* no number of kv heads divides the bucket's
-                                                                         heads */
+        {"bwd bf16 d64 causal gqa", {1, 21, 3, 8192, 8192}, 1, true}, /* 7 divides no edge of heads */
         {"bwd bf16 d64 causal gqa", {2, 21, 3, 300, 300}, 0, false},
         {"bwd bf16 d64", {4, 32, 32, 4096, 4096}, 1, true},
-        {"bwd bf16 d64 block_bits(128)",
-         {1, 8, 8, 65536, 65536},
-         1,
-         false}, /* of sizes that are not known a row sees few */
+        {"bwd bf16 d64 block_bits(128)", {1, 8, 8, 65536, 65536}, 1, false},
         {"bwd bf16 d64 block_bits(128)", {4, 32, 32, 4096, 4096}, 0, true},
         {"bwd bf16 d128 causal", {32, 16, 16, 512, 512}, 0, true},
     };
