@@ -20,9 +20,9 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
  * measured at head dim 64, the latter at 128 as well. */
 static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, and more clocks for
- * each tile of keys. Less is gained where walks are of unlike length; with dropout, score terms or walks through a group's
- * heads; and nothing where walks of unlike length add in order, where V is read anew for each part of the scores, and
- * where sequences or documents are packed, which are short as a rule. */
+ * each tile of keys. Less is gained where walks are of unlike length; with dropout, score terms or walks through a
+ * group's heads; and nothing where walks of unlike length add in order, where V is read anew for each part of the
+ * scores, and where sequences or documents are packed, which are short as a rule. */
 static const double TURNS = 0.90, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03, TURNS_START = 1850.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
