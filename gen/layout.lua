@@ -28,7 +28,7 @@
 -- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
--- transposed: dv_pad rows of 128 bytes, which begin with the tile's keys. A Q buffer and a stage of K or V have two barriers
+-- transposed: rows of 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
@@ -104,7 +104,7 @@ local function wgmma(problem, plan, scan)
   local k_bytes, v_bytes = plan.block_n * q_row, plan.block_n * o_row
   if e4m3 then
     d_pad = (d_pad + 31) // 32 * 32 -- a step of the depth
-    v_bytes = panel * dv_pad
+    v_bytes = panel * problem.value_rows
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
   local q_bytes = plan.block_m // plan.cluster * math.max(q_row, o_row)
@@ -127,7 +127,7 @@ local function wgmma(problem, plan, scan)
   local all = plan.teams == 2 and team_bytes + bytes or bytes
   local order = (all + 7) // 8 * 8
   return {
-    d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols,
+    d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     array = array, array_bytes = array_bytes, array_bars = array_bars,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,

@@ -48,6 +48,15 @@ static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
                    of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
+/* Row sums are those of the weights that are multiplied, of which dropout leaves too few. */
+static fk_status check_fast(const fk_problem *in, fk_error *err) {
+    const fk_status status = check_choice("fast", in->fast, "0 or 1", err);
+    if (status != FK_OK || !in->fast) return status;
+    if (in->dtype != FK_E4M3) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 but for dtype e4m3");
+    if (in->dropout) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout");
+    return FK_OK;
+}
+
 static fk_status check_count(const char *field, int32_t value, int32_t limit, fk_error *err) {
     if (value >= 0 && value <= limit) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be from 0 to %d", field, value, limit);
@@ -78,6 +87,7 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
     if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
     if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
+    if (status == FK_OK) status = check_fast(in, err);
     if (status == FK_OK) status = check_count("num_masks", in->num_masks, FK_MAX_MASKS, err);
     if (status == FK_OK) status = check_count("num_scores", in->num_scores, FK_MAX_SCORES, err);
     if (status == FK_OK) status = check_count("num_arrays", in->num_arrays, FK_MAX_ARRAYS, err);
@@ -284,6 +294,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.seqused_k = in->seqused_k;
     p.split = in->split;
     p.paged = in->paged;
+    p.fast = in->fast;
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
     p.num_arrays = in->num_arrays;

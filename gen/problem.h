@@ -106,6 +106,12 @@ static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
 }
 
+/** Rows of a tile of e4m3's values, which are transposed: columns of v and, with `fast`, eight of ones, whose part of P V
+ * is the row sums. A product has at most 256 columns. */
+static inline int32_t fk_value_rows(const fk_problem *p) {
+    return p->head_dim_v + (p->fast && p->head_dim_v <= 256 - 8 ? 8 : 0);
+}
+
 /** Loads the files of masks and scores, and parses. `p` must be canonical. Allocates in `pool`. */
 fk_status fk_problem_terms_load(fk_expr_pool *pool, const fk_problem *p, const char *template_dir,
                                 fk_problem_terms *out, fk_error *err);

@@ -69,7 +69,7 @@ static fk_status unknown_word(reader *r, const char *word) {
     return fail_at(
         r, word,
         "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
-        "dropout deterministic split paged "
+        "dropout deterministic split paged fast "
         "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s; "
         "patterns: blocks(ROWSxCOLUMNS)=\"...\"%s",
         length, word, scores, masks, patterns);
@@ -299,7 +299,7 @@ static fk_status read_word(reader *r) {
     if (is_word_end(*r->at)) {
         bool has_gqa = r->p.gqa != 0, has_deterministic = r->p.deterministic != 0;
         bool has_packed = r->p.packed != 0, has_used = r->p.seqused_k != 0;
-        bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0;
+        bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0, has_fast = r->p.fast != 0;
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
         if (is_word(word, length, "fp32")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP32);
@@ -313,6 +313,7 @@ static fk_status read_word(reader *r) {
             return set_once(r, word, "deterministic", &has_deterministic, &r->p.deterministic, 1);
         }
         if (is_word(word, length, "split")) return set_once(r, word, "split", &has_split, &r->p.split, 1);
+        if (is_word(word, length, "fast")) return set_once(r, word, "fast", &has_fast, &r->p.fast, 1);
         if (is_word(word, length, "top-left")) {
             return set_once(r, word, "alignment", &r->has_align, &r->p.align, FK_TOP_LEFT);
         }

@@ -125,6 +125,7 @@ static void put_words(writer *w, const fk_problem *c, const fk_array_list *array
     if (c->dropout) put(w, " dropout");
     if (c->deterministic) put(w, " deterministic");
     if (c->split) put(w, " split");
+    if (c->fast) put(w, " fast");
     if (c->paged) put(w, c->paged > 1 ? " paged(%d)" : " paged", c->paged);
 }
 

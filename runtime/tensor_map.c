@@ -86,7 +86,7 @@ static fk_status encode_emulator(const tensor *t, const shape *s, fk_tensor_map 
 
 /* e4m3's values: tiles of keys, of each the columns of v as rows of 128 bytes. */
 static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *values, int64_t stride[3]) {
-    const int64_t columns = BOX_BYTES, rows = kernel->problem.head_dim_v;
+    const int64_t columns = BOX_BYTES, rows = fk_value_rows(&kernel->problem);
     fk_values layout;
     fk_values_lay_out(kernel, a, &layout);
     stride[1] = columns;

@@ -2,7 +2,7 @@
  * (templates/piece/values.cu), beside what the elements count for; of masks that leave runs of keys, where these are
  * (templates/piece/runs.cu).
  *
- * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x head_dim_v x 128 bytes |, or
+ * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x fk_value_rows x 128 bytes |, or
  *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */
 #include "object.h"
 
@@ -23,7 +23,7 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
         out->bytes += (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     }
     if (p->dtype != FK_E4M3 || !fits) return fits;
-    const int64_t tile_bytes = (int64_t)p->head_dim_v * VALUE_PITCH, keys = kernel->info.plan.block_n;
+    const int64_t tile_bytes = (int64_t)fk_value_rows(p) * VALUE_PITCH, keys = kernel->info.plan.block_n;
     out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, keys) : (a->seqlen_k + keys - 1) / keys;
     out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
     if (out->heads > MAX_WORKSPACE / tile_bytes / out->tiles) return false;

@@ -362,6 +362,17 @@ inline unsigned int pack_e4m3(float a, float b, float c, float d) {
            fk_emu_engine->pack_e4m3(d) << 24;
 }
 
+inline unsigned int pack_positive_fp16(float lo, float hi) {
+    return fk_emu_engine->pack_fp16(lo < 0 ? 0.0f : lo, hi < 0 ? 0.0f : hi);
+}
+inline void clear_f32(float &x) {
+    x = 0.0f;
+}
+inline unsigned int max_u16x2(unsigned int a, unsigned int b) {
+    const unsigned int low = (a & 0xffffu) > (b & 0xffffu) ? a : b, high = a >> 16 > b >> 16 ? a : b;
+    return (high & 0xffff0000u) | (low & 0xffffu);
+}
+
 inline float lower_fp16(unsigned int v) {
     return fk_emu_engine->unpack_fp16(v & 0xffffu);
 }

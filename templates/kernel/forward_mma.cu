@@ -51,7 +51,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
-@ include("piece/softmax.cu", { estimates = false })
+@ include("piece/softmax.cu", { estimates = false, ones = false })
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")
@@ -61,7 +61,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
 @ include("piece/store.cu")
 
-@ include("piece/epilogue.cu")
+@ include("piece/epilogue.cu", { ones = false })
 
 @ if problem.split then
 @   include("piece/split.cu")

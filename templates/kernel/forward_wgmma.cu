@@ -29,9 +29,10 @@
 constexpr int rows_per_warp = $(plan.rows_per_warp);
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams == 2 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
 __device__ __forceinline__ int warp_col() { return 0; }
+@ local ones = layout.o_cols > layout.dv_pad -- P V sums up weights as well
 constexpr int m_atoms = 1;           // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8; // atoms of 8 keys
-constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
+constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones and ", the last one of ones" or "")
 
 @ include("piece/gemm_wgmma.cu")
 
@@ -42,7 +43,7 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ local estimates = score.by_place
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
-@ include("piece/softmax.cu", { estimates = estimates })
+@ include("piece/softmax.cu", { estimates = estimates, ones = ones })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
 @ local num_pairs = 0
@@ -86,12 +87,12 @@ constexpr int o_atoms = dv_pad / 8;  // atoms of 8 value columns
 @ end
 @ include("piece/pipeline.cu", { staged = staged })
 
-@ include("piece/epilogue.cu")
+@ include("piece/epilogue.cu", { ones = ones })
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
 @ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
-@ steps.staged, steps.weighs = staged.array, weighs
+@ steps.staged, steps.weighs, steps.ones = staged.array, weighs, ones
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, along = along, along_tiles = along_tiles })
 

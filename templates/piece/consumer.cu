@@ -185,6 +185,10 @@ struct Consumer {
             __syncwarp(); // before any lane gives back the buffer
         }
 @ end
+@ local function finish_step(where)
+            finish_rows(inverse, lse, m_i, l_i, p, $(where));
+            find_strays(spoiled, m_i, l_i);
+@ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
 @   if plan.q_stages == 1 then
@@ -199,13 +203,14 @@ struct Consumer {
 @     if plan.parts then
         follows_whole = u32(word) < u32(p.first_part);
 @     end
-@   else
+@   elseif not steps.ones then
         if ($(mask.residual and "opaque(walk.word) & 1" or "opaque(walk.n) < 0")) // it is; but the compiler may not mix what follows with the products
 @   end
+@   if not steps.ones then
         {
-            finish_rows(inverse, lse, m_i, l_i, p, $((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)"));
-            find_strays(spoiled, m_i, l_i);
+@     finish_step((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
+@   end
         optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
@@ -217,6 +222,10 @@ struct Consumer {
 @   end
         wgmma_wait<0>(registers(o));
         release_v();
+@   if steps.ones then
+        take_sums(l_i, o);
+@     finish_step("claimed(p, smem, done)")
+@   end
 @ end
     __device__ __forceinline__ int next_word(const Ring<q_stages> &q) const {
         mbarrier_wait(smem + q_full + 8 * q.index(), q.parity());

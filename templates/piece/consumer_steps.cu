@@ -8,7 +8,7 @@
 @ -- Of wide values of e4m3 the exponentials of half the keys come before the wait for P V, and those of the others beside the conversions of
 @ -- the first half. The comparison between the halves is a border that the compiler moves none across. Dropout leaves no registers for it;
 @ -- and at head dim 128, where there are three warpgroups, the others hide what one waits for, and the comparison costs more than it saves.
-@ local in_halves = e4m3 and plan.overlap == 1 and layout.dv_pad > 128 and plan.block_n >= 64 and not problem.dropout
+@ local in_halves = e4m3 and not steps.ones and plan.overlap == 1 and layout.dv_pad > 128 and plan.block_n >= 64 and not problem.dropout
 @ local first_atoms = plan.block_n // 64 * 4 -- sums of eight weights are of four atoms
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
@@ -127,7 +127,8 @@
 @   if steps.settles then
         settled = settled || $(whole);
 @   end
-@   if e4m3 and not first then
+@   if steps.ones then -- scores become weights where these are packed
+@   elseif e4m3 and not first then
         const float most = exponentiate$(in_halves and "<0, " .. first_atoms .. ">" or "")(s, m_scaled, l_i, $(scale));
 @   else
         exponentiate(s, m_scaled, l_i, $(scale));
@@ -135,6 +136,10 @@
 @ end
 @ -- The scores become array `into` of packed weights.
 @ function steps.pack_step(into)
+@   if steps.ones then
+        round_weights(weights[$(into)], s, m_scaled, $(scale));
+@     return
+@   end
 #pragma unroll
         for (int j = 0; j < s_atoms / 2; ++j) {
 @   if e4m3 then
@@ -276,12 +281,36 @@
 @   steps.pack_step(into)
         }
 @ end
+@ -- Weights straight from scores, which are still there for a reference that has to rise.
+@ function steps.round_step(from, into)
+@   local function round()
+        const u32 most = round_weights(weights[$(into)], s, m_scaled, $(scale));
+@   end
+@   if from ~= into then
+@     round()
+@   end
+        wgmma_wait<0>(registers(o)); // by all warps of the warpgroup together, which need not agree about what is beyond
+        release_v();
+        take_sums(l_i, o);
+@   if from == into then
+@     round()
+@   end
+        if (__any_sync(full_warp, beyond_range(most))) {
+            raise_maximum(s, m_i, l_i, o, $(scale));
+            scale_maximum(m_scaled, m_i, $(scale));
+            round_weights(weights[$(into)], s, m_scaled, $(scale));
+        }
+@ end
 @ function steps.wait_for_pv()
         wgmma_wait<0>(); // nothing but products and what waits by itself touches o
         release_v();
 @ end
 @ -- Exponentials become weights: an array of its own is filled before the wait for P V, that which the products read behind it.
 @ function steps.weigh_step(from, into)
+@   if steps.ones then
+@     steps.round_step(from, into)
+@     return
+@   end
 @   if in_halves then
 @     steps.second_half(into)
 @     return

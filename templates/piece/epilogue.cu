@@ -24,8 +24,9 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   if #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
 @   factor, unit = "factor", " * weight_unit"
 @ end
+@ local sum = ones and "l_i[m][r]" or "quad_sum(l_i[m][r])" -- all lanes of a row have the sums of a product
 @ if #score.sinks == 0 then
-            const float l = quad_sum(l_i[m][r])$(unit);
+            const float l = $(sum)$(unit);
             inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(l)" or "/ l");
             lse[m][r] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + " .. log("l"));
 @ else
@@ -35,7 +36,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   end
             top = top == NEG_INF ? 0.0f : top;
             const float keys = expf($(natural) - top); // what the sinks leave of the row's weights
-            float l = quad_sum(l_i[m][r])$(unit) * keys;
+            float l = $(sum)$(unit) * keys;
 @   for i = 1, #score.sinks do
             l += expf(sink$(i) - top);
 @   end

@@ -23,10 +23,10 @@ __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 til
 // The weights of a tile as operand A.
 constexpr int p_steps = block_n / $(depth);
 
-// O += P V, or without `accumulate` O = P V, in flight. $(problem.dtype == "e4m3" and "The tile has V's columns as rows of keys." or "V is read down its columns.")
+// O += P V, or without `accumulate` O = P V, in flight. $(problem.dtype == "e4m3" and "The tile has V's columns as rows of keys" .. (problem.fast and layout.o_cols > layout.dv_pad and ", and rows of ones." or ".") or "V is read down its columns.")
 __device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[p_steps][4], u32 tile_v, bool accumulate) {
 @ if problem.dtype == "e4m3" then
-    $(product_pv)<dv_pad>(registers(o), weights, wgmma_descriptor<128>(tile_v, 16, 1024), accumulate);
+    $(product_pv)<$(layout.o_cols)>(registers(o), weights, wgmma_descriptor<128>(tile_v, 16, 1024), accumulate);
 @ else
     $(product_pv)<0>(registers(o), weights, wgmma_descriptor<128>(tile_v, block_n * 128, 1024), accumulate);
 @ end

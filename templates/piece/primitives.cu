@@ -20,7 +20,7 @@
 @   local step_depth = 32 // problem.element_bytes
 @   local products = { -- of the forward pass: S, O
 @     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs and layout.d_pad // step_depth or 0, adds = false },
-@     { n = layout.dv_pad, depth = plan.block_n, registers = plan.block_n // step_depth, adds = true },
+@     { n = walk == "k" and layout.o_cols, depth = plan.block_n, registers = plan.block_n // step_depth, adds = true },
 @   }
 @   if walk == "q" then
 @     local gradient_steps = layout.col_warps == 1 and 64 // step_depth or 0 -- P and dS are operands in registers

@@ -3,7 +3,13 @@
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
 // 2^lag, and the rescaling of o, the dearest part of the step, is skipped while no row of the warp needs it.
-@ if problem.dtype == "e4m3" then
+@ if ones then
+//
+// Weights of 8 bits have no more range than 2^-7 to 448, so here p = 2^(scale_log2 (s - m) + weight_log2), and the reference rises
+// where one of them would be more. What is done first sees few keys of a row, whose maximum is mostly a binade or two higher.
+constexpr float weight_log2 = 6.0f;
+constexpr float lag = 0.0f;
+@ elseif problem.dtype == "e4m3" then
 //
 // Weights of 8 bits have no more range than 2^-9 to 448, so here p = 2^(scale_log2 (s - m) + weight_log2): what is much smaller than
 // the reference still counts, and what is a little larger still fits. Where the sum of a lane's eight is more than 448, the reference
@@ -45,7 +51,11 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @ -- As pairs of registers: a pair has an even and an odd one, thus one in each bank, and the exponentiation, which takes them in
 @ -- turn, reads them once and not 32 times beside the tensor cores' reads (7 % of the time at head dim 64).
 @ local pairs = plan.family == "wgmma"
-// $(fp32 and "m" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
+@ if ones then
+@   include("piece/round_weights.cu")
+
+@ end
+// $(fp32 and "m" or ones and "What scores are added to that become a weight's bits," or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
 __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -55,7 +65,10 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
 #pragma unroll
         for (int r = 0; r < 2; ++r) $(pairs and "scaled" or "m_scaled[m]")[r] = m_i[m][r] == NEG_INF ? 0.0f : m_i[m][r]$(fp32 and "" or " * scale_log2");
 @ if pairs then
-@   if problem.dtype == "e4m3" then
+@   if ones then
+#pragma unroll
+        for (int r = 0; r < 2; ++r) scaled[r] = (weight_log2 + 7.0f - bits_bend - scaled[r]) * bits_unit;
+@   elseif problem.dtype == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
 @   end
         m_scaled[m] = pair_f32(scaled[0], scaled[1]);
@@ -63,7 +76,7 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
     }
 }
 
-@ if problem.dtype == "e4m3" then
+@ if problem.dtype == "e4m3" and not ones then
 // p of atoms FROM to TO - 1, a multiple of four; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the
 // lane's weights.
 template <int FROM = 0, int TO = s_atoms>
@@ -87,7 +100,7 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
         }
     return most;
 }
-@ else
+@ elseif not ones then
 @ local low = fp32 and #score.terms == 0 -- what scores lose in a float
 // p = 2^(scale_log2 (s$(low and " + low" or "") - m)); l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(low and "const float (&low)[m_atoms][s_atoms][4], " or "")const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
@@ -143,7 +156,7 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
 }
 
 @ end
-@ if problem.dtype == "e4m3" then
+@ if problem.dtype == "e4m3" and not ones then
 // Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight; the first TO atoms are weights,
 // the others scores. `alpha` is what that makes of the rows of o. What is infinite becomes NaN, and so does its row's sum, which shows at
 // the end.

@@ -1,6 +1,6 @@
 // ---- before: the values as tensor cores take 8 bits, keys along rows ----
 //
-// values: [kv heads of all batch entries][tiles of block_n keys][dv_pad columns of v][128 bytes], of which the first block_n are keys;
+// values: [kv heads of all batch entries][tiles of block_n keys][dv_pad columns of v$(layout.o_cols > layout.dv_pad and ", then eight of ones" or "")][128 bytes], of which the first block_n are keys;
 // those past the sequence's end are zeros, whatever memory holds there. Keys of 16 are in the order in which a lane's accumulators of scores become its part of operand A, so that
 // weights need no exchange between lanes: of four bytes at 4 t, two are keys 2 t and 2 t + 1, and two are keys 2 t + 8 and 2 t + 9.
 constexpr int value_keys = block_n, value_pitch = 128;
@@ -58,7 +58,11 @@ extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(c
     const int num_keys = s.seqlen_k - tile * value_keys;
     if (tile < 0 || num_keys <= 0) return; // nobody reads it
     const Element *from = p.v + k_start(s, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride + tile * value_keys * p.v_row_stride;
-    u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * (dv_pad * value_pitch);
+    u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * ($(layout.o_cols) * value_pitch);
+@ if layout.o_cols > layout.dv_pad then
+    const u32 ones = 0x38383838;
+    st_global_v4(to + dv_pad * value_pitch + 16 * threadIdx.x, make_uint4(ones, ones, ones, ones)); // 1 KB, of so many threads
+@ end
     constexpr int chunks = dv_pad / 16;
     for (int i = threadIdx.x; i < chunks * (value_keys / 16); i += values_threads) {
         const int chunk = i % chunks, group = i / chunks; // so that a warp reads whole rows, and writes 32 bytes at least

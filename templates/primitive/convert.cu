@@ -29,6 +29,25 @@ __device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
 }
 
 @ end
+@ if problem.fast then
+// Two floats rounded to nearest even as halves, lo in the low half; negative ones become 0.
+__device__ __forceinline__ u32 pack_positive_fp16(float lo, float hi) {
+    u32 r;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+// x = 0 in the register where x is: of an accumulator that a constant takes the place of, ptxas serialises the products (C7511).
+__device__ __forceinline__ void clear_f32(float &x) { asm volatile("mov.b32 %0, 0;" : "+f"(x)); }
+
+// The larger one of the low halves, and of the high ones. ptxas makes one instruction of two that follow each other.
+__device__ __forceinline__ u32 max_u16x2(u32 a, u32 b) {
+    u32 r;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+@ end
 @ if plan.family == "wgmma" and walk == "k" then
 // acc, a pair of zeros or NaNs, with NaN where w, a pair as well, is not finite.
 @   if problem.dtype == "fp16" then
