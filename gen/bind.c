@@ -98,7 +98,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_s
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
     const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
-    const bool wgmma = backward || strcmp(field, "wgmma_tiles") == 0 || strcmp(field, "e4m3_tiles") == 0;
+    const bool e4m3 = strncmp(field, "e4m3_", 5) == 0, wgmma = backward || strcmp(field, "wgmma_tiles") == 0 || e4m3;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -148,7 +148,10 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const bool fp32 = p->dtype == FK_FP32 && out->fp32;
     const char *tiles = fp32 ? fp32_tiles : backward ? "backward_tiles" : "tiles";
     const bool e4m3 = p->dtype == FK_E4M3;
-    const char *wgmma_tiles = e4m3 ? "e4m3_tiles" : backward ? "wgmma_backward_tiles" : "wgmma_tiles";
+    const char *wgmma_tiles = fk_sums_by_products(p) ? "e4m3_fast_tiles"
+                              : e4m3                 ? "e4m3_tiles"
+                              : backward             ? "wgmma_backward_tiles"
+                                                     : "wgmma_tiles";
     if (has_tiles(L, wgmma_tiles)) {
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
         append_tiles(L, path, wgmma_tiles, out);

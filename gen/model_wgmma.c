@@ -18,6 +18,12 @@ static const double MASK_LANES = 3.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
+/* e4m3 without exponentials (`fast`): clocks of a visit are shares of the products' and of its instructions', as one
+ * delays the other, of three warpgroups a little less, and at least a tenth more than the products'; or what a
+ * warpgroup waits for alone. What Q in registers and turns save where no tile is masked, and cost elsewhere; and what
+ * rings of two cost. Fitted to tiles of 192 and 128 rows at head dims 64, 128 and 192. */
+static const double FAST_LANES = 2.6, FAST_TENSOR = 0.53, FAST_ISSUE = 1.88, FAST_THREE = 0.9, FAST_LEAST = 1.1,
+                    FAST_LATENCY = 340.0, FAST_TURNS = 0.05, FAST_SHALLOW = 0.02;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
  * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another
  * team computes meanwhile, or two more warpgroups that take no turns and do not fall into step. */
@@ -131,8 +137,10 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const fk_tile tile = fk_plan_tile(p, plan);
     const int teams = fk_tile_teams(&tile), consumers = fk_tile_consumers(&tile);
     const double block_m = 64 * consumers; /* a CTA's */
-    const double scores = block_m * plan->block_n, columns = layout->d_pad + layout->dv_pad;
-    const double in_step = fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
+    const bool fast = fk_sums_by_products(p);
+    const double scores = block_m * plan->block_n;
+    const double columns = layout->d_pad + (fast ? fk_value_rows(p) : layout->dv_pad);
+    const double in_step = fast ? 0 : fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
     const double aside = teams == 2 || consumers == 4 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
@@ -146,7 +154,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double masked = partial_share * masked_share(plan, window);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
-    const double softmax_lanes = SOFTMAX_LANES + score->lanes + of_line;
+    const double softmax_lanes = (fast ? FAST_LANES : SOFTMAX_LANES) + score->lanes + of_line;
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     const double staged_bytes = STAGED_PASSES * layout->staged * scores;
@@ -154,7 +162,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double copied = layout->staged * block_m * ((plan->block_n + panel - 1) / panel * panel);
     fk_visit_cost cost = {
         .tensor = 2.0 * scores * columns / arch->wgmma_flops,
-        .exp = scores / device->exp_rate,
+        .exp = fast ? 0 : scores / device->exp_rate,
         .issue = scores * (softmax_lanes + extra) / device->issue_rate,
         .smem = (read_bytes + bytes * plan->block_n * stored + staged_bytes) / device->smem_rate + q_clocks,
         .l2 = layout->staged ? (copied + bytes * plan->block_n * stored) / STAGED_RATE : scores * score->l2,
@@ -167,6 +175,14 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
     cost.serial =
         fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
+    if (fast) {
+        const double together = (FAST_TENSOR * cost.tensor + FAST_ISSUE * softmax) * (consumers == 3 ? FAST_THREE : 1);
+        const double alone = (cost.tensor + FAST_ISSUE * softmax) / consumers + FAST_LATENCY;
+        const double turns = plan->turns ? (partial_share > 0.01 ? FAST_TURNS : -FAST_TURNS) : 0;
+        cost.serial = fmax(FAST_LEAST * cost.tensor, fmax(together, alone)) * (1 + turns);
+        if (plan->stages == 2) cost.serial *= 1 + FAST_SHALLOW;
+        cost.serial += scores * extra / device->issue_rate;
+    }
     if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);
     if (layout->unstaged) cost.serial *= UNSTAGED;
     const bool unlike = partial_share > 0.01;

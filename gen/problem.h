@@ -106,10 +106,14 @@ static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
 }
 
-/** Rows of a tile of e4m3's values, which are transposed: columns of v and, with `fast`, eight of ones, whose part of P V
- * is the row sums. A product has at most 256 columns. */
+/** Whether `fast` does something: P V has room for eight columns of ones, which are the row sums. A product has at most
+ * 256 columns. */
+static inline bool fk_sums_by_products(const fk_problem *p) {
+    return p->fast && p->head_dim_v <= 256 - 8;
+}
+/** Rows of a tile of e4m3's values, which are transposed: columns of v, and those of ones. */
 static inline int32_t fk_value_rows(const fk_problem *p) {
-    return p->head_dim_v + (p->fast && p->head_dim_v <= 256 - 8 ? 8 : 0);
+    return p->head_dim_v + (fk_sums_by_products(p) ? 8 : 0);
 }
 
 /** Loads the files of masks and scores, and parses. `p` must be canonical. Allocates in `pool`. */

@@ -101,12 +101,17 @@ inline void named_barrier_arrive(unsigned int id, unsigned int threads) {
 template <int N> inline void setmaxnreg_dec() {}
 template <int N> inline void setmaxnreg_inc() {}
 
-template <int SWIZZLE>
-inline unsigned long long wgmma_descriptor(unsigned int addr, unsigned int leading, unsigned int stride) {
+inline unsigned int wgmma_word(unsigned int addr, unsigned int leading) {
+    return (leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;
+}
+template <int SWIZZLE> inline unsigned long long wgmma_descriptor(unsigned int word, unsigned int stride) {
     static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32, "swizzles of 128, 64 and 32 bytes");
     constexpr unsigned long long layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-    return layout << 62 | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)(leading >> 4 & 0x3fff) << 16 |
-           (addr & 0x3ffff) >> 4;
+    return layout << 62 | (unsigned long long)(stride >> 4) << 32 | word;
+}
+template <int SWIZZLE>
+inline unsigned long long wgmma_descriptor(unsigned int addr, unsigned int leading, unsigned int stride) {
+    return wgmma_descriptor<SWIZZLE>(wgmma_word(addr, leading), stride);
 }
 /* The registers are memory whose address the engine has: the compiler reads them again after each call anyway. */
 template <int N> inline void wgmma_wait() {

@@ -64,4 +64,14 @@ return {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 64, block_n = 128, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
   },
+  -- The same without exponentials: warpgroups wait for little but products, of which two leave none idle at head dim 128. Two arrays of
+  -- weights, as they are made before the wait for P V.
+  e4m3_fast_tiles = {
+    { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
+    { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 3, turns = false, overlap = 2 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 2 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 2 },
+    { block_m = 64, block_n = 128, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 2 },
+  },
 }

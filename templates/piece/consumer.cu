@@ -1,5 +1,6 @@
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
 @ local pair = plan.cluster > 1
+@ local operands = problem.element_bytes == 1 -- known ahead, as products of 8 bits are short: elsewhere that is slower (1 %)
 @ local give_back, give_back_q = pair and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
 struct Consumer {
     const Params &p;
@@ -12,8 +13,8 @@ struct Consumer {
 @ if pair then
     const u32 rank = cluster_rank(), other; // of the cluster's CTAs; and how far away the other one's shared memory is
 @ end
-    Ring<k_stages> k;
-    Ring<v_stages> v;
+    $(operands and "Operands<k_stages, k_bytes>" or "Ring<k_stages>") k;
+    $(operands and "Operands<v_stages, v_bytes>" or "Ring<v_stages>") v;
 @ if staged.array then
     u32 array_parity = 0;
 @ end
@@ -23,15 +24,15 @@ struct Consumer {
     int behind = 0; // tiles of the CTA's behind the walk's
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
-        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(pair and ", other(cluster_map(smem_, rank ^ 1) - smem_)" or "") {}
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(operands and ", k(operand_k(smem_ + smem_k)), v(operand_v(smem_ + smem_v))" or "")$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(pair and ", other(cluster_map(smem_, rank ^ 1) - smem_)" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
-        return smem + smem_k + k.index() * k_bytes;
+        return $(operands and "k.operand" or "operand_k(smem + smem_k + k.index() * k_bytes)");
     }
     __device__ __forceinline__ u32 wait_v() const {
         mbarrier_wait(smem + v_full + 8 * v.index(), v.parity());
-        return smem + smem_v + v.index() * v_bytes;
+        return $(operands and "v.operand" or "operand_v(smem + smem_v + v.index() * v_bytes)");
     }
 @ if staged.array then
     __device__ __forceinline__ u32 wait_array() const {

@@ -25,7 +25,11 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   factor, unit = "factor", " * weight_unit"
 @ end
 @ local sum = ones and "l_i[m][r]" or "quad_sum(l_i[m][r])" -- all lanes of a row have the sums of a product
-@ if #score.sinks == 0 then
+@ if #score.sinks == 0 and ones then -- without a choice, which would be a branch of which the products' loop loses its uniform registers
+            const float l = $(sum)$(unit);
+            inverse[m][r] = $(factor) * rcp(fmaxf(l, 0x1p-100f)); // where l is 0, acc is
+            lse[m][r] = $(natural) + $(log("l"));
+@ elseif #score.sinks == 0 then
             const float l = $(sum)$(unit);
             inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(l)" or "/ l");
             lse[m][r] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + " .. log("l"));

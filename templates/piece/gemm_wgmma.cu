@@ -8,15 +8,18 @@ template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N]
 
 @ local depth = 32 // problem.element_bytes -- of an instruction
 @ local product_qk, product_pv = "wgmma_m64k" .. layout.d_pad .. "_" .. problem.dtype, "wgmma_m64k" .. plan.block_n .. "_" .. problem.dtype
+// Tiles of K and V are known by the low words of their descriptors.
+__device__ __forceinline__ u32 operand_k(u32 tile) { return wgmma_word(tile, 16); }
+__device__ __forceinline__ u32 operand_v(u32 tile) { return wgmma_word(tile, $(problem.dtype == "e4m3" and "16" or "block_n * 128")); }
+
 // S = Q K^T, in flight until it is waited for.
 @ if plan.q_in_regs then
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 tile_k) {
-    $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(tile_k, 16, 1024));
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 k) {
+    $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(k, 1024));
 }
 @ else
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 tile_k) {
-    const u64 q = wgmma_descriptor<128>(tile_q, 16, 1024), k = wgmma_descriptor<128>(tile_k, 16, 1024);
-    $(product_qk)<block_m, block_n>(registers(s), q, k);
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 k) {
+    $(product_qk)<block_m, block_n>(registers(s), wgmma_descriptor<128>(tile_q, 16, 1024), wgmma_descriptor<128>(k, 1024));
 }
 @ end
 
@@ -24,10 +27,10 @@ __device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 til
 constexpr int p_steps = block_n / $(depth);
 
 // O += P V, or without `accumulate` O = P V, in flight. $(problem.dtype == "e4m3" and "The tile has V's columns as rows of keys" .. (problem.fast and layout.o_cols > layout.dv_pad and ", and rows of ones." or ".") or "V is read down its columns.")
-__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[p_steps][4], u32 tile_v, bool accumulate) {
+__device__ __forceinline__ void gemm_pv(float (&o)[m_atoms][o_atoms][4], const u32 (&weights)[p_steps][4], u32 v, bool accumulate) {
 @ if problem.dtype == "e4m3" then
-    $(product_pv)<$(layout.o_cols)>(registers(o), weights, wgmma_descriptor<128>(tile_v, 16, 1024), accumulate);
+    $(product_pv)<$(layout.o_cols)>(registers(o), weights, wgmma_descriptor<128>(v, 1024), accumulate);
 @ else
-    $(product_pv)<0>(registers(o), weights, wgmma_descriptor<128>(tile_v, block_n * 128, 1024), accumulate);
+    $(product_pv)<0>(registers(o), weights, wgmma_descriptor<128>(v, 1024), accumulate);
 @ end
 }

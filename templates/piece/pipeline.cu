@@ -37,6 +37,19 @@ template <int N> struct Ring {
     __device__ __forceinline__ void next() { place = place + 1 == 2 * N ? 0 : place + 1; }
 };
 
+@ if problem.element_bytes == 1 then
+// A ring of tiles that products read: besides, the next one's word of a descriptor, which is so known before it is waited for.
+template <int N, u32 BYTES> struct Operands : Ring<N> {
+    u32 operand;
+    __device__ __forceinline__ Operands(u32 first) : operand(first) {}
+    __device__ __forceinline__ void next() {
+        Ring<N>::next();
+        operand += this->index() == 0 ? 0 - (N - 1) * (BYTES / 16) : BYTES / 16;
+    }
+};
+
+@ end
+
 @ local follows = mask.residual and not lone
 @ local also = not follows and "" or staged.array and " + 2" or " + 1" -- of an array as well
 @ if staged.array then

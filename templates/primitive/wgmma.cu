@@ -3,16 +3,21 @@
 // registers, and whether they add.
 // Warp w holds rows 16 w to 16 w + 15 of acc, lane = 4 g + t of it row g in acc[4 j], acc[4 j + 1] (columns 8 j + 2 t and the
 // next) and row g + 8 in acc[4 j + 2], acc[4 j + 3].
-@ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions.
+@ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions; and products
+@ -- take half the time, so that what stands in front of them counts: steps of B add to the low word alone (of 16 bits that is slower).
 @ local element = problem.dtype == "fp16" and "f16" or problem.dtype
 @ local turns, step_depth = problem.dtype ~= "e4m3", 32 // problem.element_bytes
 
 // Where an operand with rows of SWIZZLE bytes starts in shared memory. K-major: `stride` is the distance of 8 rows, and
 // `leading` is not used. Otherwise (transposed; 128 only): `stride` is the distance of 8 k, `leading` of 64 rows.
-template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 addr, u32 leading, u32 stride) {
+__device__ __forceinline__ u32 wgmma_word(u32 addr, u32 leading) { return (leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4; } // its low word
+template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 word, u32 stride) {
     static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32, "swizzles of 128, 64 and 32 bytes");
     constexpr u64 layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-    return layout << 62 | (u64)(stride >> 4) << 32 | (u64)(leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;
+    return layout << 62 | (u64)(stride >> 4) << 32 | word;
+}
+template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 addr, u32 leading, u32 stride) {
+    return wgmma_descriptor<SWIZZLE>(wgmma_word(addr, leading), stride);
 }
 
 // Where step j of the depth, 32 bytes of it, begins, in the descriptors' units of 16 bytes. ROWS: of the operand's tile, whose panels
@@ -74,7 +79,7 @@ template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) 
 // acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(held == 0 and "" or "registers" .. (shared and " for the first steps" or "") .. ", in the layout of mma_m16n8k" .. step_depth)$(held > 0 and shared and ", and from " or "")$(shared and "shared memory" or "").
 template <$(a_rows)int ROWS_B>
 __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
-    asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n"
+    asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n$(turns and "" or ".reg .b32 low, high, word;\\nmov.b64 {low, high}, %" .. of_b .. ";\\n")"
                  "setp.ne.b32 first, $(product.adds and "%" .. of_add or "0"), 0;\nsetp.eq.b32 later, 0, 0;\n"
                  "wgmma.fence.sync.aligned;\n"
 @   for j = 0, steps - 1 do
@@ -84,7 +89,7 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
 @       trans = ", %" .. of_trans
 @     end
 @     if j > 0 then
-                 "add.s64 b, %$(of_b), %$(of_step_b + j - 1);\n"
+                 "$(turns and ("add.s64 b, %%%d, %%%d;"):format(of_b, of_step_b + j - 1) or ("add.u32 word, low, %%%d;\\nmov.b64 b, {word, high};"):format(of_step_b + j - 1))\n"
 @     end
                  "wgmma.mma_async.sync.aligned.m64n$(product.n)k$(step_depth).f32.$(element).$(element) {"
 @     for i = 0, r - 1, 16 do
