@@ -172,15 +172,16 @@ static errors compare(const fk_tune_check *c, const result *r, int scale) {
 }
 
 /* Half the spacing of the dtype's values just below a power of two; of fp32 what a kernel may round; of
- * e4m3 that of the weights. */
-static double unit_of(int32_t dtype) {
-    return dtype == FK_FP32 ? 0x1p-23 : dtype == FK_E4M3 ? 0x1p-4 : dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;
+ * e4m3 that of the weights, and with `fast` what rounding their logarithms comes to. */
+static double unit_of(const fk_problem *p) {
+    if (p->dtype == FK_E4M3) return p->fast ? 0.09 : 0x1p-4;
+    return p->dtype == FK_FP32 ? 0x1p-23 : p->dtype == FK_BF16 ? 0x1p-9 : 0x1p-12;
 }
 
 static void judge(const fk_tune_check *c, int scale, double *error, char reason[160]) {
     for (int i = 0; i < c->num_results && !reason[0]; i++) {
         const errors e = compare(c, &c->result[i], scale);
-        const double allowed = LIMIT * fmax(e.eager, fmax(unit_of(c->data.problem.dtype) * e.largest, DBL_MIN));
+        const double allowed = LIMIT * fmax(e.eager, fmax(unit_of(&c->data.problem) * e.largest, DBL_MIN));
         *error = fmax(*error, e.kernel / allowed);
         if (e.wrong)
             snprintf(reason, 160, "wrong: %lld elements of %s are not finite where float64 is", (long long)e.wrong,

@@ -342,6 +342,8 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->dropout) draw_dropout(&values, out);
     if (out->deterministic) append(out->spelling, " deterministic");
     if (out->backward) draw_grads(&kernel, out->spelling);
+    out->fast = e4m3 && !out->dropout && seed / kernel_reuse % 2;
+    if (out->fast) append(out->spelling, " fast");
     if (out->split) append(out->spelling, " split");
     if (out->paged) append(out->spelling, out->paged > 1 ? " paged(%d)" : " paged", out->paged);
 

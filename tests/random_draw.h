@@ -43,7 +43,7 @@ typedef struct drawn {
     fk_args args;               /* sizes, softmax_scale and strides; no pointers but to the lengths below */
     layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
     uint64_t state[2];          /* seed and offset of dropout; args may point to it */
-    bool backward, deterministic, dropout, packed, seqused_k, split;
+    bool backward, deterministic, dropout, packed, seqused_k, split, fast;
     int32_t paged;                                                                   /* as fk_problem has it */
     int32_t cu_q[MAX_SEQUENCES + 1], cu_k[MAX_SEQUENCES + 1], used_k[MAX_SEQUENCES]; /* args points to them */
     int32_t table[MAX_TABLE];                                                        /* and to this */

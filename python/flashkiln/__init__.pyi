@@ -28,7 +28,7 @@ def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mas
               layout: Literal["bshd", "bhsd"] = ..., cu_seqlens_q: Any = ..., cu_seqlens_k: Any = ...,
               max_seqlen_q: Optional[int] = ..., max_seqlen_k: Optional[int] = ..., seqused_k: Any = ...,
               page_table: Any = ..., num_splits: Optional[int] = ..., return_lse: Literal[False] = ...,
-              generator: Any = ..., q_descale: Any = ..., k_descale: Any = ..., v_descale: Any = ...) -> A: ...
+              generator: Any = ..., q_descale: Any = ..., k_descale: Any = ..., v_descale: Any = ..., fast: bool = ...) -> A: ...
 @overload
 def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mask: Term = ..., sparsity: Term = ...,
               score: Term = ..., bias: Optional[A] = ..., softcap: Optional[float] = ..., alibi_slopes: Any = ...,
@@ -38,7 +38,7 @@ def attention(q: A, k: A, v: A, *, causal: bool = ..., window: Window = ..., mas
               layout: Literal["bshd", "bhsd"] = ..., cu_seqlens_q: Any = ..., cu_seqlens_k: Any = ...,
               max_seqlen_q: Optional[int] = ..., max_seqlen_k: Optional[int] = ..., seqused_k: Any = ...,
               page_table: Any = ..., num_splits: Optional[int] = ..., return_lse: Literal[True],
-              generator: Any = ..., q_descale: Any = ..., k_descale: Any = ..., v_descale: Any = ...) -> Tuple[A, A]: ...
+              generator: Any = ..., q_descale: Any = ..., k_descale: Any = ..., v_descale: Any = ..., fast: bool = ...) -> Tuple[A, A]: ...
 
 def attention_backward(q: A, k: A, v: A, o: A, lse: A, dout: A, *, dlse: Optional[A] = ...,
                        grad: Union[str, Sequence[str]] = ..., deterministic: bool = ..., generator: Any = ...,

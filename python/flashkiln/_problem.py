@@ -89,7 +89,7 @@ DIMENSIONS = {"slope": "[h]", "batch_slope": "[b][h]", "bias": "[b][h][q][k]", "
 
 @functools.lru_cache(maxsize=4096)
 def terms(causal=False, window=None, mask=None, score=None, softcap=None, align="bottom-right", brought=(), arrays=(),
-          dropout=False, packed=False, seqused_k=False, paged=False):
+          dropout=False, packed=False, seqused_k=False, paged=False, fast=False):
     """Terms of attention's arguments. mask, score: a string or a tuple of them. arrays: (key, element, rank) of each of
     the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: (name, element) of those of other arguments, with
     names in BUILT_IN. Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
@@ -111,7 +111,7 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     if align not in ("bottom-right", "top-left"):
         raise BadProblem(f'align is {align!r}; it must be "bottom-right" or "top-left"')
     words += ["top-left"] if align == "top-left" else []
-    flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "paged": paged}
+    flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "paged": paged, "fast": fast}
     words += [word for word, on in flags.items() if on]
     return Terms.of(" ".join(filter(None, words)))
 

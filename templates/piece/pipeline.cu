@@ -49,7 +49,6 @@ template <int N, u32 BYTES> struct Operands : Ring<N> {
 };
 
 @ end
-
 @ local follows = mask.residual and not lone
 @ local also = not follows and "" or staged.array and " + 2" or " + 1" -- of an array as well
 @ if staged.array then

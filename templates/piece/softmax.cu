@@ -55,7 +55,7 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @   include("piece/round_weights.cu")
 
 @ end
-// $(fp32 and "m" or ones and "What scores are added to that become a weight's bits," or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
+// $(fp32 and "m" or ones and "What a score takes to become a weight's bits" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
 __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -100,6 +100,7 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
         }
     return most;
 }
+
 @ elseif not ones then
 @ local low = fp32 and #score.terms == 0 -- what scores lose in a float
 // p = 2^(scale_log2 (s$(low and " + low" or "") - m)); l_i is the lane's own share of the row sum.
@@ -136,8 +137,8 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(
 @   end
     }
 }
-@ end
 
+@ end
 // The largest score of row half r of atom m, in the first TO atoms of keys.
 template <int TO = s_atoms> __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
     float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);

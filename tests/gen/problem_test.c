@@ -19,6 +19,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd d64 dv64 fp16 bottom-right", "fwd fp16 d64"},
         {"bwd d64 fp32 gqa", "bwd fp32 d64 gqa"},
         {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
+        {"fwd fast e4m3 d128 causal", "fwd e4m3 d128 causal fast"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
@@ -86,6 +87,7 @@ static fk_problem random_problem(uint64_t *seed) {
     p.seqused_k = (int32_t)random_below(seed, 2);
     p.dropout = (int32_t)random_below(seed, 2);
     p.split = p.op == FK_FORWARD && random_below(seed, 2);
+    p.fast = 0;
     static const int32_t pages[] = {0, 0, 1, 1, 8, 16, 32, 64, 128};
     p.paged = pages[random_below(seed, sizeof pages / sizeof *pages)] * (p.op == FK_FORWARD);
     p.align = (int32_t)random_below(seed, 2);
@@ -167,6 +169,9 @@ static const struct {
     {"fwd e4m3 d64 fp16", "dtype is given twice", 13},
     {"bwd e4m3 d64", "op is bwd: must be fwd for dtype e4m3", -1},
     {"fwd e4m3 d72", "head_dim is 72: must be a multiple of 16 for dtype e4m3", -1},
+    {"fwd bf16 d64 fast", "fast is 1: must be 0 but for dtype e4m3", -1},
+    {"fwd e4m3 d64 fast dropout", "fast is 1: must be 0 with dropout", -1},
+    {"fwd e4m3 d64 fast fast", "fast is given twice", 18},
     {"fwd e4m3 d64 dv40", "head_dim_v is 40: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},

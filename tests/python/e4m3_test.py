@@ -43,6 +43,18 @@ def test_result():
     check(attention(*t, causal=True, return_lse=True), exact(*t, causal=True))
 
 
+def test_fast():
+    t = tensors(sk=300, dim=128)
+    (o, lse), (plain, _), (exact_o, exact_lse) = (attention(*t, fast=True, return_lse=True), attention(*t, return_lse=True), exact(*t))
+    assert not torch.equal(o, plain)
+    assert (o.double() - exact_o).norm() < 0.05 * exact_o.norm()
+    assert torch.allclose(lse.double(), exact_lse, atol=0.02)
+    with pytest.raises(flashkiln.BadProblem, match="fast is 1: must be 0 with dropout"):
+        attention(*t, fast=True, dropout_p=0.1)
+    with pytest.raises(flashkiln.BadArgument, match="fast is that of float8_e4m3fn; q is of torch.float32"):
+        attention(*(x.float() for x in t), fast=True)
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), ()])
 def test_descales(shape):
     t = tensors(batch=2, heads=4)

@@ -22,6 +22,13 @@ static void samples(void **state) {
         {"fwd e4m3 d128 sink", 1, 2, 2, 100, 150, 1, "bbb"},
         {"fwd e4m3 d64 keep=\"(q - k) % 3 != 1\" causal top-left", 1, 2, 2, 150, 300, 1, "b-b"},
         {"fwd e4m3 d16", 1, 1, 1, 1, 1, 1, "bbb"},
+        {"fwd e4m3 d128 fast", 1, 2, 2, 140, 300, 1, "bbb"},
+        {"fwd e4m3 d64 causal fast", 2, 2, 2, 300, 200, 1, "hbh"},
+        {"fwd e4m3 d192 gqa causal fast", 1, 4, 2, 130, 270, 1, "b-h"},
+        {"fwd e4m3 d256 fast", 1, 1, 1, 130, 270, 1, "b-h"}, /* no room for sums */
+        {"fwd e4m3 d48 dv80 gqa packed seqused_k window(60,20) fast", 3, 2, 1, 130, 150, 1, "bbb"},
+        {"fwd e4m3 d64 softcap(5) alibi sink causal fast", 1, 2, 2, 150, 150, 1, "bb-"},
+        {"fwd e4m3 d16 fast", 1, 1, 1, 1, 1, 1, "bbb"},
     };
     static const emulated schedules[] = {{"1", "0", "0"}, {"2", "7", "1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -140,6 +147,8 @@ static void extremes(void **state) {
         {"fwd e4m3 d256", 1, 1, 1, 130, 390, 1, "---"},
         {"fwd e4m3 d128 causal", 1, 1, 1, 300, 427, 1, "--b"}, /* a row's first tile may show it no key */
         {"fwd e4m3 d64 dropout", 1, 1, 1, 100, 400, 1, "---"},
+        {"fwd e4m3 d64 fast", 1, 2, 2, 200, 500, 1, "---"},
+        {"fwd e4m3 d128 causal fast", 1, 1, 1, 300, 427, 1, "--b"},
     };
     fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "3", "1"});
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -150,7 +159,8 @@ static void extremes(void **state) {
             const int redone = count_redone(context, &t);
             print_message("shape %d, %g nats, %d tiles again: ", (int)cases[j].shape, (double)cases[j].nats, redone);
             check(&shapes[i], &t);
-            if (!strstr(shapes[i].spelling, "causal")) assert_int_equal(redone > 0, cases[j].redo);
+            const bool redoes = cases[j].redo && !t.p.fast; /* there m rises before there are weights */
+            if (!strstr(shapes[i].spelling, "causal")) assert_int_equal(redone > 0, redoes);
             release(context, &t);
         }
     fk_context_destroy(context);
