@@ -8,15 +8,16 @@ template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N]
 
 @ local depth = 32 // problem.element_bytes -- of an instruction
 @ local product_qk, product_pv = "wgmma_m64k" .. layout.d_pad .. "_" .. problem.dtype, "wgmma_m64k" .. plan.block_n .. "_" .. problem.dtype
-// S = Q K^T, in flight until it is waited for.
+@ local line = layout.line_bytes > 0 and { ", u64 slopes, u64 keys", ", slopes, keys" } or { "", "" }
+// S = Q K^T$(layout.line_bytes > 0 and " and what is added along the keys" or ""), in flight until it is waited for.
 @ if plan.q_in_regs then
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 tile_k) {
-    $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(tile_k, 16, 1024));
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 tile_k$(line[1])) {
+    $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(tile_k, 16, 1024)$(line[2]));
 }
 @ else
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 tile_k) {
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 tile_k$(line[1])) {
     const u64 q = wgmma_descriptor<128>(tile_q, 16, 1024), k = wgmma_descriptor<128>(tile_k, 16, 1024);
-    $(product_qk)<block_m, block_n>(registers(s), q, k);
+    $(product_qk)<block_m, block_n>(registers(s), q, k$(line[2]));
 }
 @ end
 
