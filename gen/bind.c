@@ -270,6 +270,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
     fk_table_set_bool(L, "staged", out->staged > 0);
     fk_table_set_int(L, "staged_bytes", out->staged);
+    fk_table_set_bool(L, "lines", scan.lines);
     fk_table_set_bool(L, "long_walk", scan.long_walk);
     fk_table_set_bool(L, "fused", scan.fused);
     fk_lua_seal(L, "scan", NULL);
@@ -284,6 +285,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->pattern = scan.pattern;
     out->window = scan.window;
     out->runs = scan.runs;
+    out->lines = scan.lines;
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     const bool holds = tile->walks_q && tile->wgmma;

@@ -64,15 +64,17 @@ typedef struct fk_smem_layout {
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
     int staged;          /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
+    bool lines;          /* the tensor cores add lines along the keys */
     bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
  * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
- * gradient's where that takes the tile's place; or 0. Backward: whether the walk over the pattern takes registers from
- * the warps that compute, and whether the scores' way back needs them again. */
+ * gradient's where that takes the tile's place; or 0. Whether the tensor cores add lines along the keys. Backward:
+ * whether the walk over the pattern takes registers from the warps that compute, and whether the scores' way back needs
+ * them again. */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, window, runs, long_walk, fused;
+    bool needed, pattern, counted, window, runs, lines, long_walk, fused;
     int query_rows, key_rows, staged;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */

@@ -75,6 +75,8 @@ double fk_expr_lanes(const fk_expr *e, const char *const *varying);
 /** Whether e is a sum of a part free of scalar `name` and a multiple of it, wherever none of the ints `bend`, of which
  * it takes the absolute value, changes its sign. At most `most` of these; *count counts on. */
 bool fk_expr_is_straight(const fk_expr *e, const char *name, const fk_expr **bend, int most, int *count);
+/** Of such an e: whether the multiple is free of scalar `other`, but for the sides of the bends. */
+bool fk_expr_has_one_slope(const fk_expr *e, const char *name, const char *other);
 
 /** The distinct reads of an array in e, in the order of the text: `out` receives the first `most`. @return how many */
 size_t fk_expr_find_reads(const fk_expr *e, const char *array, const fk_expr **out, size_t most);

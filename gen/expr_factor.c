@@ -84,3 +84,10 @@ bool fk_expr_is_straight(const fk_expr *e, const char *name, const fk_expr **ben
     const line l = {name, bend, most, count};
     return is_straight(&l, e);
 }
+
+bool fk_expr_has_one_slope(const fk_expr *e, const char *name, const char *other) {
+    const fk_expr *a = e->arg[0], *b = e->arg[1];
+    if (!fk_expr_uses(e, name) || e->op == OP_SCALAR) return true;
+    if (e->op == OP_MUL && fk_expr_uses(fk_expr_uses(a, name) ? b : a, other)) return false;
+    return fk_expr_has_one_slope(a, name, other) && (!b || fk_expr_has_one_slope(b, name, other));
+}

@@ -22,13 +22,14 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | line | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
 --
 -- with each Q buffer passing its tile of the output on. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
 -- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
--- transposed: rows of 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. A Q buffer and a stage of K or V have two barriers
+-- transposed: rows of 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. The line is what S has of
+-- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
@@ -113,7 +114,8 @@ local function wgmma(problem, plan, scan)
   local array = v + plan.stages * v_bytes
   local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
   local array_bytes = scan.staged and (plan.block_n + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
-  local rows = array + plan.consumers * array_bytes
+  local line = array + plan.consumers * array_bytes
+  local rows = line + (scan.lines and plan.block_n * 16 + (1 + plan.consumers) * 128 or 0)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
@@ -129,7 +131,7 @@ local function wgmma(problem, plan, scan)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    array = array, array_bytes = array_bytes, array_bars = array_bars,
+    array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = rows - line,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     place_bytes = place_bytes, team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
   }
@@ -196,7 +198,7 @@ local function wgmma_backward(problem, plan, scan)
 end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
+-- queries and along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)

@@ -11,7 +11,7 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
     static const char *const varying[] = {"s", "k", NULL}; /* what follows from the row is computed once for it */
     const fk_problem_score *score = &terms->score;
     fk_score_work work = {.lanes = score->along ? 1 : 0,
-                          .along = score->along}; /* one multiply-add: templates/piece/score_along.cu */
+                          .along = score->along}; /* one multiply-add, where the products do not add them */
     for (int i = 0; i < score->num_terms && !score->along; ++i)
         work.lanes += fk_expr_lanes(i + 1 < score->num_terms ? score->term[i].value : score->rest, varying);
     work.at_once = score->num_terms > 0 && !score->along;

@@ -53,9 +53,9 @@ static const double DOCUMENT = 1024.0;
  * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
  * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
 static const double RUN = 512.0;
-/* Instructions of a warp for a straight line along the keys, which serves a tile or, with two arrays of weights, two.
- */
-static const double LINE_LANES = 84.0;
+/* Straight lines along the keys. Columns that they add to Q K^T, and instructions of a warp beside a tile's products:
+ * counted, not timed. Where the products do not add them, instructions of a warp for a tile's line. */
+static const double LINE_COLUMNS = 16.0, LINE_BESIDE = 12.0, LINE_LANES = 84.0;
 /* Two teams stay out of step, but read K and V twice as often. The warpgroups of a team gain by turns where tiles are
  * looked for and with dropout, and lose a little where neither is; of e4m3, whose products are short, nothing was lost.
  */
@@ -65,12 +65,9 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is shorter all
  * the same. */
 static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
-/* The same of lines, without a mask and with bounds, and the share by which it is longer there if two warpgroups take
- * no turns, which cost them nothing: fitted to ALiBi at head dim 128. */
-static const double Q_SPARES_LINE = 0.02, Q_SPARES_LINE_BOUNDS = 0.005, LINE_STEP = 0.013;
 /* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
- * warpgroup passes by more, and lines, for which there are few registers. */
+ * warpgroup passes by more, and lines that the products do not add, for which there are few registers. */
 static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_RUNS = 0.3, RING_LINE = 0.12;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
  * keys, -5 to 6 % beyond, where power decides. */
@@ -144,7 +141,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double aside = teams == 2 || consumers == 4 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
     const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
-    const double read_bytes = consumers * bytes * plan->block_n * columns;
+    const double multiplied = columns + (layout->lines ? LINE_COLUMNS : 0);
+    const double read_bytes = consumers * bytes * plan->block_n * multiplied;
     const double own_bytes = block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
     const double q_clocks = plan->q_in_regs ? 0 : bytes * block_m * layout->d_pad / device->smem_rate;
     /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
@@ -153,15 +151,17 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->runs) partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
     const double masked = partial_share * masked_share(plan, window);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
-    const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
-    const double softmax_lanes = (fast ? FAST_LANES : SOFTMAX_LANES) + score->lanes + of_line;
+    const bool line = score->along && !layout->lines;
+    const double of_line = (layout->lines ? LINE_BESIDE : line ? LINE_LANES : 0) / (plan->block_n / 2.0);
+    const double softmax_lanes =
+        (fast ? FAST_LANES : SOFTMAX_LANES) + (layout->lines ? 0 : score->lanes) + of_line;
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     const double staged_bytes = STAGED_PASSES * layout->staged * scores;
     const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
     const double copied = layout->staged * block_m * ((plan->block_n + panel - 1) / panel * panel);
     fk_visit_cost cost = {
-        .tensor = 2.0 * scores * columns / arch->wgmma_flops,
+        .tensor = 2.0 * scores * multiplied / arch->wgmma_flops,
         .exp = fast ? 0 : scores / device->exp_rate,
         .issue = scores * (softmax_lanes + extra) / device->issue_rate,
         .smem = (read_bytes + bytes * plan->block_n * stored + staged_bytes) / device->smem_rate + q_clocks,
@@ -200,13 +200,12 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
-    const bool lines = score->along && plan->q_in_regs && !layout->scans && !layout->mask_rows;
-    if (plan->turns && pair && !lines && !offset) cost.serial *= 1 + TURNS;
+    if (plan->turns && pair && !offset) cost.serial *= 1 + TURNS;
     if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
     if (consumers == 4) {
         if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
         const double passes = layout->runs || layout->mask_rows ? RING_RUNS : window ? RING_WINDOW : 0;
-        cost.serial *= 1 - RING_SPARES + passes + (score->along ? RING_LINE : 0);
+        cost.serial *= 1 - RING_SPARES + passes + (line ? RING_LINE : 0);
     }
     if (fk_tile_cluster(p, &tile) > 1) cost.serial *= 1 + PAIR_WAITS;
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
@@ -216,10 +215,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
         const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
-        const double spares = lines && masks ? Q_SPARES_LINE_BOUNDS - (plan->turns ? 0 : LINE_STEP)
-                              : lines        ? Q_SPARES_LINE
-                              : masks        ? Q_SPARES_BOUNDS
-                                             : Q_SPARES;
+        const double spares = masks ? Q_SPARES_BOUNDS : Q_SPARES;
         cost.serial *= masks && (layout->scans || layout->mask_rows) ? 1 + Q_CROWDS : 1 - spares;
     }
     return cost;

@@ -150,6 +150,14 @@ bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
     return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
 }
 
+/* What a visit is, must be known before its scores are multiplied. */
+static bool takes_lines(const fk_planner *planner, const fk_expr *residual) {
+    const fk_problem *p = planner->p;
+    const fk_problem_score *score = &planner->terms.score;
+    return p->op == FK_FORWARD && p->dtype != FK_E4M3 && score->along && score->one_slope && !residual &&
+           !fk_problem_joins_heads(p);
+}
+
 fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
     const fk_array_list *arrays = &planner->terms.arrays;
     const bool runs = fk_plan_takes_runs(planner, tile);
@@ -162,6 +170,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
                          .counted = runs || (residual && counted),
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .runs = runs,
+                         .lines = tile->wgmma && takes_lines(planner, residual),
                          .query_rows = runs ? 2 : 0, /* first and last keys */
                          .long_walk = planner->terms.mask.long_walk,
                          .fused = fk_score_fused(&planner->terms.score)};

@@ -42,7 +42,8 @@ typedef struct fk_problem_mask {
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
     bool in_blocks; /* some term is a pattern: what it says is the same for many keys */
-    bool long_walk; /* of so many operations that its text stands once, and the warps that walk over it take registers */
+    bool
+        long_walk; /* of so many operations that its text stands once, and the warps that walk over it take registers */
 } fk_problem_mask;
 
 /* A run-time number of a score, unique in the kernel: "softcap0_cap". */
@@ -77,6 +78,7 @@ typedef struct fk_problem_score {
     bool along;                        /* the last score is s and a function of q and k, for one q a straight line... */
     const fk_expr *bend[FK_MAX_BENDS]; /* ... where none of these changes its sign, for one k such lines in q */
     int num_bends;
+    bool one_slope;                    /* ... and, for all q on the same sides of these, as steep */
     fk_score_term sink[FK_MAX_SCORES]; /* scores of columns without keys: they enter the softmax's sum alone */
     int num_sinks;
     fk_score_param param[FK_MAX_SCORES * FK_MAX_SCORE_VALUES];

@@ -227,10 +227,11 @@ static void take_factor(fk_expr_pool *pool, fk_problem_score *out) {
 /* Do scores go by k in straight lines, and nothing but s besides? */
 static void find_lines(fk_problem_score *out) {
     bool by_key = false;
-    out->along = true;
+    out->along = out->one_slope = true;
     for (int i = 0; i < out->num_terms && out->along; ++i) {
         const fk_score_term *term = &out->term[i];
         by_key = by_key || fk_expr_uses(term->value, "k");
+        out->one_slope = out->one_slope && fk_expr_has_one_slope(term->value, "k", "q");
         out->along =
             fk_expr_is_one(term->ds) && fk_expr_is_straight(term->value, "k", out->bend, FK_MAX_BENDS, &out->num_bends);
     }

@@ -105,8 +105,9 @@ inline unsigned int wgmma_word(unsigned int addr, unsigned int leading) {
     return (leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;
 }
 template <int SWIZZLE> inline unsigned long long wgmma_descriptor(unsigned int word, unsigned int stride) {
-    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32, "swizzles of 128, 64 and 32 bytes");
-    constexpr unsigned long long layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32 || SWIZZLE == 0,
+                  "swizzles of 128, 64 and 32 bytes, or none");
+    constexpr unsigned long long layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
     return layout << 62 | (unsigned long long)(stride >> 4) << 32 | word;
 }
 template <int SWIZZLE>
@@ -125,10 +126,11 @@ template <int N, int R> inline void wgmma_wait(float (&)[R]) {
 constexpr unsigned long long wgmma_step(int rows, int j) {
     return rows == 0 ? j * (16 * 128 / 16) : (j / 4 * (rows * 128) + j % 4 * 32) / 16;
 }
-/* A of the first STEPS steps is in registers, of the others in shared memory. */
+/* A of the first STEPS steps is in registers, of the others in shared memory. One more has tiles of its own, `line`. */
 template <int STEPS, int ROWS_A, int ROWS_B, int R>
 inline void fk_emu_wgmma_product(float (&acc)[R], const unsigned int (*held)[4], unsigned long long a,
-                                 unsigned long long b, bool accumulate, int element, int steps) {
+                                 unsigned long long b, bool accumulate, int element, int steps,
+                                 unsigned long long line_a = 0, unsigned long long line_b = 0) {
     for (int j = 0; j < steps; ++j) {
         const bool shared = j >= STEPS;
         const fk_emu_wgmma product = {acc,
@@ -142,6 +144,8 @@ inline void fk_emu_wgmma_product(float (&acc)[R], const unsigned int (*held)[4],
                                       accumulate || j > 0};
         fk_emu_engine->wgmma(&product);
     }
+    const fk_emu_wgmma line = {acc, R, nullptr, line_a, line_b, 0, 0, element, 1};
+    if (line_b) fk_emu_engine->wgmma(&line);
     fk_emu_engine->wgmma_commit();
 }
 
@@ -159,6 +163,19 @@ inline void fk_emu_wgmma_product(float (&acc)[R], const unsigned int (*held)[4],
                                             unsigned long long b, bool accumulate = false) {                           \
         constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
         fk_emu_wgmma_product<steps, 0, ROWS_B>(acc, a, 0, b, accumulate, element, steps);                              \
+    }                                                                                                                  \
+    template <int ROWS_A, int ROWS_B, int R>                                                                           \
+    inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], unsigned long long a, unsigned long long b,                \
+                                            unsigned long long line_a, unsigned long long line_b) {                    \
+        constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
+        fk_emu_wgmma_product<0, ROWS_A, ROWS_B>(acc, nullptr, a, b, false, element, steps, line_a, line_b);            \
+    }                                                                                                                  \
+    template <int ROWS_B, int R>                                                                                       \
+    inline void wgmma_m64k##depth##_##dtype(                                                                           \
+        float(&acc)[R], const unsigned int(&a)[depth / (element == FK_EMU_E4M3 ? 32 : 16)][4], unsigned long long b,   \
+        unsigned long long line_a, unsigned long long line_b) {                                                        \
+        constexpr int steps = depth / (element == FK_EMU_E4M3 ? 32 : 16);                                              \
+        fk_emu_wgmma_product<steps, 0, ROWS_B>(acc, a, 0, b, false, element, steps, line_a, line_b);                   \
     }                                                                                                                  \
     template <int ROWS_A, int ROWS_B, int R, int STEPS>                                                                \
     inline void wgmma_m64k##depth##_##dtype(float(&acc)[R], const unsigned int(&held)[STEPS][4], unsigned long long a, \

@@ -67,18 +67,16 @@ void fk_wgmma_free(fk_block *block) {
 /* ---- operands in shared memory -------------------------------------------------------------------------- */
 
 typedef struct operand {
-    uint32_t start, leading, stride, row_bytes;
+    uint32_t start, leading, stride, row_bytes; /* rows of 16 bytes: no swizzle */
     bool transposed;
 } operand;
 
 static operand decode(fk_block *block, uint64_t descriptor, bool transposed) {
-    static const uint32_t row_bytes[4] = {0, 128, 64, 32};
+    static const uint32_t row_bytes[4] = {16, 128, 64, 32};
     const operand o = {(uint32_t)(descriptor & 0x3fff) << 4, (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
                        (uint32_t)(descriptor >> 32 & 0x3fff) << 4, row_bytes[descriptor >> 62], transposed};
-    if (!o.row_bytes)
-        fk_block_fault(block, "wgmma: descriptor 0x%016llx has no swizzle", (unsigned long long)descriptor);
     if (transposed && o.row_bytes != 128)
-        fk_block_fault(block, "wgmma: a transposed operand has a swizzle of %u bytes, must be 128", o.row_bytes);
+        fk_block_fault(block, "wgmma: a transposed operand has rows of %u bytes, must have 128", o.row_bytes);
     return o;
 }
 
@@ -110,8 +108,10 @@ static void read_operand(fk_lane *lane, const operand *o, uint32_t first, uint32
     const uint32_t in_chunk = 16 / element_bytes(element);
     for (uint32_t row = first; !o->transposed && row < first + rows; ++row)
         for (uint32_t i = 0; i < 2; ++i)
-            read_chunk(lane, o, o->start + row / 8 * o->stride + row % 8 * o->row_bytes + 16 * i, element,
-                       &out[i * in_chunk][row - first], MAX_N);
+            read_chunk(lane, o,
+                       o->start + row / 8 * o->stride + row % 8 * o->row_bytes +
+                           i * (o->row_bytes == 16 ? o->leading : 16),
+                       element, &out[i * in_chunk][row - first], MAX_N);
     for (uint32_t row = first; o->transposed && row < first + rows; row += 8)
         for (uint32_t k = 0; k < 16; ++k)
             read_chunk(lane, o, o->start + row / 64 * o->leading + k / 8 * o->stride + k % 8 * 128 + row % 64 * 2,

@@ -50,7 +50,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
-@ local along_tiles = plan.overlap == 2 and not mask.residual and 2 or 1 -- a line is for so many tiles that follow each other
+@ local lines = layout.line_bytes > 0 -- the products add them
 @ -- Scores that are computed become weights at once, where tiles are seen as a whole; dropout would stand there twice.
 @ local weighs = #score.terms > 0 and not along and not problem.dropout and problem.dtype ~= "e4m3" and {}
 @ for _, array in ipairs(arrays) do
@@ -62,7 +62,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- becomes dear and not a tile.
 @ if weighs then weighs.in_parts = plan.teams * plan.consumers == 2 end
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead, weighs = weighs })
+@   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead, weighs = weighs })
 
 @ end
 @ if estimates then
@@ -91,10 +91,10 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates, steps.along, steps.along_tiles, steps.ahead = estimates, along, along_tiles, ahead
+@ steps.estimates, steps.along, steps.lines, steps.ahead = estimates, along and not lines, lines, ahead
 @ steps.staged, steps.weighs, steps.ones = staged.array, weighs, ones
 @ include("piece/consumer_steps.cu", { steps = steps })
-@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, along = along, along_tiles = along_tiles })
+@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, lines = lines })
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers
@@ -119,6 +119,9 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
     const u32 smem = smem_base() + team * team_bytes;
 @   init_order()
     if (threadIdx.x % (128 * consumers) == 0 && loading < 0) init_barriers(smem);
+@   if lines then
+    for (int i = 0; i < teams; ++i) init_line(smem_base() + i * team_bytes);
+@   end
     __syncthreads();
     if (loading >= 0) {
         setmaxnreg_dec<$(producer_regs)>();
@@ -140,6 +143,9 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
     const u32 smem = smem_base();
 @ init_order()
     if (threadIdx.x == 0) init_barriers(smem);
+@   if lines then
+    init_line(smem);
+@   end
     $(plan.cluster > 1 and "cluster_sync" or "__syncthreads")();
     const int warp = $(warp_number);
     if (warp >= 4 * consumers) {

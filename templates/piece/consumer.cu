@@ -290,13 +290,12 @@ struct Consumer {
             reset(m_i, l_i);
             if (walk.n >= 0) {
                 bool started = false; // whether o holds something
+@ if lines then
+                Line line(smem, group);
+@ end
 @ if steps.weighs and steps.weighs.unit then
                 ShortTanh short_tanh(tanh_factor(p, at), $(steps.weighs.unit));
                 short_tanh.hold();
-@ end
-@ if along and along_tiles == 2 then
-                bool straight = false;
-                Lines line;
 @ end
 @ if estimates then
                 const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum

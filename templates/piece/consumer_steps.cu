@@ -52,9 +52,16 @@
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
-@   if steps.along and not first then -- such terms cost one instruction a score where they are straight lines
+@   if steps.lines and not first then
+        if (line.straight()) {
+            const u64 reference[m_atoms] = {line.reference()};
+            exponentiate(s, reference, l_i, p.scale_log2);
+        } else {
+@     steps.any_score_step(first)
+        }
+@   elseif steps.along and not first then -- such terms cost one instruction a score where they are straight lines
         if (straight) {
-            exponentiate_along<behind>(s, line, l_i, p);
+            exponentiate_along(s, line, l_i, p);
 @     if stages_keys then
             release_k();
 @     end
@@ -166,6 +173,9 @@
         const int n = walk.n;
 @   end
         $(next_tile);
+@   if steps.lines then
+        line.next(walk.n, walk.tiles, group, m_scaled, p, at);
+@   end
 @   if problem.dropout then
         dropout.move(0, (walk.n - n) * block_n);
 @   end
@@ -216,7 +226,7 @@
 @ function steps.kv_step(from, into)
         const u32 tile_k = wait_k();
 @   steps.take_turn()
-        gemm_qk(s, $(q_operand), tile_k);
+        gemm_qk(s, $(q_operand), tile_k$(steps.lines and ", line.slopes, line.keys" or ""));
         const u32 tile_v = wait_v();
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   steps.pass_turn()
@@ -224,15 +234,9 @@
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
 @   end
-@   if steps.along and steps.along_tiles == 1 then -- and so are the lines
-        const bool straight = $(whole)$(steps.settles and " && settled" or "") && is_straight(walk.n, group, p, at);
+@   if steps.along then -- and so are the lines
+        const bool straight = $(whole) && is_straight(walk.n, walk.n, at.q_first + 64 * group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
-@   elseif steps.along and from == 0 then -- of this tile and the next one
-        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, group, p, at);
-        line = Lines(walk.n - 1, m_scaled, p, at);
-@   end
-@   if steps.along then
-        constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
 @   end
 @   if steps.ahead then
         const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
@@ -344,7 +348,7 @@
             const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @   end
 @   steps.take_turn()
-            gemm_qk(s, $(q_operand), tile_k);
+            gemm_qk(s, $(q_operand), tile_k$(steps.lines and ", line_step(smem + line_none), line_step(smem + line_keys, 128)" or ""));
 @   steps.pass_turn()
 @   if beside then
 @     beside()

@@ -18,8 +18,9 @@
 
 @   end
 @   local step_depth = 32 // problem.element_bytes
+@   local lines = walk == "k" and layout.line_bytes > 0
 @   local products = { -- of the forward pass: S, O
-@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs and layout.d_pad // step_depth or 0, adds = false },
+@     { n = plan.block_n, depth = layout.d_pad, registers = plan.q_in_regs and layout.d_pad // step_depth or 0, adds = false, line = lines },
 @     { n = walk == "k" and layout.o_cols, depth = plan.block_n, registers = plan.block_n // step_depth, adds = true },
 @   }
 @   if walk == "q" then
@@ -43,7 +44,7 @@
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns or walk == "q" or mask.unlike then
+@   if plan.turns or lines or walk == "q" or mask.unlike then
 @     include("primitive/named_barrier.cu")
 
 @   end

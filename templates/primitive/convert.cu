@@ -101,6 +101,7 @@ __device__ __forceinline__ float rcp(float x) {
 @ end
 @ local elements = {}
 @ for _, array in ipairs(arrays) do elements[array.element] = true end
+@ if plan.family == "wgmma" and walk == "k" and layout.line_bytes > 0 then elements[problem.dtype] = true end -- a slope's parts
 @ if elements.fp16 or elements.bf16 then
 // Of two elements of 16 bits the lower and the upper one.
 @ end

@@ -1,6 +1,6 @@
 // Products of a warpgroup: acc = A B, or acc += A B, 64 x DEPTH times DEPTH x N, fp32 accumulation; N = 2 * registers of acc.
 // `wgmma_products` lists those that the kernel takes: n, depth, of how many steps of the depth, the first ones, A comes from
-// registers, and whether they add.
+// registers, whether they add, and whether they have one more step, of tiles of their own (`line`).
 // Warp w holds rows 16 w to 16 w + 15 of acc, lane = 4 g + t of it row g in acc[4 j], acc[4 j + 1] (columns 8 j + 2 t and the
 // next) and row g + 8 in acc[4 j + 2], acc[4 j + 3].
 @ -- An instruction takes 32 bytes of the depth. Of 8 bits both operands are K-major, and it has no words for transpositions; and products
@@ -9,11 +9,12 @@
 @ local turns, step_depth = problem.dtype ~= "e4m3", 32 // problem.element_bytes
 
 // Where an operand with rows of SWIZZLE bytes starts in shared memory. K-major: `stride` is the distance of 8 rows, and
-// `leading` is not used. Otherwise (transposed; 128 only): `stride` is the distance of 8 k, `leading` of 64 rows.
+// `leading` is not used, but for 0: no swizzle, 8 rows of 16 bytes lie one after another, and those of the step's other half `leading`
+// behind them. Otherwise (transposed; 128 only): `stride` is the distance of 8 k, `leading` of 64 rows.
 __device__ __forceinline__ u32 wgmma_word(u32 addr, u32 leading) { return (leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4; } // its low word
 template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 word, u32 stride) {
-    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32, "swizzles of 128, 64 and 32 bytes");
-    constexpr u64 layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+    static_assert(SWIZZLE == 128 || SWIZZLE == 64 || SWIZZLE == 32 || SWIZZLE == 0, "swizzles of 128, 64 and 32 bytes, or none");
+    constexpr u64 layout = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
     return layout << 62 | (u64)(stride >> 4) << 32 | word;
 }
 template <int SWIZZLE> __device__ __forceinline__ u64 wgmma_descriptor(u32 addr, u32 leading, u32 stride) {
@@ -75,10 +76,11 @@ template <int N> __device__ __forceinline__ void wgmma_wait(float (&acc)[$(r)]) 
 @   local of_add = of_b + 1
 @   local of_step_b = of_add + (product.adds and 1 or 0) + (not turns and 0 or shared and 2 or 1)
 @   local of_trans = product.adds and of_add + 1 or of_add
+@   local of_line = of_step_b + steps - 1
 
 // acc $(product.adds and "+= A B, or without `accumulate` acc = A B" or "= A B"), A from $(held == 0 and "" or "registers" .. (shared and " for the first steps" or "") .. ", in the layout of mma_m16n8k" .. step_depth)$(held > 0 and shared and ", and from " or "")$(shared and "shared memory" or "").
 template <$(a_rows)int ROWS_B>
-__device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")) {
+__device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(float (&acc)[$(r)], $(a_type), u64 b$(product.adds and ", bool accumulate" or "")$(product.line and ", u64 line_a, u64 line_b" or "")) {
     asm volatile("{\n.reg .pred first, later;\n.reg .b64 b;\n$(turns and "" or ".reg .b32 low, high, word;\\nmov.b64 {low, high}, %" .. of_b .. ";\\n")"
                  "setp.ne.b32 first, $(product.adds and "%" .. of_add or "0"), 0;\nsetp.eq.b32 later, 0, 0;\n"
                  "wgmma.fence.sync.aligned;\n"
@@ -97,6 +99,13 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
 @     end
                  "$(a), $(j == 0 and "%" .. of_b or "b"), $(j == 0 and "first" or "later"), 1, 1$(turns and trans or "");\n"
 @   end
+@   if product.line then
+                 "wgmma.mma_async.sync.aligned.m64n$(product.n)k$(step_depth).f32.$(element).$(element) {"
+@     for i = 0, r - 1, 16 do
+                 "$(names(i, r))"
+@     end
+                 "%$(of_line), %$(of_line + 1), later, 1, 1, 0, 0;\n"
+@   end
                  "wgmma.commit_group.sync.aligned;\n}"
                  :
 @   for i = 0, r - 1, 8 do
@@ -113,6 +122,9 @@ __device__ __forceinline__ void wgmma_m64k$(product.depth)_$(problem.dtype)(floa
                  "l"(b)$(product.adds and ', "r"((int)accumulate)' or "")$(turns and ', "n"(ROWS_B == 0)' or "")$(turns and shared and ', "n"(ROWS_A == 0)' or "")
 @   for j = 1, steps - 1 do
                  , "n"(wgmma_step<ROWS_B>($(j)))
+@   end
+@   if product.line then
+                 , "l"(line_a), "l"(line_b)
 @   end
                  : "memory");
 }

@@ -14,11 +14,12 @@ static void test_what_is_chosen(void **state) {
         /* first and last keys of queries, and words of an order */
         {"fwd bf16 d64 document", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024,
          2 * 4 * 2 * 2 * 128 + 1032},
-        /* a straight line along the keys serves wide tiles best */
-        {"fwd bf16 d64 alibi", 192, 128, 1, 4, 4, 0, 2, 1, 2, 2 * 24576 + 8 * 16384, 0},
-        /* and leaves room for Q; with bounds warpgroups take turns */
-        {"fwd bf16 d128 alibi", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
+        /* what products add along the keys takes room alone: 16 bytes a key, 128 a slope */
+        {"fwd bf16 d64 alibi", 256, 64, 1, 8, 8, 0, 2, 1, 2, 2 * 32768 + 16 * 8192, 16 * 64 + 5 * 128},
+        {"fwd bf16 d128 alibi", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 16 * 128 + 3 * 128},
+        {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 16 * 128 + 3 * 128},
+        /* unless each row has a slope of its own */
+        {"fwd bf16 d128 score=\"s + 0.01 * q * k\"", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
         {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 1032},
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
@@ -228,14 +229,15 @@ static void test_masks_that_are_no_bounds(void **state) {
         const char *spelling;
         bool all_bounds;
         int query_rows, key_rows; /* of 4 bytes beside each buffer of Q and of K */
+        bool line;                /* along the keys */
     } cases[] = {
-        {"fwd bf16 d64 window(1024,0)", true, 0, 0},
-        {"fwd bf16 d64 causal alibi", true, 0, 0},
-        {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]", false, 1, 1},
-        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false, 0, 0},
+        {"fwd bf16 d64 window(1024,0)", true, 0, 0, false},
+        {"fwd bf16 d64 causal alibi", true, 0, 0, true},
+        {"fwd bf16 d64 keep=\"a[b][q] == c[b][k]\" array=a:int[b][q] array=c:int[b][k]", false, 1, 1, false},
+        {"fwd fp16 d64 causal keep=\"(q - k) % 4 == 0\"", false, 0, 0, false},
         {"fwd fp16 d64 keep=\"id[k] != seg[k] && id[k] < row[q][k / 2]\" array=id:int[k] array=seg:int[k] "
          "array=row:int[q][]",
-         false, 0, 2},
+         false, 0, 2, false},
     };
     fk_plan_info *unmasked;
     const size_t num_unmasked = enumerate("fwd bf16 d64", "h200", NULL, &unmasked);
@@ -258,7 +260,9 @@ static void test_masks_that_are_no_bounds(void **state) {
                 const int scan_words = cases[i].all_bounds ? 0 : 2 * 2 + 64 + 4 + plans[j].k_stages - 2 * 3 * 8;
                 const int rows_words = cases[i].query_rows * plans[j].q_stages * 192 +
                                        cases[i].key_rows * plans[j].k_stages * plans[j].block_n;
-                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes, 4 * (scan_words + rows_words));
+                const int line_words = cases[i].line ? 4 * plans[j].block_n + 4 * 32 : 0;
+                assert_int_equal(plans[j].smem_bytes - unmasked[k].smem_bytes,
+                                 4 * (scan_words + rows_words + line_words));
                 ++rows;
             }
         }

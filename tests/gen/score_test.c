@@ -176,6 +176,35 @@ static void test_terms_keep_their_order(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* Which scores go by k in straight lines, and whether these are as steep for each q. */
+static void test_lines(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        bool along, one_slope;
+    } cases[] = {
+        {"alibi", true, true},
+        {"alibi score=\"s + 0.5 * k + q * q\"", true, true},
+        {"array=c:float[h] array=d:float[q] score=\"s - c[h] * (3 * (q - k)) + d[q]\"", true, true},
+        {"array=d:float[q] score=\"s + d[q] * k\"", true, false},
+        {"score=\"s - 0.5 * (2 - k) * abs(q)\"", true, false},
+        {"score=\"s - 0.5 * abs(q * k)\"", true, false},
+        {"alibi score=\"s + 0.5 * k * k\"", false, true},
+        {"alibi softcap(20)", false, true},
+    };
+    fk_problem_terms t;
+    fk_expr_pool *pool = fk_expr_pool_create();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        char spelling[256];
+        snprintf(spelling, sizeof spelling, "fwd fp16 d64 %s", cases[i].words);
+        print_message("%s\n", spelling);
+        load(pool, spelling, &t);
+        assert_int_equal(t.score.along, cases[i].along);
+        if (t.score.along) assert_int_equal(t.score.one_slope, cases[i].one_slope);
+    }
+    fk_expr_pool_destroy(pool);
+}
+
 static void test_gradients_need_a_reader(void **state) {
     (void)state;
     fk_problem p;
@@ -348,6 +377,7 @@ int main(void) {
         cmocka_unit_test(test_derivatives_match_finite_differences),
         cmocka_unit_test(test_terms_keep_their_order),
         cmocka_unit_test(test_factors_are_taken_out),
+        cmocka_unit_test(test_lines),
         cmocka_unit_test(test_gradients_need_a_reader),
         cmocka_unit_test(test_score_files_are_read_strictly),
         cmocka_unit_test(test_names_are_of_one_kind),

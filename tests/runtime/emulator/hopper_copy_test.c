@@ -438,8 +438,8 @@ static void test_wgmma_disagreement(void **state) {
     snprintf(body, sizeof body,
              "%s u32 a[1][4] = {}; wgmma_m64k16_bf16<8>(acc, a, d, true); acc[2] = 0; wgmma_wait<0>(acc);", operands);
     expect_body_fault(body, "register 2 of a wgmma accumulator was written in lane 0 while in flight");
-    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<8, 8>(acc, 0, d, true); wgmma_wait<0>(acc);", operands);
-    expect_body_fault(body, "wgmma: descriptor 0x0000000000000000 has no swizzle");
+    snprintf(body, sizeof body, "%s wgmma_m64k16_bf16<8, 0>(acc, d, 0, true); wgmma_wait<0>(acc);", operands);
+    expect_body_fault(body, "wgmma: a transposed operand has rows of 16 bytes, must have 128");
 }
 
 int main(void) {

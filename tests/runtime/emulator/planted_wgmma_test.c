@@ -2,11 +2,12 @@
 #include "plant.h"
 
 /* One buffer of Q and two, one array of weights and two; packed, the last tile's values have a tail to clear; a mask
- * that is no bound, by which the first two tiles of queries visit all keys and the third none. */
+ * that is no bound, by which the first two tiles of queries visit all keys and the third none; lines along the keys. */
 static const plan_wanted variants[] = {
     {"fwd fp16 d64 packed causal", "h200", 2, 1, 2, 2},
     {"fwd bf16 d128 causal", "h200", 2, 0, 1, 1},
     {"fwd bf16 d64 keep=\"q < 256 && (q + k) % 3 != 0\"", "h200", 2, 1, 2, 2},
+    {"fwd bf16 d64 score=\"s - 0.1 * abs(k - 128)\"", "h200", 2, 0, 1, 1},
 };
 
 static bool scans(void) {
@@ -81,6 +82,13 @@ static void test_scanner(void **state) {
     assert_int_equal(plant("if (threadIdx.x % 32 == 0) " ARRIVE("k_empty + 8 * k"), 0, "", "deadlock: "), scans());
 }
 
+/* A line is written while products read it, or read before it is written. */
+static void test_line(void **state) {
+    (void)state;
+    const int lines = strstr(source.text, "struct Line {") ? 2 : 0;
+    assert_int_equal(plant_each("named_barrier_sync(barrier, 128);", "", "race at smem_base() + "), lines);
+}
+
 static void test_products(void **state) {
     (void)state;
     assert_true(plant_each("wgmma_wait<1>(", "wgmma_wait<2>(", DURING_COPY "|while in flight") >= 1);
@@ -91,10 +99,15 @@ int main(void) {
         const char *name;
         void (*function)(void **state);
     } plants[] = {
-        {"untouched", test_untouched},       {"early release", test_early_release},
-        {"removed wait", test_removed_wait}, {"wrong parity", test_wrong_parity},
-        {"arrivals", test_arrivals},         {"tail", test_tail},
-        {"products", test_products},         {"scanner", test_scanner},
+        {"untouched", test_untouched},
+        {"early release", test_early_release},
+        {"removed wait", test_removed_wait},
+        {"wrong parity", test_wrong_parity},
+        {"arrivals", test_arrivals},
+        {"tail", test_tail},
+        {"products", test_products},
+        {"scanner", test_scanner},
+        {"line", test_line},
     };
     enum { NUM_VARIANTS = sizeof variants / sizeof *variants, NUM_PLANTS = sizeof plants / sizeof *plants };
     struct CMUnitTest tests[NUM_VARIANTS * NUM_PLANTS];

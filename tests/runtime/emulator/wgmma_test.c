@@ -5,7 +5,8 @@
 
 enum { M = 64, N = 80, MAX_K = 160, A_BYTES = 16384, B_BYTES = 24576, WORDS = (A_BYTES + B_BYTES) / 4 };
 
-/* Operands: rows of `swizzle` bytes, which hold 128 bytes of k at most; transposed: rows of 64 elements of one k. */
+/* Operands: rows of `swizzle` bytes, which hold 128 bytes of k at most; 0: of 16 bytes, the step's other half apart;
+ * transposed: rows of 64 elements of one k. */
 typedef struct form {
     uint32_t depth, swizzle;
     bool trans_a, trans_b;
@@ -26,6 +27,7 @@ static uint16_t e4m3(float x) {
  * figures: the chunk of 16 bytes changes place with the row. */
 static uint32_t place(const form *f, uint32_t rows, uint32_t row, uint32_t k, bool transposed) {
     const uint32_t bytes = bytes_of(f), panel = 128 / bytes;
+    if (f->swizzle == 0) return k / 8 * (f->depth * 128) + row * 16 + k % 8 * 2;
     const uint32_t line = transposed ? row / 64 * f->depth + k : k / panel * rows + row;
     const uint32_t byte = (transposed ? row : k) % panel * bytes;
     const uint32_t per_128 = 128 / f->swizzle, chunk = byte / 16 ^ line / per_128 % (f->swizzle / 16);
@@ -50,14 +52,16 @@ static void fill(uint32_t *image, const form *f) {
 }
 
 /* Two accumulators from the same operands: one added to, the other first without what was there, then added to. `held`:
- * A of the latter's first two steps comes from registers once, of a K-major tile with a swizzle of 128 bytes. */
-static void check_form(const form *f, bool held) {
+ * A of the latter's first two steps comes from registers once, of a K-major tile with a swizzle of 128 bytes. `line`:
+ * of a depth of 16, the latter has the same tiles once more in one product. */
+static void check_form(const form *f, bool held, bool line) {
     static const char hold[] =
         "u32 held[2][4]; for (u32 i = 0; i < 8; ++i) {\n"
         "  const u32 row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i % 2 * 8;\n"
         "  const u32 chunk = (i / 2 ^ row) % 8;\n"
         "  held[i / 4][i % 4] = ld_shared_u32(s + row * 128 + chunk * 16 + threadIdx.x % 4 * 4);\n"
         "}\n";
+    const uint32_t stride = 8 * (f->swizzle ? f->swizzle : 16);
     char body[2048];
     snprintf(body, sizeof body,
              "const u32 s = smem_base();\n"
@@ -66,14 +70,18 @@ static void check_form(const form *f, bool held) {
              "const u64 a = wgmma_descriptor<%u>(s, %u, %u), b = wgmma_descriptor<%u>(s + %u, %u, %u);\n"
              "#define PRODUCT wgmma_m64k%u_%s<%d, %d>\n"
              "%sfloat one[40], two[40]; for (int i = 0; i < 40; ++i) one[i] = i, two[i] = 7;\n"
-             "PRODUCT(one, a, b, true); PRODUCT(two, %sa, b); PRODUCT(two, a, b, true);\n"
-             "wgmma_wait<2>(one);\n"
+             "PRODUCT(one, a, b, true); %s%s\n"
+             "wgmma_wait<%d>(one);\n"
              "u32 *out = p.out + threadIdx.x * 80;\n"
              "for (int i = 0; i < 40; ++i) out[i] = __float_as_uint(one[i]);\n"
              "wgmma_wait<0>(two);\n"
              "for (int i = 0; i < 40; ++i) out[40 + i] = __float_as_uint(two[i]);\n",
-             f->swizzle, f->depth * 128, 8 * f->swizzle, f->swizzle, A_BYTES, f->depth * 128, 8 * f->swizzle, f->depth,
-             f->dtype, f->trans_a ? 0 : M, f->trans_b ? 0 : N, held ? hold : "", held ? "held, " : "");
+             f->swizzle, f->depth * 128, stride, f->swizzle, A_BYTES, f->depth * 128, stride, f->depth, f->dtype,
+             f->trans_a ? 0 : M, f->trans_b ? 0 : N, held ? hold : "",
+             line   ? "PRODUCT(two, a, b, a, b);"
+             : held ? "PRODUCT(two, held, a, b);"
+                    : "PRODUCT(two, a, b);",
+             line ? "" : "PRODUCT(two, a, b, true);", line ? 1 : 2);
     uint32_t *in = device_words(WORDS), *out = device_words(128 * 80);
     fill(in, f);
     fk_emu_image *image = load_body(body);
@@ -102,7 +110,7 @@ static void check_form(const form *f, bool held) {
 }
 
 static void check(const form *f) {
-    check_form(f, false);
+    check_form(f, false, false);
 }
 
 static void test_k_major(void **state) {
@@ -130,8 +138,15 @@ static void test_depth(void **state) {
 /* Registers for the first steps, shared memory for the others. */
 static void test_held(void **state) {
     (void)state;
-    check_form(&(form){96, 128, false, false, "bf16", fk_bf16_from_float}, true);
-    check_form(&(form){48, 128, false, true, "fp16", fk_fp16_from_float}, true);
+    check_form(&(form){96, 128, false, false, "bf16", fk_bf16_from_float}, true, false);
+    check_form(&(form){48, 128, false, true, "fp16", fk_fp16_from_float}, true, false);
+}
+
+/* One more step, of tiles of its own. */
+static void test_line(void **state) {
+    (void)state;
+    check(&(form){16, 0, false, false, "bf16", fk_bf16_from_float});
+    check_form(&(form){16, 0, false, false, "fp16", fk_fp16_from_float}, false, true);
 }
 
 /* Bytes: 32 in a step, 128 in a panel. */
@@ -185,8 +200,9 @@ static void test_e4m3_cut_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_k_major), cmocka_unit_test(test_transposed), cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_held),    cmocka_unit_test(test_e4m3),       cmocka_unit_test(test_e4m3_cut_off),
+        cmocka_unit_test(test_k_major),      cmocka_unit_test(test_transposed), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_held),         cmocka_unit_test(test_line),       cmocka_unit_test(test_e4m3),
+        cmocka_unit_test(test_e4m3_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
