@@ -154,7 +154,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double masked = partial_share * masked_share(plan, window);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const double of_line = score->along ? LINE_LANES / (plan->block_n / 2.0 * plan->overlap) : 0;
-    const double softmax_lanes = (fast ? FAST_LANES : SOFTMAX_LANES) + score->lanes + of_line;
+    const double lanes = fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(p); /* without the multiply-add */
+    const double softmax_lanes = lanes + score->lanes + of_line;
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     const double staged_bytes = STAGED_PASSES * layout->staged * scores;

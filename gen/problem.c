@@ -48,12 +48,21 @@ static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
                    of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
-/* Row sums are those of the weights that are multiplied, of which dropout leaves too few. */
+/* Of e4m3 row sums are those of the weights that are multiplied, of which dropout leaves too few. Of bf16 a score is a
+ * weight's logarithm, with no room for terms; fp16 has not the range for it. */
 static fk_status check_fast(const fk_problem *in, fk_error *err) {
     const fk_status status = check_choice("fast", in->fast, "0 or 1", err);
     if (status != FK_OK || !in->fast) return status;
-    if (in->dtype != FK_E4M3) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 but for dtype e4m3");
-    if (in->dropout) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout");
+    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for bwd");
+    if (in->dtype != FK_E4M3 && in->dtype != FK_BF16) {
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype %s: bf16 and e4m3 have it",
+                       fk_dtype_name(in->dtype));
+    }
+    if (in->dtype == FK_E4M3 && in->dropout)
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype e4m3 with dropout");
+    if (in->dtype == FK_BF16 && in->num_scores) {
+        return fk_fail(err, FK_BAD_PROBLEM, "num_scores is %d: must be 0 for dtype bf16 with fast", in->num_scores);
+    }
     return FK_OK;
 }
 

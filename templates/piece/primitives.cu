@@ -43,7 +43,7 @@
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns or walk == "q" or mask.unlike then
+@   if plan.turns or walk == "q" or mask.unlike or problem.prescaled then
 @     include("primitive/named_barrier.cu")
 
 @   end
