@@ -59,7 +59,7 @@ static fk_status check_fast(const fk_problem *in, fk_error *err) {
                        fk_dtype_name(in->dtype));
     }
     if (in->dtype == FK_E4M3 && in->dropout)
-        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype e4m3 with dropout");
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout for dtype e4m3");
     if (in->dtype == FK_BF16 && in->num_scores) {
         return fk_fail(err, FK_BAD_PROBLEM, "num_scores is %d: must be 0 for dtype bf16 with fast", in->num_scores);
     }

@@ -79,7 +79,6 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
 @ end
     }
 }
-@ end
 
 @ if problem.dtype == "e4m3" and not ones then
 // p of atoms FROM to TO - 1, a multiple of four; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the
@@ -105,7 +104,7 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
         }
     return most;
 }
-@ elseif not (ones or prescaled) then
+@ elseif not ones then
 @ local low = fp32 and #score.terms == 0 -- what scores lose in a float
 // p = 2^(scale_log2 (s$(low and " + low" or "") - m)); l_i is the lane's own share of the row sum.
 __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(low and "const float (&low)[m_atoms][s_atoms][4], " or "")const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
@@ -141,6 +140,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(
 @   end
     }
 }
+@ end
 @ end
 
 // The largest score of row half r of atom m, in the first TO atoms of keys.
@@ -223,12 +223,12 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
             }
     }
 }
+@ if not prescaled then
 
 // Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
 // at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
 // before gave no m.
-@ if prescaled then
-@ elseif plan.family == "wgmma" then
+@ if plan.family == "wgmma" then
 __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -256,4 +256,5 @@ __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4]
         }
     return left;
 }
+@ end
 @ end

@@ -21,6 +21,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
+        {"fwd fast bf16 d64 dropout paged", "fwd bf16 d64 dropout fast paged"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
         {"fwd causal seqused_k fp16 d64 packed", "fwd fp16 d64 packed seqused_k causal"},
         {"fwd top-left window( 1024 , -3 ) gqa dv128 d64 fp16", "fwd fp16 d64 dv128 gqa window(1024,-3) top-left"},
@@ -86,6 +87,7 @@ static fk_problem random_problem(uint64_t *seed) {
     p.seqused_k = (int32_t)random_below(seed, 2);
     p.dropout = (int32_t)random_below(seed, 2);
     p.split = p.op == FK_FORWARD && random_below(seed, 2);
+    p.fast = 0;
     static const int32_t pages[] = {0, 0, 1, 1, 8, 16, 32, 64, 128};
     p.paged = pages[random_below(seed, sizeof pages / sizeof *pages)] * (p.op == FK_FORWARD);
     p.align = (int32_t)random_below(seed, 2);
@@ -175,6 +177,11 @@ static const struct {
     {"fwd fp16 d64 seqused_k seqused_k", "seqused_k is given twice", 23},
     {"fwd fp16 d64 dropout causal dropout", "dropout is given twice", 28},
     {"fwd fp16 d64 dropout(0.1)", "unknown word \"dropout\"", 13},
+    {"fwd fp16 d64 fast", "fast is 1: must be 0 for dtype fp16: bf16 and e4m3 have it", -1},
+    {"fwd fp32 d64 fast", "fast is 1: must be 0 for dtype fp32", -1},
+    {"bwd bf16 d64 fast", "fast is 1: must be 0 for bwd", -1},
+    {"fwd bf16 d64 fast softcap(20) sink", "num_scores is 2: must be 0 for dtype bf16 with fast", -1},
+    {"fwd bf16 d64 fast causal fast", "fast is given twice", 25},
     {"fwd fp16 d64 packed=1", "unknown word \"packed\"", 13},
     {"fwd fp16 d64 deterministic", "deterministic is a word of bwd: fwd always is", 13},
     {"bwd fp16 d64 deterministic deterministic", "deterministic is given twice", 27},
