@@ -48,8 +48,8 @@ static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
                    of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
-/* Of e4m3 row sums are those of the weights that are multiplied, of which dropout leaves too few. Of bf16 a score is a
- * weight's logarithm, with no room for terms; fp16 has not the range for it. */
+/* Of e4m3 row sums are those of the weights that are multiplied, of which dropout leaves too few; weights of fp16 have
+ * not the range for it. */
 static fk_status check_fast(const fk_problem *in, fk_error *err) {
     const fk_status status = check_choice("fast", in->fast, "0 or 1", err);
     if (status != FK_OK || !in->fast) return status;
@@ -60,9 +60,6 @@ static fk_status check_fast(const fk_problem *in, fk_error *err) {
     }
     if (in->dtype == FK_E4M3 && in->dropout)
         return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout for dtype e4m3");
-    if (in->dtype == FK_BF16 && in->num_scores) {
-        return fk_fail(err, FK_BAD_PROBLEM, "num_scores is %d: must be 0 for dtype bf16 with fast", in->num_scores);
-    }
     return FK_OK;
 }
 
@@ -116,6 +113,7 @@ typedef struct term {
 typedef struct checker {
     fk_lua *lua; /* null until a term is named, and where there is no Lua */
     fk_array_list arrays;
+    bool prescaled; /* a score is its weight's logarithm, with no room for terms but sinks */
 } checker;
 
 /* Text ends, and values fit: what must hold before the term is looked at. */
@@ -228,8 +226,12 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
     fk_term_file file;
     fk_status status = check_text(&t, err);
     if (status == FK_OK) status = check_term(&t, err);
+    if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
+    if (status == FK_OK && c->prescaled && (in->expr[0] || !file.is_sink)) {
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype bf16 with score %s",
+                       in->expr[0] ? in->expr : in->name);
+    }
     if (status != FK_OK || in->expr[0]) return status;
-    status = load_file(c, &t, &file, err);
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
         const bool is_float = file.param[i].is_float;
         const double value = in->value[i], limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
@@ -307,7 +309,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
     p.num_arrays = in->num_arrays;
-    checker c = {.lua = NULL};
+    checker c = {.lua = NULL, .prescaled = fk_prescales_queries(in)};
     status = canonical_terms(&c, in, &p, bad_term, err);
     fk_lua_close(c.lua);
     if (status == FK_OK) memcpy(out, &p, sizeof p);

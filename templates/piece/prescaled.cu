@@ -2,7 +2,7 @@
 // of the softmax no more than the exponential and the sum are left. Weights of bf16 have a float's exponents. A row whose sum leaves its
 // range is computed once more, `careful`, with the running maximum; so are rows that see no key, whose sums look like those of weights
 // too small for a float.
-constexpr float most_lse = 55.45f; // sums from 2^-80 to 2^80: what lacks of weights below 2^-126, is 2^-26 for a million of them
+constexpr float most_lse = 55.45f; // sums from 2^-80 to 2^80: of a million weights below 2^-126 that are lost 2^-26 is missing
 
 // A block of Q, which is operand A, once more rounded.
 __device__ __forceinline__ void scale_block(u32 (&a)[4], float scale_log2) {
@@ -50,7 +50,8 @@ __device__ __forceinline__ void lower_scores(float (&s)[m_atoms][s_atoms][4], co
     }
 }
 
-// Whether rows must be computed once more, by their lse, which refers to 0.
+// Whether rows must be computed once more, by their lse, which refers to 0. That holds with sinks, too: beside one that keeps lse within
+// its range weights below 2^-126 count as little.
 __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&lse)[m_atoms][2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) spoiled[r] = fabsf(lse[0][r]) <= most_lse ? 0 : 0x3c003c00; // which stays what it is where zeros are added
