@@ -214,6 +214,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_table_set_bool(L, "paged", p->paged);
     fk_table_set_int(L, "page_rows", p->paged);
     fk_table_set_bool(L, "fast", p->fast);
+    fk_table_set_bool(L, "prescaled", fk_prescales_queries(p));
     fk_table_set_int(L, "value_rows", fk_value_rows(p));
     fk_table_set_text(L, "spelling", spelling);
     fk_lua_seal(L, "problem", NULL);

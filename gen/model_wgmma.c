@@ -153,8 +153,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const bool line = score->along && !layout->lines;
     const double of_line = (layout->lines ? LINE_BESIDE : line ? LINE_LANES : 0) / (plan->block_n / 2.0);
-    const double softmax_lanes =
-        (fast ? FAST_LANES : SOFTMAX_LANES) + (layout->lines ? 0 : score->lanes) + of_line;
+    const double lanes = fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(p); /* without the multiply-add */
+    const double softmax_lanes = lanes + (layout->lines ? 0 : score->lanes) + of_line;
     const double reads =
         layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
     const double staged_bytes = STAGED_PASSES * layout->staged * scores;

@@ -48,12 +48,18 @@ static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
                    of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
-/* Row sums are those of the weights that are multiplied, of which dropout leaves too few. */
+/* Of e4m3 row sums are those of the weights that are multiplied, of which dropout leaves too few; weights of fp16 have
+ * not the range for it. */
 static fk_status check_fast(const fk_problem *in, fk_error *err) {
     const fk_status status = check_choice("fast", in->fast, "0 or 1", err);
     if (status != FK_OK || !in->fast) return status;
-    if (in->dtype != FK_E4M3) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 but for dtype e4m3");
-    if (in->dropout) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout");
+    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for bwd");
+    if (in->dtype != FK_E4M3 && in->dtype != FK_BF16) {
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype %s: bf16 and e4m3 have it",
+                       fk_dtype_name(in->dtype));
+    }
+    if (in->dtype == FK_E4M3 && in->dropout)
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with dropout for dtype e4m3");
     return FK_OK;
 }
 
@@ -107,6 +113,7 @@ typedef struct term {
 typedef struct checker {
     fk_lua *lua; /* null until a term is named, and where there is no Lua */
     fk_array_list arrays;
+    bool prescaled; /* a score is its weight's logarithm, with no room for terms but sinks */
 } checker;
 
 /* Text ends, and values fit: what must hold before the term is looked at. */
@@ -219,8 +226,12 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
     fk_term_file file;
     fk_status status = check_text(&t, err);
     if (status == FK_OK) status = check_term(&t, err);
+    if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
+    if (status == FK_OK && c->prescaled && (in->expr[0] || !file.is_sink)) {
+        return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype bf16 with score %s",
+                       in->expr[0] ? in->expr : in->name);
+    }
     if (status != FK_OK || in->expr[0]) return status;
-    status = load_file(c, &t, &file, err);
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
         const bool is_float = file.param[i].is_float;
         const double value = in->value[i], limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
@@ -298,7 +309,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
     p.num_arrays = in->num_arrays;
-    checker c = {.lua = NULL};
+    checker c = {.lua = NULL, .prescaled = fk_prescales_queries(in)};
     status = canonical_terms(&c, in, &p, bad_term, err);
     fk_lua_close(c.lua);
     if (status == FK_OK) memcpy(out, &p, sizeof p);

@@ -108,10 +108,15 @@ static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
 }
 
-/** Whether `fast` does something: P V has room for eight columns of ones, which are the row sums. A product has at most
- * 256 columns. */
+/** Whether kernels of family wgmma multiply Q by the scale before the products, and take 0 for the softmax's reference.
+ */
+static inline bool fk_prescales_queries(const fk_problem *p) {
+    return p->fast && p->dtype == FK_BF16;
+}
+/** Whether `fast` of e4m3 does something: P V has room for eight columns of ones, which are the row sums. A product has
+ * at most 256 columns. */
 static inline bool fk_sums_by_products(const fk_problem *p) {
-    return p->fast && p->head_dim_v <= 256 - 8;
+    return p->fast && p->dtype == FK_E4M3 && p->head_dim_v <= 256 - 8;
 }
 /** Rows of a tile of e4m3's values, which are transposed: columns of v, and those of ones. */
 static inline int32_t fk_value_rows(const fk_problem *p) {

@@ -42,7 +42,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- tiles may come before full ones; and where scores grow or shrink with their place and no bound puts the first tile at the diagonal.
 @ local estimates = score.by_place
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
-@ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3"
+@ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3" and not problem.prescaled
 @ include("piece/softmax.cu", { estimates = estimates, ones = ones })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
@@ -92,7 +92,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
 @ steps.estimates, steps.along, steps.lines, steps.ahead = estimates, along and not lines, lines, ahead
-@ steps.staged, steps.weighs, steps.ones = staged.array, weighs, ones
+@ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, lines = lines })
 

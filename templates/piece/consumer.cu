@@ -143,6 +143,12 @@ struct Consumer {
 #pragma unroll
         for (int j = 0; j < d_pad / $(16 * pairs); ++j)
             load_a<block_m, $(layout.d_cols // pairs)>(q_regs[j], smem + smem_q + q.index() * q_bytes, $(row), 0, j);
+@     if steps.prescaled then
+#pragma unroll
+        for (int j = 0; j < d_pad / 16; ++j) scale_block(q_regs[j], p.scale_log2);
+@     end
+@   elseif steps.prescaled then
+        scale_queries(smem + smem_q + q.index() * q_bytes, p.scale_log2);
 @   end
 @ end
 @ local function store_tile()
@@ -188,7 +194,7 @@ struct Consumer {
 @ end
 @ local function finish_step(where)
             finish_rows(inverse, lse, m_i, l_i, p, $(where));
-            find_strays(spoiled, m_i, l_i);
+            find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i"));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
@@ -212,7 +218,7 @@ struct Consumer {
 @     finish_step((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
 @   end
-        optimistic = $(estimates and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $((estimates or steps.prescaled) and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -241,7 +247,9 @@ struct Consumer {
         }
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+@ if not steps.prescaled then
         u64 m_scaled[m_atoms];
+@ end
         float inverse[m_atoms][2], lse[m_atoms][2];
         u32 spoiled[2]; // whether rows g and g + 8 left their range
         u32 weights[$(arrays_of_p)][p_steps][4];
@@ -297,7 +305,7 @@ struct Consumer {
                 ShortTanh short_tanh(tanh_factor(p, at), $(steps.weighs.unit));
                 short_tanh.hold();
 @ end
-@ if estimates then
+@ if estimates or steps.prescaled then
                 const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
 @ end
 @ if steps.settles then

@@ -1,7 +1,7 @@
 @ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
-@ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or "p.scale_log2"
+@ local scale = #score.terms > 0 and "score_scale(p)" or e4m3 and "at.scale" or steps.prescaled and "1.0f" or "p.scale_log2"
 @ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
 @ -- maximum of many keys, and masked tiles do without it as well.
 @ steps.settles = e4m3
@@ -48,7 +48,11 @@
 @ function steps.raise_step()
             wgmma_wait<0>(registers(o));
             raise_maximum(s, m_i, l_i, o, $(scale));
+@   if steps.prescaled then
+            lower_scores(s, m_i);
+@   else
             scale_maximum(m_scaled, m_i, $(scale));
+@   end
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
 @ function steps.score_step(first)
@@ -91,7 +95,12 @@
 @   end
 @   if first then
 @     steps.mask_step()
-@     if steps.estimates and (mask.in_blocks or #mask.lower > 0) then -- rows are short: one maximum, not two
+@     if steps.prescaled then
+        if (careful) {
+            begin_maximum(s, m_i);
+            lower_scores(s, m_i);
+        }
+@     elseif steps.estimates and (mask.in_blocks or #mask.lower > 0) then -- rows are short: one maximum, not two
         if (careful) {
             begin_maximum(s, m_i);
         } else {
@@ -103,7 +112,9 @@
         take_estimate(m_i, estimate, !careful);
 @       end
 @     end
+@     if not steps.prescaled then
         scale_maximum(m_scaled, m_i, $(scale));
+@     end
 @   elseif steps.settles then
         if (!settled || !$(whole)) { // one branch, past which most tiles go
             if (!$(whole)) {
@@ -119,7 +130,7 @@
 @   else
         if (!$(whole)) {
 @     steps.mask_scores()
-@     if steps.estimates then
+@     if steps.estimates or steps.prescaled then
             if (careful) { // then no tile is whole
 @       steps.raise_step()
             }
@@ -135,6 +146,8 @@
         settled = settled || $(whole);
 @   end
 @   if steps.ones then -- scores become weights where these are packed
+@   elseif steps.prescaled then
+        exponentiate(s, l_i);
 @   elseif e4m3 and not first then
         const float most = exponentiate$(in_halves and "<0, " .. first_atoms .. ">" or "")(s, m_scaled, l_i, $(scale));
 @   else

@@ -24,8 +24,10 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   if #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
 @   factor, unit = "factor", " * weight_unit"
 @ end
+@ local prescaled = plan.family == "wgmma" and problem.prescaled
+@ if prescaled then natural = "m_i[m][r] * 0.6931471805599453f" end
 @ local sum = ones and "l_i[m][r]" or "quad_sum(l_i[m][r])" -- all lanes of a row have the sums of a product
-@ if #score.sinks == 0 and ones then -- without a choice, which would be a branch of which the products' loop loses its uniform registers
+@ if #score.sinks == 0 and (ones or prescaled) then -- without a choice, which would be a branch of which the products' loop loses its uniform registers
             const float l = $(sum)$(unit);
             inverse[m][r] = $(factor) * rcp(fmaxf(l, 0x1p-100f)); // where l is 0, acc is
             lse[m][r] = $(natural) + $(log("l"));

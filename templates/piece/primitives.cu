@@ -44,7 +44,7 @@
 
 @   include("primitive/setmaxnreg.cu")
 
-@   if plan.turns or lines or walk == "q" or mask.unlike then
+@   if plan.turns or lines or walk == "q" or mask.unlike or problem.prescaled then
 @     include("primitive/named_barrier.cu")
 
 @   end

@@ -1,3 +1,4 @@
+@ local prescaled = plan.family == "wgmma" and problem.prescaled
 @ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 //
@@ -36,7 +37,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 __device__ __forceinline__ void reset(float (&m_i)[m_atoms][2], float (&l_i)[m_atoms][2]) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
-        m_i[m][0] = m_i[m][1] = NEG_INF;
+        m_i[m][0] = m_i[m][1] = $(prescaled and "0.0f" or "NEG_INF");
         l_i[m][0] = l_i[m][1] = 0.0f;
     }
 }
@@ -55,6 +56,10 @@ __device__ __forceinline__ void reset(float (&o)[m_atoms][o_atoms][4], float (&m
 @   include("piece/round_weights.cu")
 
 @ end
+@ if prescaled then
+@   include("piece/prescaled.cu")
+
+@ else
 // $(fp32 and "m" or ones and "What a score takes to become a weight's bits" or "scale_log2 m"), which full tiles go on using; 0 for a row that has seen no key.
 __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
@@ -139,6 +144,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(
 }
 
 @ end
+@ end
 // The largest score of row half r of atom m, in the first TO atoms of keys.
 template <int TO = s_atoms> __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
     float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
@@ -219,6 +225,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
             }
     }
 }
+@ if not prescaled then
 
 // Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
 // at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
@@ -251,4 +258,5 @@ __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4]
         }
     return left;
 }
+@ end
 @ end

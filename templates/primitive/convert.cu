@@ -29,7 +29,7 @@ __device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
 }
 
 @ end
-@ if problem.fast then
+@ if problem.fast and problem.dtype == "e4m3" then
 // Two floats rounded to nearest even as halves, lo in the low half; negative ones become 0.
 __device__ __forceinline__ u32 pack_positive_fp16(float lo, float hi) {
     u32 r;
@@ -102,6 +102,7 @@ __device__ __forceinline__ float rcp(float x) {
 @ local elements = {}
 @ for _, array in ipairs(arrays) do elements[array.element] = true end
 @ if plan.family == "wgmma" and walk == "k" and layout.line_bytes > 0 then elements[problem.dtype] = true end -- a slope's parts
+@ if problem.prescaled then elements.bf16 = true end
 @ if elements.fp16 or elements.bf16 then
 // Of two elements of 16 bits the lower and the upper one.
 @ end

@@ -49,6 +49,8 @@ static void full(void **state) {
         {"fwd bf16 d128", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
         {"fwd fp16 d256", NULL, 1, 16, 16, 1300, 500, FK_BSHD, 0},
         {"fwd bf16 d128 dropout", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
+        {"fwd bf16 d64 fast", NULL, 2, 16, 16, 1000, 700, FK_BSHD, 0},
+        {"fwd bf16 d128 fast", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
     };
     extremes_of(samples, sizeof samples / sizeof *samples, true);
 }
@@ -57,6 +59,7 @@ static void masked(void **state) {
     (void)state;
     static const sample samples[] = {
         {"fwd bf16 d64 causal", NULL, 2, 16, 16, 1100, 1100, FK_BSHD, 0},
+        {"fwd bf16 d64 causal fast", NULL, 2, 16, 16, 1100, 1000, FK_BSHD, 0},
         {"fwd fp16 d128 causal", NULL, 2, 8, 8, 1300, 1400, FK_BSHD, 0},
         {"fwd bf16 d256 causal top-left", NULL, 1, 16, 16, 1200, 500, FK_BSHD, 0},
         {"fwd bf16 d128 window(350,5)", NULL, 2, 8, 8, 1500, 1600, FK_BSHD, 0},

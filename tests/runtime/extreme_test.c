@@ -41,11 +41,14 @@ static void full(void **state) {
         {"fwd bf16 d128", "h200", 1, 2, 2, 150, 400, FK_BSHD, 0},
         {"fwd fp16 d256", "h200", 2, 1, 1, 140, 250, FK_BSHD, 0},
         {"fwd bf16 d64 dropout", "h200", 1, 1, 1, 200, 400, FK_BSHD, 0},
+        {"fwd bf16 d64 fast", "h200", 1, 2, 2, 200, 450, FK_BSHD, 0},
+        {"fwd bf16 d128 dropout fast", "h200", 1, 1, 1, 150, 400, FK_BSHD, 0},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         for (int j = 0; j < NUM_EXTREMES; j++) {
             extreme_run r = {.s = &samples[i], .e = &extremes[j], .redone = run(&samples[i], &extremes[j])};
             r.t.p.dtype = strstr(samples[i].spelling, "fp16") ? FK_FP16 : FK_BF16;
+            r.t.p.fast = strstr(samples[i].spelling, "fast") != NULL;
             r.t.host.batch = samples[i].batch, r.t.host.num_heads_q = samples[i].num_heads_q;
             extreme_assert_redone(&r);
         }
@@ -67,6 +70,9 @@ static void masked(void **state) {
         {"fwd bf16 d64 keep=\"k < 350 || q % 2 == 1\"", "h200", 1, 1, 1, 150, 700, FK_BSHD, 0},
         {"fwd fp16 d64 keep=\"k / 192 % 2 == 0 || q % 3 == k % 3\"", "h200", 1, 1, 1, 150, 700, FK_BSHD, 0},
         {"fwd bf16 d256 document dropout", "h200", 1, 1, 1, 136, 500, FK_BSHD, 0},
+        {"fwd bf16 d64 causal fast", "h200", 1, 1, 1, 450, 400, FK_BSHD, 0},
+        {"fwd bf16 d128 window(250,5) fast", "h200", 1, 1, 1, 300, 400, FK_BSHD, 0},
+        {"fwd bf16 d64 document fast", "h200", 1, 1, 1, 200, 900, FK_BSHD, 0},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
         int redone = 0;
@@ -86,6 +92,7 @@ static void clusters(void **state) {
     static const sample samples[] = {
         {"fwd bf16 d64", "h200", 1, 2, 2, 400, 450, FK_BSHD, 0},
         {"fwd fp16 d128 causal", "h200", 1, 1, 1, 600, 700, FK_BSHD, 0},
+        {"fwd bf16 d64 causal fast", "h200", 1, 1, 1, 400, 450, FK_BSHD, 0},
     };
     static const emulated of[] = {{"132", "0", "0"}, {"1", "3", "1"}, {"4", "7", "0"}};
     fk_context *const others[] = {contexts[0], contexts[1], contexts[2], contexts[3]};

@@ -86,6 +86,7 @@ static void run(const parts_case *c) {
         assert_int_equal(redone_parts > 0, c->steep);
         sample_fetch(context, s, &t);
         if (turn == 0) {
+            if (t.p.fast) sample_prescale(&t);
             sample_check(s, &t);
             first = malloc(t.elements[3] * 2);
             assert_non_null(first);
@@ -114,6 +115,8 @@ static void in_parts(void **state) {
         {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false},
         {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false},
         {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true},
+        {{"fwd bf16 d64 fast", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false},
+        {{"fwd bf16 d128 causal fast", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true},
         {{"fwd bf16 d128 alibi", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false},
         {{"fwd bf16 d128 alibi causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false},
         {{"fwd bf16 d64 softcap(30) causal", "h200", 1, 1, 1, 500, 6000, FK_BSHD, 0}, "8", true, false},
