@@ -53,8 +53,9 @@ static const double DOCUMENT = 1024.0;
  * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
  * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
 static const double RUN = 512.0;
-/* Straight lines along the keys. Columns that they add to Q K^T, and instructions of a warp beside a tile's products:
- * counted, not timed. Where the products do not add them, instructions of a warp for a tile's line. */
+/* Straight lines along the keys. Columns that they add to Q K^T, and instructions of a warp beside a tile's products.
+ * Where the products do not add them, instructions of a warp for a line, which serves a tile or, with two arrays of
+ * weights, two. */
 static const double LINE_COLUMNS = 16.0, LINE_BESIDE = 12.0, LINE_LANES = 84.0;
 /* Two teams stay out of step, but read K and V twice as often. The warpgroups of a team gain by turns where tiles are
  * looked for and with dropout, and lose a little where neither is; of e4m3, whose products are short, nothing was lost.
@@ -65,6 +66,9 @@ static const double TEAMS = 0.035, TEAMS_SCAN = 0.05, TEAMS_DROPOUT = 0.07, TEAM
  * of tiles that are seen or not as a whole. With dropout, and of scores that become weights at once, it is shorter all
  * the same. */
 static const double Q_SPARES = 0.04, Q_SPARES_BOUNDS = 0.02, Q_CROWDS = 0.04;
+/* The same of lines that the products do not add, without a mask and with bounds, and the share by which it is longer
+ * there if two warpgroups take no turns, which cost them nothing: fitted to ALiBi at head dim 128. */
+static const double Q_SPARES_LINE = 0.02, Q_SPARES_LINE_BOUNDS = 0.005, LINE_STEP = 0.013;
 /* Four warpgroups with one ring of keys stay out of step by themselves. Shares that reading keys once spares; that
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
  * warpgroup passes by more, and lines that the products do not add, for which there are few registers. */
@@ -152,7 +156,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     const double masked = partial_share * masked_share(plan, window);
     const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
     const bool line = score->along && !layout->lines;
-    const double of_line = (layout->lines ? LINE_BESIDE : line ? LINE_LANES : 0) / (plan->block_n / 2.0);
+    const double line_lanes = layout->lines ? LINE_BESIDE : line ? LINE_LANES / plan->overlap : 0;
+    const double of_line = line_lanes / (plan->block_n / 2.0);
     const double lanes = fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(p); /* without the multiply-add */
     const double softmax_lanes = lanes + (layout->lines ? 0 : score->lanes) + of_line;
     const double reads =
@@ -200,7 +205,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
     if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
-    if (plan->turns && pair && !offset) cost.serial *= 1 + TURNS;
+    const bool held = line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
+    if (plan->turns && pair && !held && !offset) cost.serial *= 1 + TURNS;
     if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
     if (consumers == 4) {
         if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
@@ -215,7 +221,10 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
         const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
-        const double spares = masks ? Q_SPARES_BOUNDS : Q_SPARES;
+        const double spares = held && masks ? Q_SPARES_LINE_BOUNDS - (plan->turns ? 0 : LINE_STEP)
+                              : held        ? Q_SPARES_LINE
+                              : masks       ? Q_SPARES_BOUNDS
+                                            : Q_SPARES;
         cost.serial *= masks && (layout->scans || layout->mask_rows) ? 1 + Q_CROWDS : 1 - spares;
     }
     return cost;

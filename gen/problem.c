@@ -113,7 +113,7 @@ typedef struct term {
 typedef struct checker {
     fk_lua *lua; /* null until a term is named, and where there is no Lua */
     fk_array_list arrays;
-    bool prescaled; /* a score is its weight's logarithm, with no room for terms but sinks */
+    bool plain_scores; /* bf16 `fast`: a score is its weight's logarithm, with no room for terms but sinks */
 } checker;
 
 /* Text ends, and values fit: what must hold before the term is looked at. */
@@ -227,7 +227,7 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
     fk_status status = check_text(&t, err);
     if (status == FK_OK) status = check_term(&t, err);
     if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
-    if (status == FK_OK && c->prescaled && (in->expr[0] || !file.is_sink)) {
+    if (status == FK_OK && c->plain_scores && (in->expr[0] || !file.is_sink)) {
         return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 for dtype bf16 with score %s",
                        in->expr[0] ? in->expr : in->name);
     }
@@ -309,7 +309,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
     p.num_arrays = in->num_arrays;
-    checker c = {.lua = NULL, .prescaled = fk_prescales_queries(in)};
+    checker c = {.lua = NULL, .plain_scores = in->fast && in->dtype == FK_BF16};
     status = canonical_terms(&c, in, &p, bad_term, err);
     fk_lua_close(c.lua);
     if (status == FK_OK) memcpy(out, &p, sizeof p);

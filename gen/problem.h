@@ -108,10 +108,10 @@ static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
 }
 
-/** Whether kernels of family wgmma multiply Q by the scale before the products, and take 0 for the softmax's reference.
- */
+/** Whether kernels of family wgmma multiply Q by the scale before the products, and take 0 for the softmax's reference:
+ * where the softmax is as long as the products. At head dims 128 and 256 nothing was gained. */
 static inline bool fk_prescales_queries(const fk_problem *p) {
-    return p->fast && p->dtype == FK_BF16;
+    return p->fast && p->dtype == FK_BF16 && p->head_dim + p->head_dim_v <= 128;
 }
 /** Whether `fast` of e4m3 does something: P V has room for eight columns of ones, which are the row sums. A product has
  * at most 256 columns. */

@@ -71,8 +71,10 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
 
     q_descale, k_descale, v_descale   float32, of a shape that broadcasts to [batch, heads_kv]: q counts for q_descale q of
                        the query heads that read that kv head, k for k_descale k, v for v_descale v; 1 unless given
-    fast                              weights are rounded in the logarithm: a quarter to two thirds faster, with some 1.2 times the error
-                                      and an lse of the rounded weights; without dropout
+
+    fast             what saves instructions on sm_90 may be rounded once more, without gradients. float8_e4m3fn: weights, in the logarithm, for a
+                     third to two thirds more speed and 1.2 times the error, and an lse of the rounded weights; without dropout. bfloat16: queries
+                     times the scale, for 5 % (docs/precision.md); without scores
 
     Raises BadProblem, BadArgument (both are ValueErrors), Unsupported, and the other exceptions of flashkiln.errors.
 
@@ -107,8 +109,6 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     e4m3 = q.dtype is E4M3
     if not e4m3 and (q_descale is not None or k_descale is not None or v_descale is not None):
         raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; q is of {q.dtype}")
-    if fast and not e4m3:
-        raise BadArgument(f"fast is that of float8_e4m3fn; q is of {q.dtype}")
     if (traced or _any_autocast()) and not e4m3:
         q, k, v = autocast(q, k, v)
     dim, dim_v, unit, pad = q.shape[-1], v.shape[-1], 8, padded
@@ -140,6 +140,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         if page_table is not None:
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
+        if fast:
+            raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
     how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
     if traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,
@@ -162,7 +164,7 @@ def of_arrays(**arguments):
         if arguments.pop(name) is not None:
             raise BadArgument(f"{name} is that of tensors of PyTorch, of float8_e4m3fn")
     if arguments.pop("fast"):
-        raise BadArgument("fast is that of tensors of PyTorch, of float8_e4m3fn")
+        raise BadArgument("fast is that of tensors of PyTorch, of float8_e4m3fn or bfloat16")
     return attention(**arguments)
 
 

@@ -50,7 +50,8 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
-@ local lines = layout.line_bytes > 0 -- the products add them
+@ local lines = layout.line_bytes > 0 -- the products add them; else one is for so many tiles that follow each other:
+@ local along_tiles = not lines and plan.overlap == 2 and not mask.residual and 2 or 1
 @ -- Scores that are computed become weights at once, where tiles are seen as a whole; dropout would stand there twice.
 @ local weighs = #score.terms > 0 and not along and not problem.dropout and problem.dtype ~= "e4m3" and {}
 @ for _, array in ipairs(arrays) do
@@ -62,7 +63,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- becomes dear and not a tile.
 @ if weighs then weighs.in_parts = plan.teams * plan.consumers == 2 end
 @ if #score.terms > 0 then
-@   include("piece/score.cu", { estimates = estimates, along = along, ahead = ahead, weighs = weighs })
+@   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead, weighs = weighs })
 
 @ end
 @ if estimates then
@@ -91,10 +92,10 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
-@ steps.estimates, steps.along, steps.lines, steps.ahead = estimates, along and not lines, lines, ahead
+@ steps.estimates, steps.along, steps.along_tiles, steps.lines, steps.ahead = estimates, along and not lines, along_tiles, lines, ahead
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ include("piece/consumer_steps.cu", { steps = steps })
-@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, lines = lines })
+@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, along_tiles = along_tiles, lines = lines })
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers

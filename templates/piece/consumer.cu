@@ -305,6 +305,10 @@ struct Consumer {
                 ShortTanh short_tanh(tanh_factor(p, at), $(steps.weighs.unit));
                 short_tanh.hold();
 @ end
+@ if steps.along and along_tiles == 2 then
+                bool straight = false;
+                Lines line;
+@ end
 @ if estimates or steps.prescaled then
                 const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
 @ end

@@ -65,7 +65,7 @@
         }
 @   elseif steps.along and not first then -- such terms cost one instruction a score where they are straight lines
         if (straight) {
-            exponentiate_along(s, line, l_i, p);
+            exponentiate_along<behind>(s, line, l_i, p);
 @     if stages_keys then
             release_k();
 @     end
@@ -247,9 +247,15 @@
 @   if mask.residual then -- which tile it is, is read under the products
 @     steps.next_tile_step()
 @   end
-@   if steps.along then -- and so are the lines
+@   if steps.along and steps.along_tiles == 1 then -- and so are the lines
         const bool straight = $(whole) && is_straight(walk.n, walk.n, at.q_first + 64 * group, p, at);
         const Lines line(walk.n, m_scaled, p, at);
+@   elseif steps.along and from == 0 then -- of this tile and the next one
+        straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, walk.n, at.q_first + 64 * group, p, at);
+        line = Lines(walk.n - 1, m_scaled, p, at);
+@   end
+@   if steps.along then
+        constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
 @   end
 @   if steps.ahead then
         const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);

@@ -244,5 +244,5 @@ __device__ __forceinline__ float score_at(float raw, int row, int k, const Param
 @ end
 @ if along then
 
-@   include("piece/score_along.cu", { scalars = scalars })
+@   include("piece/score_along.cu", { along_tiles = along_tiles, scalars = scalars })
 @ end

@@ -23,10 +23,12 @@ __device__ __forceinline__ bool is_straight(int first, int last, int q_0, const 
 @   include("piece/score_line.cu")
 @ else
 @ local row = "opaque(at.q_first) + warp_row() + 8 * r + lane / 4"
-// Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile, and how it goes on.
+@ local span = along_tiles > 1 and along_tiles .. " * block_n" or "block_n"
+// Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile$(along_tiles > 1 and ", and the next" or ""), and how it goes on.
 struct Lines {
     float start[2], slope[2];
 
+    __device__ __forceinline__ Lines() {}
     __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
         const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
         float scaled[2];
@@ -36,20 +38,20 @@ struct Lines {
             const int row = $(row);
             const float first = score_at(0.0f, row, first_k, p, at);
             start[r] = fmaf(first, log2_e, -scaled[r]);
-            slope[r] = (score_at(0.0f, row, first_k + (block_n - 8), p, at) - first) * (log2_e / (block_n - 8)); // of the last atom
+            slope[r] = (score_at(0.0f, row, first_k + ($(span) - 8), p, at) - first) * (log2_e / ($(span) - 8)); // of the last atom
         }
     }
 };
 
-// exponentiate, of raw scores of such a tile.
-__device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
+// exponentiate, of raw scores of such a tile, whose first key is the line's or `behind` it.
+template <int BEHIND> __device__ __forceinline__ void exponentiate_along(float (&s)[m_atoms][s_atoms][4], const Lines &line, float (&l_i)[m_atoms][2], const Params &p) {
     const float scale_log2 = p.scale * log2_e;
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
             float &x = s[0][i / 2][2 * r + i % 2];
-            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(8 * (i / 2) + i % 2), line.start[r])));
+            x = ex2(fmaf(x, scale_log2, fmaf(line.slope[r], float(BEHIND + 8 * (i / 2) + i % 2), line.start[r])));
             l_i[0][r] += x;
         }
 }

@@ -51,8 +51,10 @@ def test_fast():
     assert torch.allclose(lse.double(), exact_lse, atol=0.02)
     with pytest.raises(flashkiln.BadProblem, match="fast is 1: must be 0 with dropout"):
         attention(*t, fast=True, dropout_p=0.1)
-    with pytest.raises(flashkiln.BadArgument, match="fast is that of float8_e4m3fn; q is of torch.float32"):
+    with pytest.raises(flashkiln.BadProblem, match="fast is 1: must be 0 for dtype fp32"):
         attention(*(x.float() for x in t), fast=True)
+    with pytest.raises(flashkiln.Unsupported, match="fast: what is rounded once more has no gradients"):
+        attention(*(x.bfloat16().requires_grad_() for x in t), fast=True)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), ()])
