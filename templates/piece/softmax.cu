@@ -175,9 +175,10 @@ __device__ __forceinline__ void lower_weights(float (&s)[m_atoms][s_atoms][4], f
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const float top = row_maximum<TO>(s, 0, r), rise = top > most_weight / 8 ? lg2(top) - weight_log2 : 0.0f;
-        alpha[r] = ex2(-rise);
-        m_i[0][r] += rise * rcp(scale_log2);
-        scaled[r] += rise;
+        const float raised = scaled[r] + rise;
+        alpha[r] = ex2(scaled[r] - raised); // what rounding leaves of the rise, which is little where m is far from 0
+        if (rise > 0.0f) m_i[0][r] = (raised + weight_log2) * rcp(scale_log2);
+        scaled[r] = raised;
         l_i[0][r] *= alpha[r];
 #pragma unroll
         for (int n = 0; n < TO; ++n) {
