@@ -317,6 +317,9 @@ struct Consumer {
 @ end
 @ if problem.dropout then
                 Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), walk.n * block_n);
+@   if steps.prescaled and plan.q_stages == 1 then
+                __syncwarp(); // all lanes have read the key, before the leader gives Q back
+@   end
 @ end
 @ if not plan.q_in_regs then
                 const u32 tile_q = smem + smem_q + q.index() * q_bytes;

@@ -147,7 +147,7 @@
 @   end
 @   if steps.ones then -- scores become weights where these are packed
 @   elseif steps.prescaled then
-        exponentiate(s, l_i);
+        exponentiate$(first and "_first" or "")(s, l_i);
 @   elseif e4m3 and not first then
         const float most = exponentiate$(in_halves and "<0, " .. first_atoms .. ">" or "")(s, m_scaled, l_i, $(scale));
 @   else

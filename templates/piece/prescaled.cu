@@ -40,6 +40,21 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], fl
             }
 }
 
+// The first tile's, whose weights are summed as they are multiplied: a row that has seen one key then has its value, and few keys their
+// mean. Elsewhere it would cost an instruction a score.
+__device__ __forceinline__ void exponentiate_first(float (&s)[m_atoms][s_atoms][4], float (&l_i)[m_atoms][2]) {
+#pragma unroll
+    for (int n = 0; n < s_atoms; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float *pair = &s[0][n][2 * r];
+            pair[0] = ex2(pair[0]), pair[1] = ex2(pair[1]);
+            const u32 rounded = pack_bf16(pair[0], pair[1]);
+            l_i[0][r] += lower_bf16(rounded);
+            l_i[0][r] += upper_bf16(rounded);
+        }
+}
+
 // Scores of a careful tile, relative to the maximum; 0 is that of a row that has seen no key.
 __device__ __forceinline__ void lower_scores(float (&s)[m_atoms][s_atoms][4], const float (&m_i)[m_atoms][2]) {
 #pragma unroll

@@ -93,6 +93,47 @@ static void test_fallbacks_say_why(void **state) {
     free(plans);
 }
 
+/* `fast` of bf16: a lane less for each score, where wgmma serves; elsewhere the word changes nothing. */
+static void test_fast(void **state) {
+    (void)state;
+    static const struct {
+        const char *ordinary, *fast, *gpu;
+        bool serves;
+    } cases[] = {
+        {"fwd bf16 d64", "fwd bf16 d64 fast", "h200", true},
+        {"fwd bf16 d64 paged(16) sink causal", "fwd fast bf16 d64 sink causal paged(16)", "h200", true},
+        {"fwd bf16 d64 split", "fwd bf16 d64 split fast", "h200", false},
+        {"fwd bf16 d64 paged", "fwd bf16 d64 paged fast", "h200", false},
+        {"fwd bf16 d64 causal", "fwd bf16 d64 fast causal", "a100", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans[2];
+        enumerate(cases[i].ordinary, cases[i].gpu, NULL, &plans[0]);
+        enumerate(cases[i].fast, cases[i].gpu, NULL, &plans[1]);
+        print_message("%s: %g us, %g\n", cases[i].fast, plans[1]->model_us, plans[0]->model_us);
+        assert_true(is_wgmma(plans[1]) == cases[i].serves);
+        assert_int_equal(plans[1]->block_m, plans[0]->block_m);
+        assert_int_equal(plans[1]->model_us < plans[0]->model_us, cases[i].serves);
+        free(plans[0]);
+        free(plans[1]);
+    }
+    static const struct {
+        const char *spelling, *message;
+    } bad[] = {
+        {"fwd fp16 d64 fast", "fast is 1: must be 0 for dtype fp16: bf16 and e4m3 have it"},
+        {"fwd fp32 d64 fast", "fast is 1: must be 0 for dtype fp32"},
+        {"bwd bf16 d64 fast", "fast is 1: must be 0 for bwd"},
+        {"fwd bf16 d64 fast sink softcap(20)", "fast is 1: must be 0 for dtype bf16 with score softcap"},
+        {"fwd bf16 d64 fast score=\"s * 2\"", "fast is 1: must be 0 for dtype bf16 with score s * 2"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+        fk_problem p;
+        fk_error err = {.text = ""};
+        assert_int_equal(fk_problem_read(bad[i].spelling, &p, &err), FK_BAD_PROBLEM);
+        assert_message(err.text, bad[i].message);
+    }
+}
+
 /* e4m3 has tiles of its own, of bytes, at twice the rate; no other GPU and no other family has any. */
 static void test_e4m3(void **state) {
     (void)state;
@@ -422,6 +463,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_chosen),
         cmocka_unit_test(test_fallbacks_say_why),
+        cmocka_unit_test(test_fast),
         cmocka_unit_test(test_e4m3),
         cmocka_unit_test(test_plans_and_tiles_go_both_ways),
         cmocka_unit_test(test_rejections_name_the_limit),
