@@ -16,9 +16,8 @@ static void test_what_is_chosen(void **state) {
          2 * 4 * 2 * 2 * 128 + 1032},
         /* what products add along the keys takes room alone: 16 bytes a key, 128 a slope */
         {"fwd bf16 d64 alibi", 256, 64, 1, 8, 8, 0, 2, 1, 2, 2 * 32768 + 16 * 8192, 16 * 64 + 5 * 128},
-        {"fwd bf16 d128 alibi", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 16 * 128 + 3 * 128},
-        {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 16 * 128 + 3 * 128},
-        /* unless each row has a slope of its own */
+        {"fwd bf16 d128 alibi", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 score=\"s + 0.01 * q * k\"", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
         {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 1032},
