@@ -132,6 +132,17 @@ class Kernel:
                 f"bound by {plan.bound.decode()}")
 
 
+class Fast(Kernel):
+    """This library's kernel that may round once more (the word `fast`), whose lse is that of what it rounds."""
+
+    def __init__(self, torch, library, context):
+        super().__init__(torch, library, context, "fast", " fast")
+
+    def prepare(self, shape, t):
+        super().prepare(shape, t)
+        self.writes_lse = False
+
+
 class Beside(Kernel):
     """Another kernel of this library at the same sizes, so that one sees what it costs to ask for more: `spell` makes its
     spelling of the shape's. It has no dropout, no arrays, and all heads of k and v."""

@@ -6,12 +6,12 @@
 Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77. Sizes share 16,384 tokens and a hidden size
 of 2048. Masks: full, causal, and those that no SDPA backend has: window (1024 keys back), dilated, blocks, document,
 padding. With --dropout this library's kernel without it is timed too, and with --dtype e4m3, which no SDPA backend takes,
-its kernel of bf16: the last column of the tables is what that one took. Results: forward.csv.
+its kernels of e4m3 with the word `fast` and of bf16: the last column of the tables is what the latter took. Results: forward.csv.
 """
 import os
 import sys
 
-from contenders import Beside, Flex, Kernel, Sdpa, variants
+from contenders import Beside, Fast, Flex, Kernel, Sdpa, variants
 from problems import Shape
 from tables import print_tables
 from timing import arguments, check_small, record, run, time_shape
@@ -31,7 +31,8 @@ def body(torch, library, context, args):
     ours, plain = Kernel(torch, library, context), beside(torch, library, context, args)
     peers = [] if args.dtype == "e4m3" else args.peers
     contenders = [Sdpa(torch, b) for b in peers] + ([Flex(torch)] if args.flex else [])
-    contenders += variants(torch, library, args) + [ours] + plain
+    fast = [Fast(torch, library, context)] if args.dtype == "e4m3" else []
+    contenders += variants(torch, library, args) + [ours] + fast + plain
     all_rows = []
     if not check_small(torch, args, "fwd", contenders):
         return 1
