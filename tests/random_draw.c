@@ -333,7 +333,8 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (gqa) append(out->spelling, " gqa");
     if (out->packed) append(out->spelling, " packed");
     if (out->seqused_k) append(out->spelling, " seqused_k");
-    if (rng_chance(&kernel, out->backward ? 60 : 30)) draw_scores(&kernel, &values, out->spelling);
+    const bool scored = rng_chance(&kernel, out->backward ? 60 : 30);
+    if (scored) draw_scores(&kernel, &values, out->spelling);
     draw_masks(&kernel, &values, &out->args, out->spelling);
     if (rng_chance(&kernel, 20)) draw_array_masks(&kernel, &values, out->spelling);
     add_pattern(seed, out->spelling);
@@ -342,7 +343,8 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->dropout) draw_dropout(&values, out);
     if (out->deterministic) append(out->spelling, " deterministic");
     if (out->backward) draw_grads(&kernel, out->spelling);
-    out->fast = e4m3 && !out->dropout && seed / kernel_reuse % 2;
+    const bool plain_bf16 = out->dtype == FK_BF16 && !out->backward && !scored;
+    out->fast = (e4m3 ? !out->dropout : plain_bf16) && seed / kernel_reuse % 2;
     if (out->fast) append(out->spelling, " fast");
     if (out->split) append(out->spelling, " split");
     if (out->paged) append(out->spelling, out->paged > 1 ? " paged(%d)" : " paged", out->paged);

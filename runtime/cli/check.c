@@ -118,12 +118,24 @@ static double largest_row(const tensors *t, const fk_problem *p, int which) {
     return sqrt(largest);
 }
 
+static double score_scale(const tensors *t, const fk_problem *p) {
+    return t->args.softmax_scale > 0 ? (double)t->args.softmax_scale : 1 / sqrt((double)p->head_dim);
+}
+
+/* What `fast` may leave of lse: of e4m3 the sums of rounded weights; of bf16 those of a row's first tile, and half a unit
+ * in the last place of all elements of a query. */
+static double rough_sums(const tensors *t, const fk_problem *p) {
+    if (!p->fast) return 0;
+    if (p->dtype == FK_E4M3) return 0.09 + 0x1p-13 * (double)t->args.seqlen_k;
+    return 0x1p-8 + 0x1p-9 * score_scale(t, p) * largest_row(t, p, TENSOR_Q) * largest_row(t, p, TENSOR_K);
+}
+
 /* Tensor cores add products of 8 bits with some 13 bits of the largest number at hand, once for each 32 of the head
  * dim: what that may leave of a score. */
 static double rough_scores(const tensors *t, const fk_problem *p) {
     const fk_args *a = &t->args;
     if (p->dtype != FK_E4M3) return 0;
-    double scale = a->softmax_scale > 0 ? (double)a->softmax_scale : 1 / sqrt((double)p->head_dim);
+    double scale = score_scale(t, p);
     if (a->q_descale) scale *= (double)*a->q_descale;
     if (a->k_descale) scale *= (double)*a->k_descale;
     return 0x1p-13 * ceil((double)p->head_dim / 32) * scale * largest_row(t, p, TENSOR_Q) * largest_row(t, p, TENSOR_K);
@@ -140,8 +152,8 @@ static error_pair compare_lse(const tensors *t, const fk_problem *p, const doubl
         if (isfinite(exact[i]) && fabs(exact[i]) > largest) largest = fabs(exact[i]);
     }
     *wrong += kernel.wrong;
-    const double of_sums = p->fast ? 0.09 + 0x1p-13 * (double)t->args.seqlen_k : 0; /* sums of rounded weights */
-    return (error_pair){kernel.largest, eager.largest, lse_floor * largest + rough_scores(t, p) + of_sums};
+    const double rough = rough_scores(t, p) + rough_sums(t, p);
+    return (error_pair){kernel.largest, eager.largest, lse_floor * largest + rough};
 }
 
 static fk_status refer(const tensors *t, const fk_problem *p, const result *r, double *lse64, double *lse_eager) {

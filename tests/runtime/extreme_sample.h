@@ -217,7 +217,8 @@ static inline void extreme_check(const extreme_run *r) {
             largest = fmax(largest, error);
         }
         const double got = (double)r->t.lse[row];
-        if (isinf(lse[row]) ? got != lse[row] : !(fabs(got - lse[row]) <= 1e-3 + 1e-5 * fabs(lse[row])))
+        if (isinf(lse[row]) ? got != lse[row]
+                            : !(fabs(got - lse[row]) <= sample_lse_limit(&r->t.p) + 1e-5 * fabs(lse[row])))
             fail_msg("%s, %s: lse[%d][%d][%d] is %g, not %g", r->s->spelling, r->e->name, (int)b, (int)h, (int)i, got,
                      lse[row]);
     }
