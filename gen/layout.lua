@@ -29,7 +29,8 @@
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
 -- transposed: rows of 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. The line is what S has of
--- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's. A Q buffer and a stage of K or V have two barriers
+-- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's, the last of which has room for
+-- 64 rows of 32 bytes, though all are the same 16: compute-sanitizer's memcheck looks whether these are there. A Q buffer and a stage of K or V have two barriers
 -- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
 -- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
 -- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
@@ -115,7 +116,7 @@ local function wgmma(problem, plan, scan)
   local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
   local array_bytes = scan.staged and (plan.block_n + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
   local line = array + plan.consumers * array_bytes
-  local rows = line + (scan.lines and plan.block_n * 16 + (1 + plan.consumers) * 128 or 0)
+  local rows = line + (scan.lines and plan.block_n * 16 + plan.consumers * 128 + 64 * 32 or 0)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)

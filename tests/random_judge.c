@@ -123,7 +123,8 @@ static double cancelled(const trial *t, int tensor) {
 static double score_rounding(const trial *t) {
     const drawn *d = t->d;
     const double again = d->backward ? 0x1p-24 * (double)d->tensor[Q].dim / 8 : 0;
-    const double unit = d->dtype == FK_FP32 ? 0x1p-24 : d->dtype == FK_E4M3 ? 8 * 0x1p-13 : again;
+    const double of_bf16 = d->fast ? 0x1p-9 : again; /* each element of a query, rounded once more */
+    const double unit = d->dtype == FK_FP32 ? 0x1p-24 : d->dtype == FK_E4M3 ? 8 * 0x1p-13 : of_bf16;
     double largest = 0;
     for (size_t i = 0; i < lse_count(d) && unit > 0; i++)
         if (isfinite(t->exact_lse[i])) largest = fmax(largest, fabs(t->exact_lse[i]));

@@ -50,7 +50,7 @@ static void full(void **state) {
         {"fwd fp16 d256", NULL, 1, 16, 16, 1300, 500, FK_BSHD, 0},
         {"fwd bf16 d128 dropout", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
         {"fwd bf16 d64 fast", NULL, 2, 16, 16, 1000, 700, FK_BSHD, 0},
-        {"fwd bf16 d128 fast", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
+        {"fwd bf16 d40 fast", NULL, 2, 8, 8, 1500, 600, FK_BSHD, 0},
     };
     extremes_of(samples, sizeof samples / sizeof *samples, true);
 }

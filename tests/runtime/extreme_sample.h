@@ -181,7 +181,7 @@ static inline void extreme_assert_redone(const extreme_run *r) {
     const enum extreme_redo listed = e->redo[r->t.p.dtype == FK_FP16];
     const bool far = e->nats >= 60 || (e->nats <= -60 && e->shape == EXTREME_FLAT); /* from fast's reference, 0 */
     const bool steep = fabsf(e->nats) >= 60 && listed != ONE_REDO;
-    const enum extreme_redo want = r->t.p.fast && steep ? (far ? SOME_REDO : NO_REDO) : listed;
+    const enum extreme_redo want = fk_prescales_queries(&r->t.p) && steep ? (far ? SOME_REDO : NO_REDO) : listed;
     const int heads = (int)(r->t.host.batch * r->t.host.num_heads_q);
     const bool right = (want == NO_REDO && r->redone == 0) || (want == ONE_REDO && r->redone == heads) ||
                        (want == SOME_REDO && r->redone > 0);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "flashkiln.h"
+#include "gen/problem.h"
 #include "launch.h"
 #include "runtime/emulator/half.h"
 
@@ -119,6 +120,7 @@ static inline double sample_lse_limit(const fk_problem *p) {
 
 /* Makes q what `fast` of bf16 multiplies, and the scale what is left of it then. */
 static inline void sample_prescale(sample_tensors *t) {
+    if (!fk_prescales_queries(&t->p)) return; /* the word changes nothing */
     const float factor = (float)(1.4426950408889634 / sqrt((double)t->p.head_dim));
     for (size_t i = 0; i < t->elements[0]; i++)
         t->data[0][i] = fk_bf16_from_float(fk_bf16_to_float(t->data[0][i]) * factor);
