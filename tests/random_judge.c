@@ -166,7 +166,8 @@ bool check_values(trial *t, int tensor) {
                 }
             }
     /* Half a unit in the last place of the largest value; a third of that is the typical rounding error. */
-    const double half_ulp = element_half_ulp(d->dtype) * (d->fast && d->dtype == FK_E4M3 ? 1.5 : 1), of_scores = score_rounding(t), lost = cancelled(t, tensor);
+    const double half_ulp = element_half_ulp(d->dtype) * (d->fast && d->dtype == FK_E4M3 ? 1.5 : 1),
+                 of_scores = score_rounding(t), lost = cancelled(t, tensor);
     const double floor_largest = (half_ulp + of_scores) * exact.largest + lost + 1e-30;
     const double floor_norm =
         (half_ulp / 3 + of_scores) * sqrt(exact.sum_of_squares) + lost / 3 * sqrt((double)value_count(l)) + 1e-30;

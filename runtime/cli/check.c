@@ -122,8 +122,8 @@ static double score_scale(const tensors *t, const fk_problem *p) {
     return t->args.softmax_scale > 0 ? (double)t->args.softmax_scale : 1 / sqrt((double)p->head_dim);
 }
 
-/* What `fast` may leave of lse: of e4m3 the sums of rounded weights; of bf16 those of a row's first tile, and half a unit
- * in the last place of all elements of a query. */
+/* What `fast` may leave of lse: of e4m3 the sums of rounded weights; of bf16 those of a row's first tile, and half a
+ * unit in the last place of all elements of a query. */
 static double rough_sums(const tensors *t, const fk_problem *p) {
     if (!p->fast) return 0;
     if (p->dtype == FK_E4M3) return 0.09 + 0x1p-13 * (double)t->args.seqlen_k;
