@@ -29,7 +29,7 @@ class Terms:
 
     def __init__(self, words):
         self.words = words
-        self.arrays = library().array_decls(library().problem("fwd fp16 d64 " + words))
+        self.arrays = library().array_decls(library().problem("fwd bf16 d64 " + words))
         self.names = tuple(decl.name.decode() for decl in self.arrays)
         spelled = {library().values[name]: word for name, word in ELEMENTS.items()}
         self.elements = tuple(spelled[decl.type] for decl in self.arrays)
@@ -111,7 +111,7 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     if align not in ("bottom-right", "top-left"):
         raise BadProblem(f'align is {align!r}; it must be "bottom-right" or "top-left"')
     words += ["top-left"] if align == "top-left" else []
-    flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "paged": paged, "fast": fast}
+    flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "fast": fast, "paged": paged}
     words += [word for word, on in flags.items() if on]
     return Terms.of(" ".join(filter(None, words)))
 

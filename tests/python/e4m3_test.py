@@ -57,6 +57,14 @@ def test_fast():
         attention(*(x.bfloat16().requires_grad_() for x in t), fast=True)
 
 
+def test_fast_of_pages():
+    t = [x.bfloat16() for x in tensors(sk=48)]  # `paged(16)` is the last word
+    pages, table = [x.reshape(3, 16, 2, 64) for x in t[1:]], torch.arange(3, dtype=torch.int32)[None]
+    used = torch.tensor([48], dtype=torch.int32)
+    o = attention(t[0], *pages, page_table=table, seqused_k=used, fast=True)
+    assert (o.double() - exact(*t)[0]).norm() < 0.01 * exact(*t)[0].norm()
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (1, 2), (2, 1), ()])
 def test_descales(shape):
     t = tensors(batch=2, heads=4)
