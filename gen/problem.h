@@ -42,8 +42,7 @@ typedef struct fk_problem_mask {
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
     bool in_blocks; /* some term is a pattern: what it says is the same for many keys */
-    bool
-        long_walk; /* of so many operations that its text stands once, and the warps that walk over it take registers */
+    bool long_walk; /* of so many operations that its text stands once, and whose walk over tiles takes registers */
 } fk_problem_mask;
 
 /* A run-time number of a score, unique in the kernel: "softcap0_cap". */
