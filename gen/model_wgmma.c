@@ -29,8 +29,9 @@ static const double FAST_LANES = 2.6, FAST_TENSOR = 0.53, FAST_ISSUE = 1.88, FAS
  * team computes meanwhile, or two more warpgroups that take no turns and do not fall into step. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
 /* Share by which a visit of three warpgroups takes longer with 64 keys, for which they read all of Q, where products
- * are what takes long: fitted to 192 x 64 at head dims 96 and 128. */
-static const double NARROW = 0.11;
+ * are what takes long: fitted to 192 x 64 at head dims 96 and 128. Where scores become weights at once two warpgroups
+ * lose more by their instructions, and more yet where they pass a diagonal: fitted to soft caps at head dim 128. */
+static const double NARROW = 0.11, NARROW_AT_ONCE = -0.01, NARROW_AT_ONCE_MASK = -0.04;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
@@ -73,6 +74,10 @@ static const double Q_SPARES_LINE = 0.02, Q_SPARES_LINE_BOUNDS = 0.005, LINE_STE
  * turns save where tiles are seen as a whole, or cost elsewhere; that windows and documents cost, of whose keys each
  * warpgroup passes by more, and lines that the products do not add, for which there are few registers. */
 static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03, RING_RUNS = 0.3, RING_LINE = 0.12;
+/* Where sequences are packed, whose rows end at any query and key: shares that four warpgroups with one ring lose, as
+ * all walk over what some see, and that three spare without dropout. Fitted to 256 x 64 beside teams of 128 x 64 at
+ * head dim 64 and to 192 x 64 beside 128 x 128 at 96 and 128, with sequences of 128 to 4,096 tokens. */
+static const double PACKED_RING = 0.03, PACKED_THREE = 0.08;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
  * keys, -5 to 6 % beyond, where power decides. */
 static const double PAIR_WAITS = 0.025;
@@ -217,7 +222,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
     if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + NARROW * (1 - in_step);
+    const double narrow = !at_once ? NARROW : p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
+    if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + narrow * (1 - in_step);
     if (window) cost.serial *= 1 - (partial_share - masked) / 2;
     if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
         const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
@@ -227,6 +233,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
                                             : Q_SPARES;
         cost.serial *= masks && (layout->scans || layout->mask_rows) ? 1 + Q_CROWDS : 1 - spares;
     }
+    if (p->packed && consumers == 4) cost.serial *= 1 + PACKED_RING;
+    if (p->packed && consumers == 3 && plan->block_n <= 64 && !p->dropout) cost.serial *= 1 - PACKED_THREE;
     return cost;
 }
 
