@@ -87,7 +87,6 @@ static fk_problem random_problem(uint64_t *seed) {
     p.seqused_k = (int32_t)random_below(seed, 2);
     p.dropout = (int32_t)random_below(seed, 2);
     p.split = p.op == FK_FORWARD && random_below(seed, 2);
-    p.fast = 0;
     static const int32_t pages[] = {0, 0, 1, 1, 8, 16, 32, 64, 128};
     p.paged = pages[random_below(seed, sizeof pages / sizeof *pages)] * (p.op == FK_FORWARD);
     p.align = (int32_t)random_below(seed, 2);
@@ -125,6 +124,7 @@ static fk_problem random_problem(uint64_t *seed) {
         }
     }
     random_terms(seed, &p);
+    p.fast = p.op == FK_FORWARD && p.dtype == FK_BF16 && p.num_scores == 0 && random_below(seed, 2);
     return p;
 }
 
