@@ -67,6 +67,12 @@ def backward(folder):
     return by_length(folder, "backward-wgmma-h200")
 
 
+def h100(folder):
+    """Both passes, a table each."""
+    tables = (by_length(folder, f"{which}-wgmma-h100", f"{which}, H100") for which in ("forward", "backward"))
+    return "\n".join(table for table in tables if table)
+
+
 def deterministic(folder):
     return by_length(folder, "backward-wgmma-h200", "deterministic", ORDERED, only="d256")
 
@@ -214,6 +220,6 @@ def memory_line(folder):
              f"eager {mib['eager']:.0f}, the least of SDPA {least:.0f}"]]
 
 
-TABLES = {"front": front, "forward": forward, "backward": backward, "deterministic": deterministic,
+TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
           "chunks": chunks, "pages": pages}
