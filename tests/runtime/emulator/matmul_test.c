@@ -77,8 +77,8 @@ static fk_emu_image *load_matmul(const char *defines) {
 static fk_status run(const fk_emu_image *image, const fk_emu_options *options, fk_emu_stats *stats, fk_error *err) {
     const params p = {out, in, 2 * WORDS_A};
     memset(out, 0xff, sizeof expected);
-    return fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, (fk_emu_grid){BLOCKS, 1, 1, 1}, 128, SMEM, options, stats,
-                              err);
+    return fk_emu_launch_grid(image, "fk_kernel", &p, sizeof p, (fk_emu_grid){BLOCKS, 1, 1, 1}, 128, SMEM, options,
+                              stats, err);
 }
 
 static void test_right_under_all_schedules(void **state) {
