@@ -37,9 +37,6 @@ static const double BARRIER_CLOCKS = 200.0;
  * 256, more for few keys; backward 1.1 to 1.3, twice where a CTA visits few tiles, and clusters are faster still. It
  * ranks nothing within the family. */
 static const double BESIDE_WGMMA = 1.25, BACKWARD_BESIDE_WGMMA = 1.65;
-/* What packed sequences are taken to have, in tokens, which no tile divides, where there is wgmma; nothing was measured
- * elsewhere. The shape that is planned for has longer ones. */
-static const double SEQUENCE = 1024.0;
 /* Share of L2 that K and V can hold against Q, O and what is just passing through. */
 static const double L2_SHARE = 0.5;
 
@@ -185,9 +182,12 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                                                   : fk_dq_visit(p, device, arch, layout, plan, partial);
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
-    if (forward && p->packed && !p->split && arch->wgmma_flops) { /* rows end more often, and anywhere in a tile */
-        const double ends = fmax(1, (double)shape->seqlen_k / SEQUENCE);
-        const double more = (1 + plan->block_m / (2 * SEQUENCE)) * (1 + plan->block_n / (2 * SEQUENCE));
+    /* Packed sequences are shorter than those that are planned for: rows end more often, and anywhere in a tile. It was
+     * measured with wgmma alone. */
+    if (forward && p->packed && !p->split && arch->wgmma_flops) {
+        const double ends = fmax(1, (double)shape->seqlen_k / FK_SHORT_SEQUENCE);
+        const double more =
+            (1 + plan->block_m / (2 * FK_SHORT_SEQUENCE)) * (1 + plan->block_n / (2 * FK_SHORT_SEQUENCE));
         walks.min_visited *= more, walks.mean_visited *= more, walks.max_visited *= more;
         cost.start *= ends, cost.edge *= ends;
     }

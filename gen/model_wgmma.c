@@ -47,9 +47,6 @@ static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUME
 /* The same of two warpgroups beside a diagonal: 14 % where it begins within a tile, as with queries that are fewer than
  * keys, and warpgroups have unlike numbers of masked tiles; where it begins with one, turns cost half a percent. */
 static const double OFFSET_STEP = 0.01;
-/* What masks read in arrays hides how many tiles are visited. They are taken for documents, of so many tokens, which
- * begin and end somewhere in a tile. */
-static const double DOCUMENT = 1024.0;
 /* Where runs of keys are looked up beforehand, a tile of queries walks over so many of them, of which as many as it and
  * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
  * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
@@ -219,7 +216,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
         cost.serial *= 1 - RING_SPARES + passes + (line ? RING_LINE : 0);
     }
     if (fk_tile_cluster(p, &tile) > 1) cost.serial *= 1 + PAIR_WAITS;
-    if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / DOCUMENT;
+    /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
+    if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;
     if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
     if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
     const double narrow = !at_once ? NARROW : p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;

@@ -42,6 +42,9 @@ fk_score_work fk_model_score(const fk_problem_terms *terms);
 
 /* ---- model.c ---- */
 
+/** Tokens that documents and packed sequences are taken to have, which begin and end anywhere in a tile. */
+#define FK_SHORT_SEQUENCE 1024.0
+
 /** Estimated registers of a thread. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
 /** Fills the times, hbm_bytes and bound of a plan whose tile fields are set. */
