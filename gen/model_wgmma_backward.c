@@ -20,10 +20,11 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
  * measured at head dim 64, the latter at 128 as well. */
 static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, and more clocks for
- * each tile of keys. Less is gained where walks are of unlike length; with dropout, score terms or walks through a
- * group's heads; and nothing where walks of unlike length add in order, where V is read anew for each part of the
- * scores, and where sequences or documents are packed, which are short as a rule. */
-static const double TURNS = 0.90, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03, TURNS_START = 1850.0;
+ * each tile of keys. Less is gained where walks are of unlike length and no pattern says so; with dropout, score terms
+ * or walks through a group's heads; and nothing where walks of unlike length add in order, where V is read anew for
+ * each part of the scores, and where sequences or documents are packed, which are short as a rule. */
+static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03,
+                    TURNS_START = 1850.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
 /* Clocks that a pair takes more where threads read an array although tiles of it could be copied, and add its gradient
@@ -64,10 +65,11 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     cost.serial *= plan->q_stages == 2 ? ADDERS : plan->k_stages == 3 ? APART : 1.0;
     if (plan->turns && plan->k_stages == 2) {
         const bool unlike = partial_share > 0 || layout->scans;
+        const double least = layout->scans ? TURNS_SCANS : unlike ? TURNS_UNLIKE : TURNS;
         const bool brief = p->packed || layout->mask_rows;
         const bool vain = brief || (unlike && p->deterministic) || parts == 1 || !layout->held_v;
         const bool more = p->gqa || p->dropout || p->num_scores > 0;
-        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : unlike ? TURNS_UNLIKE : TURNS;
+        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : least;
         cost.start += TURNS_START;
     }
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
