@@ -14,7 +14,8 @@
            128 to 65,536 tokens; dense kernels up to --dense-most tokens
   long     1,048,576 tokens, one head, head_dim 64, butterfly(128), and the memory in use
   --plot   draws sparse.svg from sparse.csv: time against density, both on logarithmic scales (needs matplotlib, no GPU)
-per_tile is the time of a visited pair as a multiple of the dense kernel's: time / dense time / density. Results: sparse.csv.
+per_tile is the time of a visited pair as a multiple of the dense kernel's: time / dense time / density; clocks_per_tile the same
+in an SM's clocks, as a chip at its power limit gives each contender another clock. Results: sparse.csv.
 Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import csv
@@ -22,6 +23,7 @@ import math
 import os
 import sys
 
+from clock import Clock
 from contenders import ByAutograd, Kernel
 from plots import plain
 from problems import MASKS, Mask, Shape, Tensors
@@ -29,7 +31,7 @@ from timing import admit, append, arguments, check_small, median, numbers, round
 
 BLOCK = 128
 FIELDS = ["date", "gpu", "driver_torch", "part", "op", "dtype", "head_dim", "seqlen", "batch", "heads", "name", "mask",
-          "density", "median_us", "fastest_us", "launches", "of_dense", "per_tile", "megabytes"]
+          "density", "median_us", "fastest_us", "launches", "of_dense", "per_tile", "megabytes", "sm_mhz", "clocks_per_tile"]
 
 
 # ---- masks ----
@@ -112,7 +114,7 @@ class FlexBlocks(ByAutograd):
 class Session:
     def __init__(self, torch, library, context, args):
         self.torch, self.library, self.context, self.args = torch, library, context, args
-        self.compiled = None
+        self.compiled, self.clock = None, Clock(torch)
 
     def flex(self, blocks):
         from torch.nn.attention.flex_attention import flex_attention
@@ -129,26 +131,29 @@ class Session:
         return Shape(self.torch, self.args, seqlen, dim, "full", op, batch=batch, heads=heads)
 
     def time(self, shape, t, contenders):
-        """{name: times} of those that run."""
+        """{name: (times, MHz)} of those that run."""
         for c in contenders:
             admit(self.torch, shape, t, None, c)
         ready = [c for c in contenders if hasattr(c, "launch")]
-        return round_robin(self.torch, ready, self.args.rounds, self.args.launches)
+        times = round_robin(self.torch, ready, self.args.rounds, self.args.launches, clock=self.clock)
+        return {name: (of_name, self.clock.mhz(name)) for name, of_name in times.items()}
 
-    def write(self, part, shape, density, mask, times, dense_us, megabytes=""):
+    def write(self, part, shape, density, mask, times, megabytes=""):
+        dense, dense_mhz = times.get("dense", ([math.nan], math.nan))
         rows = []
-        for name, of_name in times.items():
+        for name, (of_name, mhz) in times.items():
             us = median(of_name)
-            share = us / dense_us if dense_us else math.nan
+            share = us / median(dense)
             own = 1.0 if name == "dense" else density
             rows.append({**stamp(self.torch), "part": part, "op": shape.op, "dtype": shape.dtype,
                          "head_dim": shape.head_dim, "seqlen": shape.seqlen, "batch": shape.batch, "heads": shape.heads,
                          "name": name, "mask": "" if name == "dense" else mask.strip(), "density": f"{own:.5f}",
                          "median_us": f"{us:.2f}", "fastest_us": f"{min(of_name):.2f}", "launches": len(of_name),
-                         "of_dense": f"{share:.4f}", "per_tile": f"{share / own:.3f}", "megabytes": megabytes})
+                         "of_dense": f"{share:.4f}", "per_tile": f"{share / own:.3f}", "megabytes": megabytes, "sm_mhz": mhz,
+                         "clocks_per_tile": f"{share / own * mhz / dense_mhz:.3f}"})
         append(os.path.join(self.args.out, "sparse.csv"), rows, FIELDS)
         print(f"{part} {shape.op} {shape.dtype} d{shape.head_dim} {shape.seqlen} density {density:.2%}: "
-              + ", ".join(f"{r['name']} {r['median_us']} us ({r['per_tile']} a tile)" for r in rows), flush=True)
+              + ", ".join(f"{r['name']} {r['median_us']} us ({r['per_tile']} a tile, {r['clocks_per_tile']} in clocks)" for r in rows), flush=True)
 
 
 # ---- parts ----
@@ -188,7 +193,7 @@ def density(session):
                     if not all(same_bits(*pair, t, op) for pair in pairs):
                         print("FAIL: predicate and table differ")
                         return False
-                    session.write("density", shape, share, random_words(percent), times, median(times["dense"]))
+                    session.write("density", shape, share, random_words(percent), times)
     return True
 
 
@@ -204,7 +209,7 @@ def blocks(session):
                 ours = [Sparse(session, "pattern", mask)]
                 ours += [Sparse(session, "pattern" + name, mask, context=context) for name, context in contexts.items()]
                 times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
-                session.write("blocks", shape, butterfly_share(shape.seqlen, size), mask, times, median(times["dense"]))
+                session.write("blocks", shape, butterfly_share(shape.seqlen, size), mask, times)
                 for kernel in ours:
                     print("  " + kernel.describe())
     return True
@@ -225,7 +230,7 @@ def patterns(session):
                     times = session.time(shape, t, [Sparse(session, "dense", ""), *ours])
                     tiles = ours[0].tiles
                     share = (tiles.partial + tiles.full) / (tiles.empty + tiles.partial + tiles.full)
-                    session.write("patterns", shape, share, mask, times, median(times["dense"]))
+                    session.write("patterns", shape, share, mask, times)
     return True
 
 
@@ -248,8 +253,7 @@ def paper(session):
             ours = Sparse(session, "butterfly", f" butterfly({BLOCK})")
             contenders = [ours] + ([Sparse(session, "dense", "")] if seqlen <= args.dense_most else [])
             times = session.time(shape, t, contenders)
-            session.write("paper", shape, butterfly_share(seqlen), ours.mask, times,
-                          median(times["dense"]) if "dense" in times else None)
+            session.write("paper", shape, butterfly_share(seqlen), ours.mask, times)
     args.dtype = kept
     return True
 
@@ -267,7 +271,7 @@ def long(session):
             print("FAIL: NaN")
             return False
         peak = torch.cuda.max_memory_allocated() / 1e6
-        session.write("long", shape, butterfly_share(1 << 20), f" butterfly({BLOCK})", times, None, f"{peak:.0f}")
+        session.write("long", shape, butterfly_share(1 << 20), f" butterfly({BLOCK})", times, f"{peak:.0f}")
         print(f"  {peak:.0f} MB in use, of which inputs and outputs {(8 if op == 'bwd' else 4) * t.q.nbytes / 1e6:.0f} MB")
     return True
 
