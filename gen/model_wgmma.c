@@ -128,111 +128,179 @@ static double masked_share(const fk_plan_info *plan, bool window) {
                   : (64.0 + plan->block_n) / (plan->block_m + plan->block_n);
 }
 
-/* Share that turns cost two teams, or that it costs them to take none. */
-static double of_turns(const fk_problem *p, const fk_smem_layout *layout, bool turns) {
-    const double missed = fmax(layout->scans ? TEAMS_SCAN : 0, p->dropout ? TEAMS_DROPOUT : 0);
-    return turns ? (missed > 0 ? 0 : TEAMS_TURNS) : missed;
+/* What a visit is, for all that it costs. Times are clocks of an SM. */
+typedef struct visit {
+    const fk_problem *p;
+    const fk_device_info *device;
+    const fk_smem_layout *layout;
+    const fk_plan_info *plan;
+    const fk_score_work *score;
+    fk_tile tile;
+    int teams, consumers; /* warpgroups of a team */
+    bool fast, e4m3;
+    bool pair;                    /* two warpgroups and no others, of 16 bits */
+    bool at_once;                 /* scores become weights at once */
+    bool line;                    /* along the keys, and not added by the products */
+    bool runs;                    /* of keys are looked up beforehand */
+    bool window;                  /* warpgroups pass by tiles of their CTA */
+    bool offset;                  /* the pair may begin a diagonal apart */
+    bool held;                    /* Q in registers beside a line */
+    double block_m, scores;       /* of a team's tile */
+    double columns;               /* that its products go over */
+    double partial_share, masked; /* of a CTA's tiles; of a warpgroup's */
+    double tensor, exp, softmax;  /* softmax: exp and the instructions around it */
+    double besides;               /* dropout and masks */
+    double in_step;               /* 0 to 1: is the softmax as long as the products? */
+    double pressed;               /* all instructions over the products */
+} visit;
+
+static double softmax_lanes(const visit *v) {
+    const double line_lanes = v->layout->lines ? LINE_BESIDE : v->line ? LINE_LANES / v->plan->overlap : 0;
+    const double own = v->fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(v->p); /* without the multiply-add */
+    return own + (v->layout->lines ? 0 : v->score->lanes) + line_lanes / (v->plan->block_n / 2.0);
+}
+
+static visit look_at(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
+                     const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
+                     double partial_share) {
+    visit v = {p, device, layout, plan, score, .tile = fk_plan_tile(p, plan), .partial_share = partial_share};
+    v.teams = fk_tile_teams(&v.tile), v.consumers = fk_tile_consumers(&v.tile);
+    v.fast = fk_sums_by_products(p), v.e4m3 = p->dtype == FK_E4M3;
+    v.pair = v.teams == 1 && v.consumers == 2 && !v.e4m3;
+    v.at_once = score->at_once && !p->dropout && !v.e4m3;
+    v.line = score->along && !layout->lines;
+    v.held = v.line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
+    v.block_m = 64 * v.consumers, v.scores = v.block_m * plan->block_n;
+    const double columns = layout->d_pad + (v.fast ? fk_value_rows(p) : layout->dv_pad);
+    v.columns = columns + (layout->lines ? LINE_COLUMNS : 0);
+    v.in_step = v.fast ? 0 : fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
+    /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
+    v.runs = layout->runs && !layout->staged && !p->dropout;
+    v.window = layout->window || v.runs;
+    if (layout->runs) v.partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
+    v.masked = v.partial_share * masked_share(plan, v.window);
+    v.tensor = 2.0 * v.scores * v.columns / arch->wgmma_flops;
+    v.exp = v.fast ? 0 : v.scores / device->exp_rate;
+    v.softmax = v.exp + v.scores * softmax_lanes(&v) / device->issue_rate;
+    v.besides = v.scores * ((p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * v.masked) / device->issue_rate;
+    v.pressed = (v.softmax + v.besides) / v.tensor;
+    v.offset = v.pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
+               v.pressed > STEP_FROM / 2 && layout->d_pad <= 128;
+    return v;
+}
+
+/* All but `serial`. */
+static fk_visit_cost units_of(const visit *v) {
+    const fk_smem_layout *layout = v->layout;
+    const fk_plan_info *plan = v->plan;
+    const double bytes = fk_dtype_bytes(v->p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(v->p->dtype));
+    const double stored = bytes * plan->block_n * ((layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64);
+    const double read = v->consumers * bytes * plan->block_n * v->columns;
+    const double read_q = plan->q_in_regs ? 0 : bytes * v->block_m * layout->d_pad / v->device->smem_rate;
+    const double own = v->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
+    const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
+    const double copied = layout->staged * v->block_m * ((plan->block_n + panel - 1) / panel * panel);
+    const bool accompanied = v->teams == 2 || v->consumers == 4;
+    const double aside = accompanied ? 1 : v->consumers == 3 && !plan->turns ? 1 - v->in_step : 0;
+    return (fk_visit_cost){
+        .tensor = v->tensor,
+        .exp = v->exp,
+        .issue = v->softmax - v->exp + v->besides,
+        .smem = (read + stored + STAGED_PASSES * layout->staged * v->scores) / v->device->smem_rate + read_q,
+        .l2 = layout->staged ? (copied + stored) / STAGED_RATE : v->scores * v->score->l2,
+        .turns = 1,
+        .start = TILE_CLOCKS,
+        .edge = own / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (1 - aside * (1 - EDGE_TEAMS)),
+    };
+}
+
+static double longest_of(const visit *v, const fk_visit_cost *cost) {
+    const double ahead = (double)fk_wgmma_pairs_ahead(v->p, &v->tile) / fmax(1, v->score->pairs);
+    const double reads = v->layout->staged ? 0 : v->plan->block_n / 8.0 - ahead;
+    const double latency = (v->e4m3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(v->score, reads);
+    const double chain = ((v->tensor + v->softmax) / v->consumers + latency) / v->teams;
+    return fmax(fmax(v->tensor, v->softmax), fmax(fmax(cost->smem, cost->l2), chain)) + v->besides;
+}
+
+static double longest_of_fast(const visit *v) {
+    const double together = (FAST_TENSOR * v->tensor + FAST_ISSUE * v->softmax) * (v->consumers == 3 ? FAST_THREE : 1);
+    const double alone = (v->tensor + FAST_ISSUE * v->softmax) / v->consumers + FAST_LATENCY;
+    const double turns = v->plan->turns ? (v->partial_share > 0.01 ? FAST_TURNS : -FAST_TURNS) : 0;
+    const double shallow = v->plan->stages == 2 ? FAST_SHALLOW : 0;
+    return fmax(FAST_LEAST * v->tensor, fmax(together, alone)) * (1 + turns) * (1 + shallow) + v->besides;
+}
+
+/* Factor of two teams, which lose or gain by turns. */
+static double of_teams(const visit *v) {
+    if (v->teams != 2 || v->e4m3) return 1;
+    const double missed = fmax(v->layout->scans ? TEAMS_SCAN : 0, v->p->dropout ? TEAMS_DROPOUT : 0);
+    return 1 + TEAMS + (v->plan->turns ? (missed > 0 ? 0 : TEAMS_TURNS) : missed);
+}
+
+/* Factor of one team's warpgroups that fall into step, or take turns so that they do not. */
+static double of_step(const visit *v) {
+    if (v->teams != 1 || (v->plan->turns && !v->pair)) return 1;
+    const double dropout = DROPOUT_STEP * fmin(1, fmax(0, (v->pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
+    const double at_once = v->at_once && v->softmax > v->tensor ? AT_ONCE_STEP : 0;
+    const double mixed = v->layout->mask_rows ? DOCUMENTS_STEP : v->layout->staged ? STAGED_STEP : 0;
+    const double diagonal = v->offset ? OFFSET_STEP : 0;
+    const double apart = fmax(v->p->dropout ? dropout : 0, fmax(fmax(at_once, mixed), diagonal));
+    const double step = v->consumers == 4 ? 0 : IN_STEP * v->in_step;
+    return 1 + fmax(step, v->plan->turns ? 0 : apart);
+}
+
+static double of_pair(const visit *v) {
+    if (!v->pair) return 1;
+    const bool vain = v->plan->turns && !v->held && !v->offset;
+    const bool twice = v->p->dropout && v->p->num_masks == 0 && v->plan->overlap == 2;
+    return (vain ? 1 + TURNS : 1) * (twice ? 1 + DROPOUT_TWO : 1);
+}
+
+/* Factor of four warpgroups with one ring of keys. */
+static double of_ring(const visit *v) {
+    if (v->consumers != 4) return 1;
+    const bool costs = v->partial_share > 0.01 || v->at_once;
+    const double turns = !v->plan->turns || v->p->dropout ? 0 : costs ? RING_TURNS : -RING_TURNS;
+    const double passes = v->layout->runs || v->layout->mask_rows ? RING_RUNS : v->window ? RING_WINDOW : 0;
+    return (1 + turns) * (1 - RING_SPARES + passes + (v->line ? RING_LINE : 0)) * (v->p->packed ? 1 + PACKED_RING : 1);
+}
+
+/* Factor of three warpgroups. */
+static double of_three(const visit *v) {
+    if (v->consumers != 3) return 1;
+    const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
+    double factor = v->plan->stages == 2 && v->partial_share > 0.01 ? 1 + SHALLOW : 1;
+    if (v->at_once && v->plan->overlap == 1) factor *= 1 + AT_ONCE_ARRAY;
+    if (v->plan->block_n > 64) return factor;
+    return factor * (1 + narrow * (1 - v->in_step)) * (v->p->packed && !v->p->dropout ? 1 - PACKED_THREE : 1);
+}
+
+static double of_q_in_registers(const visit *v) {
+    const fk_smem_layout *layout = v->layout;
+    if (!v->plan->q_in_regs || v->e4m3 || layout->staged) return 1;
+    const bool whole = layout->scans && v->partial_share == 0; /* each tile is seen or not */
+    const bool masks = v->p->num_masks > 0 && !v->p->dropout && !v->at_once && !whole;
+    if (masks && (layout->scans || layout->mask_rows)) return 1 + Q_CROWDS;
+    if (!v->held) return 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
+    return 1 - (masks ? Q_SPARES_LINE_BOUNDS - (v->plan->turns ? 0 : LINE_STEP) : Q_SPARES_LINE);
 }
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                              double partial_share) {
-    const fk_tile tile = fk_plan_tile(p, plan);
-    const int teams = fk_tile_teams(&tile), consumers = fk_tile_consumers(&tile);
-    const double block_m = 64 * consumers; /* a CTA's */
-    const bool fast = fk_sums_by_products(p);
-    const double scores = block_m * plan->block_n;
-    const double columns = layout->d_pad + (fast ? fk_value_rows(p) : layout->dv_pad);
-    const double in_step = fast ? 0 : fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
-    const double aside = teams == 2 || consumers == 4 ? 1 : consumers == 3 && !plan->turns ? 1 - in_step : 0;
-    const double bytes = fk_dtype_bytes(p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
-    const double stored = (layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64;
-    const double multiplied = columns + (layout->lines ? LINE_COLUMNS : 0);
-    const double read_bytes = consumers * bytes * plan->block_n * multiplied;
-    const double own_bytes = block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
-    const double q_clocks = plan->q_in_regs ? 0 : bytes * block_m * layout->d_pad / device->smem_rate;
-    /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
-    const bool runs = layout->runs && !layout->staged && !p->dropout;
-    const bool window = layout->window || runs;
-    if (layout->runs) partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
-    const double masked = partial_share * masked_share(plan, window);
-    const double extra = (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * masked;
-    const bool line = score->along && !layout->lines;
-    const double line_lanes = layout->lines ? LINE_BESIDE : line ? LINE_LANES / plan->overlap : 0;
-    const double of_line = line_lanes / (plan->block_n / 2.0);
-    const double lanes = fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(p); /* without the multiply-add */
-    const double softmax_lanes = lanes + (layout->lines ? 0 : score->lanes) + of_line;
-    const double reads =
-        layout->staged ? 0 : plan->block_n / 8.0 - (double)fk_wgmma_pairs_ahead(p, &tile) / fmax(1, score->pairs);
-    const double staged_bytes = STAGED_PASSES * layout->staged * scores;
-    const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
-    const double copied = layout->staged * block_m * ((plan->block_n + panel - 1) / panel * panel);
-    fk_visit_cost cost = {
-        .tensor = 2.0 * scores * multiplied / arch->wgmma_flops,
-        .exp = fast ? 0 : scores / device->exp_rate,
-        .issue = scores * (softmax_lanes + extra) / device->issue_rate,
-        .smem = (read_bytes + bytes * plan->block_n * stored + staged_bytes) / device->smem_rate + q_clocks,
-        .l2 = layout->staged ? (copied + bytes * plan->block_n * stored) / STAGED_RATE : scores * score->l2,
-        .turns = 1,
-        .start = TILE_CLOCKS,
-        .edge = own_bytes / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (1 - aside * (1 - EDGE_TEAMS)),
-    };
-    const double softmax = cost.exp + scores * softmax_lanes / device->issue_rate;
-    const double latency = (p->dtype == FK_E4M3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(score, reads);
-    const double chain = ((cost.tensor + softmax) / consumers + latency) / teams;
-    cost.serial =
-        fmax(fmax(cost.tensor, softmax), fmax(fmax(cost.smem, cost.l2), chain)) + scores * extra / device->issue_rate;
-    if (fast) {
-        const double together = (FAST_TENSOR * cost.tensor + FAST_ISSUE * softmax) * (consumers == 3 ? FAST_THREE : 1);
-        const double alone = (cost.tensor + FAST_ISSUE * softmax) / consumers + FAST_LATENCY;
-        const double turns = plan->turns ? (partial_share > 0.01 ? FAST_TURNS : -FAST_TURNS) : 0;
-        cost.serial = fmax(FAST_LEAST * cost.tensor, fmax(together, alone)) * (1 + turns);
-        if (plan->stages == 2) cost.serial *= 1 + FAST_SHALLOW;
-        cost.serial += scores * extra / device->issue_rate;
-    }
+    const visit v = look_at(p, device, arch, layout, plan, score, partial_share);
+    fk_visit_cost cost = units_of(&v);
+    cost.serial = v.fast ? longest_of_fast(&v) : longest_of(&v, &cost);
     if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);
     if (layout->unstaged) cost.serial *= UNSTAGED;
-    const bool unlike = partial_share > 0.01;
-    if (teams == 2 && p->dtype != FK_E4M3) cost.serial *= 1 + TEAMS + of_turns(p, layout, plan->turns);
-    const double pressed = (softmax + scores * extra / device->issue_rate) / cost.tensor;
-    const double step = consumers == 4 ? 0 : IN_STEP * in_step;
-    const double drop_step = DROPOUT_STEP * fmin(1, fmax(0, (pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
-    const bool at_once = score->at_once && !p->dropout && p->dtype != FK_E4M3;
-    const double score_step = at_once && softmax > cost.tensor ? AT_ONCE_STEP : 0;
-    const double mixed = fmax(score_step, layout->mask_rows ? DOCUMENTS_STEP : layout->staged ? STAGED_STEP : 0);
-    const bool pair = teams == 1 && consumers == 2 && p->dtype != FK_E4M3;
-    const bool offset = pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
-                        pressed > STEP_FROM / 2 && layout->d_pad <= 128;
-    const double apart = fmax(p->dropout ? drop_step : 0, fmax(mixed, offset ? OFFSET_STEP : 0));
-    if (at_once && (teams == 2 || consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
-    if (at_once && consumers == 3 && plan->overlap == 1) cost.serial *= 1 + AT_ONCE_ARRAY;
-    if (teams == 1 && (!plan->turns || pair)) cost.serial *= 1 + fmax(step, plan->turns ? 0 : apart);
-    const bool held = line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
-    if (plan->turns && pair && !held && !offset) cost.serial *= 1 + TURNS;
-    if (p->dropout && p->num_masks == 0 && plan->overlap == 2 && pair) cost.serial *= 1 + DROPOUT_TWO;
-    if (consumers == 4) {
-        if (plan->turns && !p->dropout) cost.serial *= 1 + (unlike || at_once ? RING_TURNS : -RING_TURNS);
-        const double passes = layout->runs || layout->mask_rows ? RING_RUNS : window ? RING_WINDOW : 0;
-        cost.serial *= 1 - RING_SPARES + passes + (line ? RING_LINE : 0);
-    }
-    if (fk_tile_cluster(p, &tile) > 1) cost.serial *= 1 + PAIR_WAITS;
+    cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
+    if (v.at_once && (v.teams == 2 || v.consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
+    if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS;
     /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;
-    if (runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
-    if (consumers == 3 && plan->stages == 2 && unlike) cost.serial *= 1 + SHALLOW;
-    const double narrow = !at_once ? NARROW : p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
-    if (consumers == 3 && plan->block_n <= 64) cost.serial *= 1 + narrow * (1 - in_step);
-    if (window) cost.serial *= 1 - (partial_share - masked) / 2;
-    if (plan->q_in_regs && p->dtype != FK_E4M3 && !layout->staged) {
-        const bool masks = p->num_masks > 0 && !p->dropout && !at_once && !(layout->scans && partial_share == 0);
-        const double spares = held && masks ? Q_SPARES_LINE_BOUNDS - (plan->turns ? 0 : LINE_STEP)
-                              : held        ? Q_SPARES_LINE
-                              : masks       ? Q_SPARES_BOUNDS
-                                            : Q_SPARES;
-        cost.serial *= masks && (layout->scans || layout->mask_rows) ? 1 + Q_CROWDS : 1 - spares;
-    }
-    if (p->packed && consumers == 4) cost.serial *= 1 + PACKED_RING;
-    if (p->packed && consumers == 3 && plan->block_n <= 64 && !p->dropout) cost.serial *= 1 - PACKED_THREE;
+    if (v.runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;
+    if (v.window) cost.serial *= 1 - (v.partial_share - v.masked) / 2;
+    cost.serial *= of_three(&v) * of_q_in_registers(&v);
     return cost;
 }
 
