@@ -145,6 +145,7 @@ typedef struct visit {
     bool window;                  /* warpgroups pass by tiles of their CTA */
     bool offset;                  /* the pair may begin a diagonal apart */
     bool held;                    /* Q in registers beside a line */
+    bool unlike;                  /* CTAs walk over unlike numbers of tiles */
     double block_m, scores;       /* of a team's tile */
     double columns;               /* that its products go over */
     double partial_share, masked; /* of a CTA's tiles; of a warpgroup's */
@@ -178,6 +179,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.runs = layout->runs && !layout->staged && !p->dropout;
     v.window = layout->window || v.runs;
     if (layout->runs) v.partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
+    v.unlike = v.partial_share > 0.01;
     v.masked = v.partial_share * masked_share(plan, v.window);
     v.tensor = 2.0 * v.scores * v.columns / arch->wgmma_flops;
     v.exp = v.fast ? 0 : v.scores / device->exp_rate;
@@ -225,7 +227,7 @@ static double longest_of(const visit *v, const fk_visit_cost *cost) {
 static double longest_of_fast(const visit *v) {
     const double together = (FAST_TENSOR * v->tensor + FAST_ISSUE * v->softmax) * (v->consumers == 3 ? FAST_THREE : 1);
     const double alone = (v->tensor + FAST_ISSUE * v->softmax) / v->consumers + FAST_LATENCY;
-    const double turns = v->plan->turns ? (v->partial_share > 0.01 ? FAST_TURNS : -FAST_TURNS) : 0;
+    const double turns = v->plan->turns ? (v->unlike ? FAST_TURNS : -FAST_TURNS) : 0;
     const double shallow = v->plan->stages == 2 ? FAST_SHALLOW : 0;
     return fmax(FAST_LEAST * v->tensor, fmax(together, alone)) * (1 + turns) * (1 + shallow) + v->besides;
 }
@@ -259,7 +261,7 @@ static double of_pair(const visit *v) {
 /* Factor of four warpgroups with one ring of keys. */
 static double of_ring(const visit *v) {
     if (v->consumers != 4) return 1;
-    const bool costs = v->partial_share > 0.01 || v->at_once;
+    const bool costs = v->unlike || v->at_once;
     const double turns = !v->plan->turns || v->p->dropout ? 0 : costs ? RING_TURNS : -RING_TURNS;
     const double passes = v->layout->runs || v->layout->mask_rows ? RING_RUNS : v->window ? RING_WINDOW : 0;
     return (1 + turns) * (1 - RING_SPARES + passes + (v->line ? RING_LINE : 0)) * (v->p->packed ? 1 + PACKED_RING : 1);
@@ -269,7 +271,7 @@ static double of_ring(const visit *v) {
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
-    double factor = v->plan->stages == 2 && v->partial_share > 0.01 ? 1 + SHALLOW : 1;
+    double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;
     if (v->at_once && v->plan->overlap == 1) factor *= 1 + AT_ONCE_ARRAY;
     if (v->plan->block_n > 64) return factor;
     return factor * (1 + narrow * (1 - v->in_step)) * (v->p->packed && !v->p->dropout ? 1 - PACKED_THREE : 1);
