@@ -22,8 +22,11 @@ static void turns_where_rows_are_long(void **state) {
         {"bwd bf16 d64 causal gqa", {1, 21, 3, 8192, 8192}, 1, true}, /* 7 divides no edge of heads */
         {"bwd bf16 d64 causal gqa", {2, 21, 3, 300, 300}, 0, false},
         {"bwd bf16 d64", {4, 32, 32, 4096, 4096}, 1, true},
-        {"bwd bf16 d64 block_bits(128)", {1, 8, 8, 65536, 65536}, 1, false},
-        {"bwd bf16 d64 block_bits(128)", {4, 32, 32, 4096, 4096}, 0, true},
+        {"bwd bf16 d64 block_bits(128)", {4, 32, 32, 4096, 4096}, 1, true},
+        {"bwd bf16 d64 block_bits(128)", {16, 32, 32, 1024, 1024}, 0, false},
+        {"bwd bf16 d64 butterfly(128)", {2, 32, 32, 8192, 8192}, 1, false},
+        {"bwd bf16 d64 butterfly(128)", {1, 8, 8, 65536, 65536}, 1, false},
+        {"bwd bf16 d64 butterfly(128)", {16, 32, 32, 1024, 1024}, 0, true},
         {"bwd bf16 d128 causal", {32, 16, 16, 512, 512}, 0, true},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
