@@ -139,6 +139,7 @@ typedef struct visit {
     int teams, consumers; /* warpgroups of a team */
     bool fast, e4m3;
     bool pair;                    /* two warpgroups and no others, of 16 bits */
+    bool accompanied;             /* another team or pair computes meanwhile */
     bool at_once;                 /* scores become weights at once */
     bool line;                    /* along the keys, and not added by the products */
     bool runs;                    /* of keys are looked up beforehand */
@@ -168,6 +169,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.teams = fk_tile_teams(&v.tile), v.consumers = fk_tile_consumers(&v.tile);
     v.fast = fk_sums_by_products(p), v.e4m3 = p->dtype == FK_E4M3;
     v.pair = v.teams == 1 && v.consumers == 2 && !v.e4m3;
+    v.accompanied = v.teams == 2 || v.consumers == 4;
     v.at_once = score->at_once && !p->dropout && !v.e4m3;
     v.line = score->along && !layout->lines;
     v.held = v.line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
@@ -202,8 +204,7 @@ static fk_visit_cost units_of(const visit *v) {
     const double own = v->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);
     const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
     const double copied = layout->staged * v->block_m * ((plan->block_n + panel - 1) / panel * panel);
-    const bool accompanied = v->teams == 2 || v->consumers == 4;
-    const double aside = accompanied ? 1 : v->consumers == 3 && !plan->turns ? 1 - v->in_step : 0;
+    const double aside = v->accompanied ? 1 : v->consumers == 3 && !plan->turns ? 1 - v->in_step : 0;
     return (fk_visit_cost){
         .tensor = v->tensor,
         .exp = v->exp,
@@ -296,7 +297,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);
     if (layout->unstaged) cost.serial *= UNSTAGED;
     cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
-    if (v.at_once && (v.teams == 2 || v.consumers == 4)) cost.serial *= 1 + TEAMS_AT_ONCE;
+    if (v.at_once && v.accompanied) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS;
     /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;

@@ -65,11 +65,11 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     cost.serial *= plan->q_stages == 2 ? ADDERS : plan->k_stages == 3 ? APART : 1.0;
     if (plan->turns && plan->k_stages == 2) {
         const bool unlike = partial_share > 0 || layout->scans;
-        const double least = layout->scans ? TURNS_SCANS : unlike ? TURNS_UNLIKE : TURNS;
+        const double spares = layout->scans ? TURNS_SCANS : unlike ? TURNS_UNLIKE : TURNS;
         const bool brief = p->packed || layout->mask_rows;
         const bool vain = brief || (unlike && p->deterministic) || parts == 1 || !layout->held_v;
         const bool more = p->gqa || p->dropout || p->num_scores > 0;
-        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : least;
+        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : spares;
         cost.start += TURNS_START;
     }
     if (!plan->q_stages && shared == 1) cost.serial *= DIRECT;
