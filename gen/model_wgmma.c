@@ -29,9 +29,11 @@ static const double FAST_LANES = 2.6, FAST_TENSOR = 0.53, FAST_ISSUE = 1.88, FAS
  * team computes meanwhile, or two more warpgroups that take no turns and do not fall into step. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
 /* Share by which a visit of three warpgroups takes longer with 64 keys, for which they read all of Q, where products
- * are what takes long: fitted to 192 x 64 at head dims 96 and 128. Where scores become weights at once two warpgroups
- * lose more by their instructions, and more yet where they pass a diagonal: fitted to soft caps at head dim 128. */
-static const double NARROW = 0.11, NARROW_AT_ONCE = -0.01, NARROW_AT_ONCE_MASK = -0.04;
+ * are what takes long: fitted to 192 x 64 at head dim 128. Beside dropout it goes as softmax and products become alike,
+ * else NARROW_FADES times as fast: none is left at head dim 112, where 128 x 128 takes as long as at 128. Where scores
+ * become weights at once two warpgroups lose more by their instructions, and more yet where they pass a diagonal: fitted
+ * to soft caps at head dim 128. */
+static const double NARROW = 0.11, NARROW_FADES = 7.0, NARROW_AT_ONCE = -0.01, NARROW_AT_ONCE_MASK = -0.04;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
@@ -47,6 +49,12 @@ static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUME
 /* The same of two warpgroups beside a diagonal: 14 % where it begins within a tile, as with queries that are fewer than
  * keys, and warpgroups have unlike numbers of masked tiles; where it begins with one, turns cost half a percent. */
 static const double OFFSET_STEP = 0.01;
+/* The same of two warpgroups where tiles are looked for: if they are seen as a whole, 1 % at head dim 128, and turns cost
+ * nothing; else turns cost a little there. Below 128 they spare both from falling into step. */
+static const double SCAN_STEP = 0.01, SCAN_TURNS = 0.01;
+/* Shares that one array of weights spares two warpgroups, which are 0 to 3 % at head dim 128, and costs them without
+ * turns where softmax and products are alike: fitted to 128 x 128 with Q in registers at head dims 80 to 128. */
+static const double ONE_ARRAY = 0.005, ONE_ARRAY_STEP = 0.1;
 /* Where runs of keys are looked up beforehand, a tile of queries walks over so many of them, of which as many as it and
  * a tile of keys hold are not seen by all, and then stands at its ends: fitted to 192 x 64 beside 128 x 128 at head dim
  * 128, which is 5 to 13 % ahead with 16, 128 and 700 documents of 16,384 keys. */
@@ -76,16 +84,19 @@ static const double RING_SPARES = 0.012, RING_TURNS = 0.015, RING_WINDOW = 0.03,
  * head dim 64 and to 192 x 64 beside 128 x 128 at 96 and 128, with sequences of 128 to 4,096 tokens. */
 static const double PACKED_RING = 0.03, PACKED_THREE = 0.08;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
- * keys, -5 to 6 % beyond, where power decides. */
-static const double PAIR_WAITS = 0.025;
+ * keys, -5 to 6 % beyond, where power decides; and with dropout, for which clusters take no turns. */
+static const double PAIR_WAITS = 0.025, PAIR_DROPOUT = 0.1;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
  * dim 64 and to 128 x 128 at 128. */
 static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0, STAGED_STEP = 0.14, STAGED_TWO = 0.03;
 /* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no
- * turns where the softmax is longer than the products, and of three with one array of weights. */
+ * turns where the softmax is longer than the products, and of two or three with one array of weights. */
 static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 0.01;
+/* Clocks in which TMA copies a row of 128 bytes or less where rows are not whole sectors of 32, as head dims of 8, 24, 40
+ * are: fitted to 128 x 128 at head dims 72 to 120, whose visits take 1.35 to 1.4 times as long for it. */
+static const double ODD_ROW = 4.8;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -144,6 +155,7 @@ typedef struct visit {
     bool line;                    /* along the keys, and not added by the products */
     bool runs;                    /* of keys are looked up beforehand */
     bool window;                  /* warpgroups pass by tiles of their CTA */
+    bool whole;                   /* tiles are looked for, and each is seen or not */
     bool offset;                  /* the pair may begin a diagonal apart */
     bool held;                    /* Q in registers beside a line */
     bool unlike;                  /* CTAs walk over unlike numbers of tiles */
@@ -182,6 +194,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.window = layout->window || v.runs;
     if (layout->runs) v.partial_share = fmin(partial_share, (plan->block_m + plan->block_n) / RUN);
     v.unlike = v.partial_share > 0.01;
+    v.whole = layout->scans && v.partial_share == 0;
     v.masked = v.partial_share * masked_share(plan, v.window);
     v.tensor = 2.0 * v.scores * v.columns / arch->wgmma_flops;
     v.exp = v.fast ? 0 : v.scores / device->exp_rate;
@@ -191,6 +204,15 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.offset = v.pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
                v.pressed > STEP_FROM / 2 && layout->d_pad <= 128;
     return v;
+}
+
+/* Of K and V, where rows are odd. */
+static double copies_of(const visit *v) {
+    const fk_problem *p = v->p;
+    const int bytes = fk_dtype_bytes(p->dtype), sector = 32 / bytes, panel = 128 / bytes;
+    const int of_k = p->head_dim % sector ? (p->head_dim + panel - 1) / panel : 0;
+    const int of_v = p->head_dim_v % sector ? (p->head_dim_v + panel - 1) / panel : 0;
+    return v->e4m3 ? 0 : ODD_ROW * v->plan->block_n * (of_k + of_v) / fk_tile_cluster(p, &v->tile);
 }
 
 /* All but `serial`. */
@@ -210,7 +232,7 @@ static fk_visit_cost units_of(const visit *v) {
         .exp = v->exp,
         .issue = v->softmax - v->exp + v->besides,
         .smem = (read + stored + STAGED_PASSES * layout->staged * v->scores) / v->device->smem_rate + read_q,
-        .l2 = layout->staged ? (copied + stored) / STAGED_RATE : v->scores * v->score->l2,
+        .l2 = fmax(copies_of(v), layout->staged ? (copied + stored) / STAGED_RATE : v->scores * v->score->l2),
         .turns = 1,
         .start = TILE_CLOCKS,
         .edge = own / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (1 - aside * (1 - EDGE_TEAMS)),
@@ -242,11 +264,11 @@ static double of_teams(const visit *v) {
 
 /* Factor of one team's warpgroups that fall into step, or take turns so that they do not. */
 static double of_step(const visit *v) {
-    if (v->teams != 1 || (v->plan->turns && !v->pair)) return 1;
+    if (v->teams != 1 || (v->plan->turns && (!v->pair || v->layout->scans))) return 1;
     const double dropout = DROPOUT_STEP * fmin(1, fmax(0, (v->pressed - STEP_FROM) / (STEP_TO - STEP_FROM)));
     const double at_once = v->at_once && v->softmax > v->tensor ? AT_ONCE_STEP : 0;
     const double mixed = v->layout->mask_rows ? DOCUMENTS_STEP : v->layout->staged ? STAGED_STEP : 0;
-    const double diagonal = v->offset ? OFFSET_STEP : 0;
+    const double diagonal = v->offset ? OFFSET_STEP : v->pair && v->whole ? SCAN_STEP : 0;
     const double apart = fmax(v->p->dropout ? dropout : 0, fmax(fmax(at_once, mixed), diagonal));
     const double step = v->consumers == 4 ? 0 : IN_STEP * v->in_step;
     return 1 + fmax(step, v->plan->turns ? 0 : apart);
@@ -254,9 +276,13 @@ static double of_step(const visit *v) {
 
 static double of_pair(const visit *v) {
     if (!v->pair) return 1;
-    const bool vain = v->plan->turns && !v->held && !v->offset;
-    const bool twice = v->p->dropout && v->p->num_masks == 0 && v->plan->overlap == 2;
-    return (vain ? 1 + TURNS : 1) * (twice ? 1 + DROPOUT_TWO : 1);
+    const bool vain = v->plan->turns && !v->held && !v->offset && !v->whole;
+    const double turns = vain ? (v->layout->scans ? SCAN_TURNS : TURNS) : 0;
+    if (v->plan->overlap == 2) return (1 + turns) * (v->p->dropout && v->p->num_masks == 0 ? 1 + DROPOUT_TWO : 1);
+    const double step = v->plan->turns ? 0 : ONE_ARRAY_STEP * v->in_step;
+    const bool computed = v->score->lanes > 0 && v->score->pairs == 0 && !v->layout->staged;
+    const double array = computed ? AT_ONCE_ARRAY : step - ONE_ARRAY;
+    return (1 + turns) * (1 + array);
 }
 
 /* Factor of four warpgroups with one ring of keys. */
@@ -271,18 +297,18 @@ static double of_ring(const visit *v) {
 /* Factor of three warpgroups. */
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
+    const double alike = v->at_once || v->p->dropout ? v->in_step : fmin(1, NARROW_FADES * v->in_step);
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
     double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;
     if (v->at_once && v->plan->overlap == 1) factor *= 1 + AT_ONCE_ARRAY;
     if (v->plan->block_n > 64) return factor;
-    return factor * (1 + narrow * (1 - v->in_step)) * (v->p->packed && !v->p->dropout ? 1 - PACKED_THREE : 1);
+    return factor * (1 + narrow * (1 - alike)) * (v->p->packed && !v->p->dropout ? 1 - PACKED_THREE : 1);
 }
 
 static double of_q_in_registers(const visit *v) {
     const fk_smem_layout *layout = v->layout;
     if (!v->plan->q_in_regs || v->e4m3 || layout->staged) return 1;
-    const bool whole = layout->scans && v->partial_share == 0; /* each tile is seen or not */
-    const bool masks = v->p->num_masks > 0 && !v->p->dropout && !v->at_once && !whole;
+    const bool masks = v->p->num_masks > 0 && !v->p->dropout && !v->at_once && !v->whole;
     if (masks && (layout->scans || layout->mask_rows)) return 1 + Q_CROWDS;
     if (!v->held) return 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
     return 1 - (masks ? Q_SPARES_LINE_BOUNDS - (v->plan->turns ? 0 : LINE_STEP) : Q_SPARES_LINE);
@@ -298,7 +324,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->unstaged) cost.serial *= UNSTAGED;
     cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
     if (v.at_once && v.accompanied) cost.serial *= 1 + TEAMS_AT_ONCE;
-    if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS;
+    if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS + (p->dropout ? PAIR_DROPOUT : 0);
     /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;
     if (v.runs) cost.serial += (cost.start + cost.edge) * plan->block_n / RUN;

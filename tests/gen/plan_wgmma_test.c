@@ -21,14 +21,21 @@ static void test_what_is_chosen(void **state) {
         {"fwd bf16 d128 score=\"s + 0.01 * q * k\"", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
         {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 1032},
-        {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
-        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
+        /* one array of weights, and turns where tiles are looked for */
+        {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 1, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 0},
+        {"fwd bf16 d128 block_bits(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
+        {"fwd bf16 d80 butterfly(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
+        {"fwd bf16 d192 block_bits(128)", 128, 64, 1, 2, 2, 0, 1, 1, 1, 49152 + 4 * 24576, 1032},
+        /* rows that are no whole sectors are copied slowly, which more rows of queries share */
+        {"fwd bf16 d104", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
+        {"fwd bf16 d112 causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d64 packed", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd bf16 d128 packed causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d128 packed seqused_k", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d128 softcap(30)", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d128 causal softcap(50)", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
-        {"fwd bf16 d128 packed document", 128, 128, 1, 2, 2, 0, 2, 1, 2, 2 * 32768 + 4 * 32768,
+        {"fwd bf16 d128 packed document", 128, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 32768 + 4 * 32768,
          4 * (2 * 128 + 2 * 128)},
         {"fwd bf16 d128 document", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
         {"fwd bf16 d128 document causal", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
@@ -54,6 +61,7 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal(plans->q_stages, cases[i].q_stages);
         assert_int_equal(plans->turns, cases[i].turns);
         assert_int_equal(plans->overlap, cases[i].overlap);
+        assert_int_equal(plans->l2_us > 0, problem_of(cases[i].spelling).head_dim % 16 != 0);
         assert_int_equal((plans->smem_bytes - cases[i].row_bytes) / 1024 * 1024,
                          cases[i].panel_bytes); /* and barriers */
         const int barriers = 2 * (plans->q_stages + plans->k_stages + plans->stages) + 2;
@@ -377,7 +385,7 @@ static void test_model_is_near_what_was_measured(void **state) {
         {"fwd bf16 d64 causal", 64, 256, 64, 8, {0, 412, 0, 540, 0}},
         {"fwd bf16 d64 causal", 64, 192, 128, 4, {281, 367, 470, 500, 533}},
         {"fwd bf16 d128", 128, 128, 128, 2, {528, 624, 687, 673, 706}},
-        {"fwd bf16 d128 causal", 128, 128, 128, 2, {340, 504, 620, 633, 687}},
+        {"fwd bf16 d128 causal", 128, 128, 128, 2, {355, 504, 620, 633, 687}},
         {"fwd bf16 d256", 256, 128, 64, 2, {500, 614, 0, 670, 0}},
         {"fwd bf16 d256 causal", 256, 128, 64, 2, {356, 510, 0, 627, 0}},
         {"fwd e4m3 d64", 64, 192, 128, 4, {0, 0, 621, 648, 684}},
