@@ -34,6 +34,10 @@ static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDG
  * become weights at once two warpgroups lose more by their instructions, and more yet where they pass a diagonal: fitted
  * to soft caps at head dim 128. */
 static const double NARROW = 0.11, NARROW_FADES = 7.0, NARROW_AT_ONCE = -0.01, NARROW_AT_ONCE_MASK = -0.04;
+/* The same with 96 or 112 keys in turns, for which the ring has but two tiles; what is spared where there are more
+ * instructions, beside dropout and where scores become weights at once; and by the wider one where no mask is in its
+ * way. Fitted to head dims 72 to 112. */
+static const double WIDE = 0.15, WIDE_DROPOUT = 0.05, WIDE_AT_ONCE = 0.13, WIDER = 0.015;
 /* Share of the clock that busy tensor cores cost, by the power that they draw. */
 static const double POWER_SHARE = 0.28;
 /* Shares by which a visit takes longer: of warpgroups that fall into step, where the softmax is as long as the
@@ -294,6 +298,12 @@ static double of_ring(const visit *v) {
     return (1 + turns) * (1 - RING_SPARES + passes + (v->line ? RING_LINE : 0)) * (v->p->packed ? 1 + PACKED_RING : 1);
 }
 
+static double wide_factor(const visit *v) {
+    const double at_once = v->at_once && v->in_step < 1 ? WIDE_AT_ONCE : -WIDE;
+    const double wider = v->plan->block_n > 96 && v->p->num_masks == 0 ? WIDER : 0;
+    return (1 - (v->p->dropout ? WIDE_DROPOUT : at_once)) * (1 - wider);
+}
+
 /* Factor of three warpgroups. */
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
@@ -301,7 +311,7 @@ static double of_three(const visit *v) {
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
     double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;
     if (v->at_once && v->plan->overlap == 1) factor *= 1 + AT_ONCE_ARRAY;
-    if (v->plan->block_n > 64) return factor;
+    if (v->plan->block_n > 64) return factor * (v->plan->block_n == 128 || v->e4m3 ? 1 : wide_factor(v));
     return factor * (1 + narrow * (1 - alike)) * (v->p->packed && !v->p->dropout ? 1 - PACKED_THREE : 1);
 }
 

@@ -15,6 +15,8 @@ return {
     { block_m = 192, block_n = 128, warps = 16, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 1 },
     { block_m = 192, block_n = 128, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = true, overlap = 2 },
+    { block_m = 192, block_n = 112, warps = 16, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
+    { block_m = 192, block_n = 96, warps = 16, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 192, block_n = 64, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 4, turns = false, overlap = 2 },
     { block_m = 192, block_n = 64, warps = 16, stages = 4, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 3, turns = false, overlap = 2 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = true, ctas = 1, q_stages = 2, k_stages = 3, turns = false, overlap = 1 },
