@@ -31,8 +31,8 @@ static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDG
 /* Share by which a visit of three warpgroups takes longer with 64 keys, for which they read all of Q, where products
  * are what takes long: fitted to 192 x 64 at head dim 128. Beside dropout it goes as softmax and products become alike,
  * else NARROW_FADES times as fast: none is left at head dim 112, where 128 x 128 takes as long as at 128. Where scores
- * become weights at once two warpgroups lose more by their instructions, and more yet where they pass a diagonal: fitted
- * to soft caps at head dim 128. */
+ * become weights at once two warpgroups lose more by their instructions, and more yet where they pass a diagonal:
+ * fitted to soft caps at head dim 128. */
 static const double NARROW = 0.11, NARROW_FADES = 7.0, NARROW_AT_ONCE = -0.01, NARROW_AT_ONCE_MASK = -0.04;
 /* The same with 96 or 112 keys in turns, for which the ring has but two tiles; what is spared where there are more
  * instructions, beside dropout and where scores become weights at once; and by the wider one where no mask is in its
@@ -53,8 +53,8 @@ static const double DROPOUT_STEP = 0.2, STEP_FROM = 0.67, STEP_TO = 0.89, DOCUME
 /* The same of two warpgroups beside a diagonal: 14 % where it begins within a tile, as with queries that are fewer than
  * keys, and warpgroups have unlike numbers of masked tiles; where it begins with one, turns cost half a percent. */
 static const double OFFSET_STEP = 0.01;
-/* The same of two warpgroups where tiles are looked for: if they are seen as a whole, 1 % at head dim 128, and turns cost
- * nothing; else turns cost a little there. Below 128 they spare both from falling into step. */
+/* The same of two warpgroups where tiles are looked for: if they are seen as a whole, 1 % at head dim 128, and turns
+ * cost nothing; else turns cost a little there. Below 128 they spare both from falling into step. */
 static const double SCAN_STEP = 0.01, SCAN_TURNS = 0.01;
 /* Shares that one array of weights spares two warpgroups, which are 0 to 3 % at head dim 128, and costs them without
  * turns where softmax and products are alike: fitted to 128 x 128 with Q in registers at head dims 80 to 128. */
@@ -98,8 +98,8 @@ static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0
 /* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no
  * turns where the softmax is longer than the products, and of two or three with one array of weights. */
 static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 0.01;
-/* Clocks in which TMA copies a row of 128 bytes or less where rows are not whole sectors of 32, as head dims of 8, 24, 40
- * are: fitted to 128 x 128 at head dims 72 to 120, whose visits take 1.35 to 1.4 times as long for it. */
+/* Clocks in which TMA copies a row of 128 bytes or less where rows are not whole sectors of 32, as head dims of 8, 24,
+ * 40 are: fitted to 128 x 128 at head dims 72 to 120, whose visits take 1.35 to 1.4 times as long for it. */
 static const double ODD_ROW = 4.8;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
@@ -299,9 +299,8 @@ static double of_ring(const visit *v) {
 }
 
 static double wide_factor(const visit *v) {
-    const double at_once = v->at_once && v->in_step < 1 ? WIDE_AT_ONCE : -WIDE;
-    const double wider = v->plan->block_n > 96 && v->p->num_masks == 0 ? WIDER : 0;
-    return (1 - (v->p->dropout ? WIDE_DROPOUT : at_once)) * (1 - wider);
+    const double spared = v->p->dropout ? WIDE_DROPOUT : v->at_once && v->in_step < 1 ? WIDE_AT_ONCE : -WIDE;
+    return (1 - spared) * (v->plan->block_n > 96 && v->p->num_masks == 0 ? 1 - WIDER : 1);
 }
 
 /* Factor of three warpgroups. */

@@ -27,6 +27,10 @@ static void test_what_is_chosen(void **state) {
         {"fwd bf16 d128 block_bits(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
         {"fwd bf16 d80 butterfly(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
         {"fwd bf16 d192 block_bits(128)", 128, 64, 1, 2, 2, 0, 1, 1, 1, 49152 + 4 * 24576, 1032},
+        /* wider tiles for three warpgroups, where a score takes many instructions */
+        {"fwd bf16 d96 dropout", 192, 112, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 4 * 28672, 0},
+        {"fwd bf16 d112 causal dropout", 192, 96, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 4 * 24576, 0},
+        {"fwd bf16 d80 causal softcap(30)", 192, 96, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 4 * 24576, 0},
         /* rows that are no whole sectors are copied slowly, which more rows of queries share */
         {"fwd bf16 d104", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d112 causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
