@@ -260,19 +260,27 @@ static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
     return a->smem_bytes < b->smem_bytes;
 }
 
+/* Where a plan stands among `count`, or `count`. */
+static size_t find(const fk_plan_info *plans, size_t count, const fk_plan_info *plan) {
+    size_t at = 0;
+    while (at < count && !fk_plan_equal(&plans[at], plan))
+        at++;
+    return at;
+}
+
 static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_t *count, fk_error *err) {
     for (int i = 0; i < planner->arch.num_tiles; ++i) {
         fk_plan_info plan;
         fk_smem_layout layout;
         const fk_status status = fk_plan_judge(planner, &planner->arch.tile[i], &plan, &layout, err);
         if (status != FK_OK) return status;
+        if (find(plans, *count, &plan) < *count) continue; /* a list of some problems' own names it, and that for all */
         if (plan.legal) fk_plan_model(planner, &layout, &plan);
-        size_t at = (size_t)i; /* stable insertion: equal plans keep the arch file's order */
+        size_t at = (*count)++; /* stable insertion: what is modelled alike keeps the arch file's order */
         for (; at > 0 && is_better(&plan, &plans[at - 1]); --at)
             plans[at] = plans[at - 1];
         plans[at] = plan;
     }
-    *count = (size_t)planner->arch.num_tiles;
     return FK_OK;
 }
 
@@ -318,9 +326,7 @@ static fk_status force(fk_planner *planner, const char *text, fk_plan_info *plan
     if (status == FK_OK && !judged.legal) status = fk_fail(err, FK_UNSUPPORTED, "plan \"%s\": %s", text, judged.reason);
     if (status != FK_OK) return status;
     fk_plan_model(planner, &layout, &judged);
-    size_t at = 0;
-    while (at < *count && !fk_plan_equal(&plans[at], &judged))
-        at++;
+    const size_t at = find(plans, *count, &judged);
     if (at == *count) plans[(*count)++] = judged;
     fk_plan_promote(plans, at, FK_CHOSEN_BY_CALLER);
     return FK_OK;

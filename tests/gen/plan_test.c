@@ -32,6 +32,8 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
         const fk_plan_info *plan = &plans[i];
         assert_int_equal(plan->chosen, i == 0);
         if (i > 0) assert_true(plans[i - 1].legal >= plan->legal); /* rejected ones last */
+        for (size_t j = 0; j < i; ++j)
+            assert_false(fk_plan_equal(&plans[j], plan));
         if (!plan->legal) {
             assert_true(plan->reason[0]);
             continue;
