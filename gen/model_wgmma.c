@@ -306,7 +306,8 @@ static double wide_factor(const visit *v) {
 /* Factor of three warpgroups. */
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
-    const double alike = v->at_once || v->p->dropout ? v->in_step : fmin(1, NARROW_FADES * v->in_step);
+    const double fades = copies_of(v) > 0 ? 1 : fmin(1, NARROW_FADES * v->in_step); /* of slow copies it has fewer */
+    const double alike = v->at_once || v->p->dropout ? v->in_step : fades;
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
     double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;
     if (v->at_once && v->plan->overlap == 1) factor *= 1 + AT_ONCE_ARRAY;

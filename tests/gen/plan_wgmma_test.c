@@ -34,6 +34,7 @@ static void test_what_is_chosen(void **state) {
         /* rows that are no whole sectors are copied slowly, which more rows of queries share */
         {"fwd bf16 d104", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d112 causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
+        {"fwd bf16 d120 causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d64 packed", 128, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 0},
         {"fwd bf16 d128 packed causal", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
         {"fwd bf16 d128 packed seqused_k", 192, 64, 1, 4, 4, 0, 2, 0, 2, 2 * 49152 + 8 * 16384, 0},
@@ -371,6 +372,26 @@ static void test_rows_are_read_strictly(void **state) {
     }
 }
 
+static void test_forward_clusters_are_taken_by_name_alone(void **state) {
+    (void)state;
+    static const char name[] = "wgmma m256 n128 w12 s2 c1 r1 q2 k3 o2";
+    fk_plan_info *plans, wanted;
+    fk_error err;
+    assert_int_equal(fk_plan_read(name, &wanted, &err), FK_OK);
+    size_t count = enumerate("fwd bf16 d128", "h200", NULL, &plans), at = 0;
+    while (at < count && !fk_plan_equal(&plans[at], &wanted))
+        ++at;
+    assert_true(at < count && !plans[at].legal);
+    assert_message(plans[at].reason, "by name alone");
+    free(plans);
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.plan = name;
+    assert_int_equal(enumerate("fwd bf16 d128", "h200", &options, &plans), count);
+    assert_true(plans->legal && fk_plan_equal(plans, &wanted));
+    assert_string_equal(plans->reason, "");
+    free(plans);
+}
+
 /* TFLOP/s on an H200, at 16,384 tokens and 2,048 hidden; 0: not measured. e4m3 at 1,024 keys is left out: there the
  * model errs by up to 0.18, as launches of two kernels count. */
 static void test_model_is_near_what_was_measured(void **state) {
@@ -484,6 +505,7 @@ int main(void) {
         cmocka_unit_test(test_rejections_name_the_limit),
         cmocka_unit_test(test_masks_that_are_no_bounds),
         cmocka_unit_test(test_rows_are_read_strictly),
+        cmocka_unit_test(test_forward_clusters_are_taken_by_name_alone),
         cmocka_unit_test(test_model_is_near_what_was_measured),
         cmocka_unit_test(test_source_is_launched_as_planned),
         cmocka_unit_test(test_given_plans_are_judged),
