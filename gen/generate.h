@@ -20,6 +20,8 @@ void fk_plan_write(const fk_plan_info *plan, char out[FK_MAX_PLAN]);
 fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);
 /** Whether both are the same family and tile. */
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b);
+/** Where the plan stands among `count`, legal or not; `count`: it does not. */
+size_t fk_plan_find(const fk_plan_info *plans, size_t count, const fk_plan_info *plan);
 /** CTAs of a cluster of the plan's main kernel; 1: it has none. */
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
 /** Whether the last tiles may come in parts of their keys, if the plan lets them: nothing but the diagonal, and what

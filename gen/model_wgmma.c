@@ -2,6 +2,7 @@
  *     tensor   2 block_m block_n (d_pad + dv_pad) / wgmma_flops
  *     softmax  exps / exp_rate + its other instructions / issue_rate: they do not run side by side
  *     smem     K and V read by each warpgroup, Q where it is read there, tiles written
+ *     l2       what TMA copies slowly: arrays of an element a score, and rows that are no whole sectors
  *     chain    what one of the warpgroups waits for: its products, its softmax, and LATENCY; the others' run meanwhile
  * and besides what no product hides: dropout, masks, the running maximum. Beside a full tensor pipe an instruction
  * takes the clock that it is issued in. All constants are fitted to an H200: what is chosen for head dims 64, 128 and

@@ -260,14 +260,6 @@ static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
     return a->smem_bytes < b->smem_bytes;
 }
 
-/* Where a plan stands among `count`, or `count`. */
-static size_t find(const fk_plan_info *plans, size_t count, const fk_plan_info *plan) {
-    size_t at = 0;
-    while (at < count && !fk_plan_equal(&plans[at], plan))
-        at++;
-    return at;
-}
-
 /* The second CTA of a forward cluster is told of a tile before the first one has room for its queries. Where that tile
  * is short, or none, the second one gives back queries of it that the first one still has of the tile before: the
  * emulator finds the race (`fwd bf16 d232 gqa dropout`, 127 tokens). */
@@ -281,7 +273,8 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
         fk_smem_layout layout;
         const fk_status status = fk_plan_judge(planner, &planner->arch.tile[i], &plan, &layout, err);
         if (status != FK_OK) return status;
-        if (find(plans, *count, &plan) < *count) continue; /* a list of some problems' own names it, and that for all */
+        if (fk_plan_find(plans, *count, &plan) < *count)
+            continue; /* a list of some problems' own names it, and that for all */
         if (plan.legal && passes_by(planner, &planner->arch.tile[i]))
             fk_plan_reject(&plan,
                            "block_m %d: a cluster's second CTA may pass the first one by; asked for by name alone",
@@ -337,7 +330,7 @@ static fk_status force(fk_planner *planner, const char *text, fk_plan_info *plan
     if (status == FK_OK && !judged.legal) status = fk_fail(err, FK_UNSUPPORTED, "plan \"%s\": %s", text, judged.reason);
     if (status != FK_OK) return status;
     fk_plan_model(planner, &layout, &judged);
-    const size_t at = find(plans, *count, &judged);
+    const size_t at = fk_plan_find(plans, *count, &judged);
     plans[at] = judged;
     if (at == *count) ++*count;
     fk_plan_promote(plans, at, FK_CHOSEN_BY_CALLER);

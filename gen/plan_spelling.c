@@ -74,6 +74,13 @@ bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b) {
     return strcmp(first, second) == 0;
 }
 
+size_t fk_plan_find(const fk_plan_info *plans, size_t count, const fk_plan_info *plan) {
+    size_t at = 0;
+    while (at < count && !fk_plan_equal(&plans[at], plan))
+        at++;
+    return at;
+}
+
 void fk_plan_promote(fk_plan_info *plans, size_t index, int32_t chosen) {
     const fk_plan_info taken = plans[index];
     memmove(plans + 1, plans, index * sizeof *plans);

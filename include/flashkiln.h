@@ -302,7 +302,7 @@ typedef struct fk_plan_info {
     double hbm_bytes;  /**< predicted HBM traffic */
     char bound[16];    /**< which floor bounds: "tensor", "exp", "issue", "smem", "hbm", "l2" */
     char reason[160];  /**< why it was rejected, or by what it was chosen, or "" */
-    double l2_us;      /**< one more floor: backward, the adds to dq's sum; 0 in forward */
+    double l2_us;      /**< one more floor: adds to dq's sum; arrays of an element a score; copies of odd rows */
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems of family mma */
     int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; backward: buffers of dQ, 0 to 2; else 0 */

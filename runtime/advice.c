@@ -61,11 +61,9 @@ typedef struct candidates {
 /* The place of a record's plan among those that can be launched; count: it is none of them. */
 static size_t find(const candidates *c, const char *text) {
     fk_plan_info wanted;
-    size_t at = 0;
     if (fk_plan_read(text, &wanted, NULL) != FK_OK) return c->count;
-    while (at < c->count && !(c->plans[at].legal && fk_plan_equal(&c->plans[at], &wanted)))
-        at++;
-    return at;
+    const size_t at = fk_plan_find(c->plans, c->count, &wanted);
+    return at < c->count && c->plans[at].legal ? at : c->count;
 }
 
 static bool accepts(void *user, const char *plan) {

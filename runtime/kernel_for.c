@@ -53,17 +53,17 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     static const double times = 1.5, more_us = 20.0;
     const fk_context *context = s->context;
     fk_plan_info of_all, *plans;
-    size_t count, at = 0;
+    size_t count;
     fk_status status = plan_for_all(context, canonical, &of_all, err);
     if (status) return status;
     *found = 2 * s->shape->seqlen_q <= of_all.block_m;
     if (!*found) return FK_OK;
     status = fk_plan_enumerate(canonical, &context->planned, planning, &plans, &count, err);
     if (status) return status;
-    while (at < count && !(plans[at].legal && fk_plan_equal(&plans[at], &of_all)))
-        at++;
+    const size_t at = fk_plan_find(plans, count, &of_all);
     *out = plans[0];
-    *found = at < count && plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
+    *found = at < count && plans[at].legal &&
+             plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
              out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;

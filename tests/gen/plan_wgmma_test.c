@@ -378,9 +378,7 @@ static void test_forward_clusters_are_taken_by_name_alone(void **state) {
     fk_plan_info *plans, wanted;
     fk_error err;
     assert_int_equal(fk_plan_read(name, &wanted, &err), FK_OK);
-    size_t count = enumerate("fwd bf16 d128", "h200", NULL, &plans), at = 0;
-    while (at < count && !fk_plan_equal(&plans[at], &wanted))
-        ++at;
+    const size_t count = enumerate("fwd bf16 d128", "h200", NULL, &plans), at = fk_plan_find(plans, count, &wanted);
     assert_true(at < count && !plans[at].legal);
     assert_message(plans[at].reason, "by name alone");
     free(plans);
