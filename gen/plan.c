@@ -260,13 +260,6 @@ static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
     return a->smem_bytes < b->smem_bytes;
 }
 
-/* The second CTA of a forward cluster is told of a tile before the first one has room for its queries. Where that tile
- * is short, or none, the second one gives back queries of it that the first one still has of the tile before: the
- * emulator finds the race (`fwd bf16 d232 gqa dropout`, 127 tokens). */
-static bool passes_by(const fk_planner *planner, const fk_tile *tile) {
-    return planner->p->op == FK_FORWARD && tile->wgmma && fk_tile_cluster(planner->p, tile) > 1;
-}
-
 static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_t *count, fk_error *err) {
     for (int i = 0; i < planner->arch.num_tiles; ++i) {
         fk_plan_info plan;
@@ -275,10 +268,6 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
         if (status != FK_OK) return status;
         if (fk_plan_find(plans, *count, &plan) < *count)
             continue; /* a list of some problems' own names it, and that for all */
-        if (plan.legal && passes_by(planner, &planner->arch.tile[i]))
-            fk_plan_reject(&plan,
-                           "block_m %d: a cluster's second CTA may pass the first one by; asked for by name alone",
-                           plan.block_m);
         if (plan.legal) fk_plan_model(planner, &layout, &plan);
         size_t at = (*count)++; /* stable insertion: what is modelled alike keeps the arch file's order */
         for (; at > 0 && is_better(&plan, &plans[at - 1]); --at)

@@ -198,6 +198,18 @@ struct Producer {
         redo = tile;
     }
 
+@ if pair then
+    // Both CTAs of the cluster do what the first one says, and that once its own queries have room: the warps of the second one give
+    // back buffers of both, and may be done with a short tile while the first CTA still reads the buffer's last one.
+    __device__ __forceinline__ void tell(int word) {
+        if (leader) {
+            cluster_store_u32(cluster_map(smem + word_slot + 4 * words.index(), 1), word);
+            cluster_publish(cluster_map(smem + word_full + 8 * words.index(), 1));
+        }
+        words.next();
+    }
+
+@ end
     // Sends what the consumers are to do: a tile's queries, or a word alone where `at` is none.
     __device__ __forceinline__ void send_q(const Where &at, int word) {
 @ if problem.dropout then
@@ -211,6 +223,9 @@ struct Producer {
         if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
 @ end
         acquire_q(q);
+@ if pair then
+        if (cluster_rank() == 0) tell(word);
+@ end
 @ if problem.dropout then
         if (leader) st_shared_v4(smem + dropout_keys + 16 * q.index(), key);
 @ end
@@ -290,14 +305,6 @@ struct Producer {
     }
 
 @ if pair then
-    // Both CTAs of the cluster do what the first one says.
-    __device__ __forceinline__ void tell(int word) {
-        if (leader) {
-            cluster_store_u32(cluster_map(smem + word_slot + 4 * words.index(), 1), word);
-            cluster_publish(cluster_map(smem + word_full + 8 * words.index(), 1));
-        }
-        words.next();
-    }
     __device__ __forceinline__ int told(int &word) {
         cluster_wait(smem + word_full + 8 * words.index(), words.parity());
         word = warp_word(smem + word_slot + 4 * words.index());
@@ -328,9 +335,6 @@ struct Producer {
             word = tile >= 0 ? flush - 1 - tile : no_more;
             if (tile >= 0) redo = next_redo(p, tile);
         }
-@ if pair then
-        if (cluster_rank() == 0) tell(word);
-@ end
         Where at;
         at.b = -1;
         if (tile >= 0) at = tile_at(p, tile);

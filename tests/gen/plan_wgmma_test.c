@@ -372,24 +372,6 @@ static void test_rows_are_read_strictly(void **state) {
     }
 }
 
-static void test_forward_clusters_are_taken_by_name_alone(void **state) {
-    (void)state;
-    static const char name[] = "wgmma m256 n128 w12 s2 c1 r1 q2 k3 o2";
-    fk_plan_info *plans, wanted;
-    fk_error err;
-    assert_int_equal(fk_plan_read(name, &wanted, &err), FK_OK);
-    const size_t count = enumerate("fwd bf16 d128", "h200", NULL, &plans), at = fk_plan_find(plans, count, &wanted);
-    assert_true(at < count && !plans[at].legal);
-    assert_message(plans[at].reason, "by name alone");
-    free(plans);
-    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
-    options.plan = name;
-    assert_int_equal(enumerate("fwd bf16 d128", "h200", &options, &plans), count);
-    assert_true(plans->legal && fk_plan_equal(plans, &wanted));
-    assert_string_equal(plans->reason, "");
-    free(plans);
-}
-
 static void test_source_is_launched_as_planned(void **state) {
     (void)state;
     const fk_problem p = problem_of("fwd bf16 d64 causal dropout");
@@ -451,7 +433,6 @@ int main(void) {
         cmocka_unit_test(test_rejections_name_the_limit),
         cmocka_unit_test(test_masks_that_are_no_bounds),
         cmocka_unit_test(test_rows_are_read_strictly),
-        cmocka_unit_test(test_forward_clusters_are_taken_by_name_alone),
         cmocka_unit_test(test_source_is_launched_as_planned),
         cmocka_unit_test(test_given_plans_are_judged),
     };
