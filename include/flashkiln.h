@@ -460,11 +460,10 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
 /** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md). Else,
- * where no pack is loaded, the model's for few queries, where the plan for all sizes would take half as long again and
- * 20 us more; or one whose last tiles may come in parts of their keys, where rounds of tiles are long and few; or,
- * backward, one with the other choice of turns, where rows are much longer or shorter than those that are planned for.
- * Else that of fk_kernel_create, which serves all sizes. Compiled if need be. @return as fk_kernel_create;
- * FK_BAD_ARGUMENT */
+ * where no pack is loaded, one whose last tiles may come in parts of their keys, where rounds of tiles are long and few;
+ * or the model's for short rows and few heads, where the plan for all sizes would take a tenth longer; or, backward, one
+ * with the other choice of turns, where rows are much longer or shorter than those that are planned for. Else that of
+ * fk_kernel_create, which serves all sizes. Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */

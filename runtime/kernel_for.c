@@ -3,12 +3,16 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A kernel that is asked for with sizes. */
 typedef struct sized {
     fk_context *context;
     const fk_shape *shape;
     fk_bucket bucket;
+    bool is_short;      /* plan_for_short may have a plan for it */
+    int64_t q, k;       /* then: rows of queries and keys, in steps of 64 */
+    int32_t half, of_k; /* and heads, in half octaves; which of its classes k is in */
     int32_t variant;
 } sized;
 
@@ -69,24 +73,28 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     return FK_OK;
 }
 
-/* The kernel for all sizes, but that its last tiles may come in parts, or that its warpgroups take no turns: one for
- * all buckets that want it. */
-static fk_status build_like_all(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    const sized *s = user;
+/* A kernel that several classes of sizes may ask for. */
+typedef struct asked {
+    fk_context *context;
     fk_plan_info plan;
-    fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    int32_t variant;
+} asked;
+
+/* Where the compiler spills registers after all, the kernel for all sizes stands in, so that it is asked once. */
+static fk_status build_asked(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const asked *a = user;
+    const fk_status status = fk_kernel_build(a->context, canonical, &a->plan, out, err);
     if (status) return status;
-    if (s->variant == FK_IN_PARTS)
-        plan.parts = 1;
-    else
-        plan.turns = !plan.turns;
-    status = fk_kernel_build(s->context, canonical, &plan, out, err);
-    if (!status) (*out)->variant = s->variant;
-    return status;
+    const fk_image_info *image = &(*out)->info.image;
+    (*out)->variant = a->variant;
+    if (fk_build_flaws(image->spill_bytes, image->serialized_wgmma) <= fk_minor_spill(canonical, &a->plan))
+        return FK_OK;
+    fk_kernel_free(*out);
+    return fk_table_find(&a->context->table, canonical, 0, fk_kernel_build_for_all, a->context, out, err);
 }
 
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
-static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *out, fk_error *err) {
+static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
     const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
     const double heads = buckets->edge[2][s->bucket.index[2]];
@@ -99,12 +107,14 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, bool *
         2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
     *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
            fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
+    plan.parts = 1;
+    *ask = (asked){s->context, plan, FK_IN_PARTS};
     return FK_OK;
 }
 
 /* Backward, turns keep warpgroups half a visit apart: that costs each row, and gains in each visit. Do these sizes want
  * the other choice than that for all sizes? The bucket says so here, too. */
-static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, bool *out, fk_error *err) {
+static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
     fk_plan_options planning = s->context->planning;
     fk_plan_info plan, other, *plans;
@@ -132,6 +142,69 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
         }
     }
     free(plans);
+    *ask = (asked){s->context, other, FK_OTHER_TURNS};
+    return FK_OK;
+}
+
+/* ---- short rows ---- */
+
+/* How many of the candidates come before one in the order of their lines: a number that no size changes. */
+static int32_t rank_of(const fk_plan_info *plans, size_t count, const fk_plan_info *plan) {
+    char line[FK_MAX_PLAN], other[FK_MAX_PLAN];
+    int32_t rank = 0;
+    fk_plan_write(plan, line);
+    for (size_t i = 0; i < count; i++) {
+        fk_plan_write(&plans[i], other);
+        rank += strcmp(other, line) < 0;
+    }
+    return rank;
+}
+
+enum { LONGEST_SHORT = 2048, ROWS = 64, LONGER = LONGEST_SHORT / ROWS + 1, MOST_HALVES = 31 };
+
+/* The class of short rows that sizes are in. Where a tile of queries ends, and how many rounds of tiles the SMs have,
+ * is what one tile does better than another, so that classes are fine. Beyond LONGEST_SHORT keys their bucket tells. */
+static void find_class(sized *s, const fk_problem *problem) {
+    const fk_shape *shape = s->shape;
+    s->is_short = problem->struct_size == sizeof *problem && problem->op == FK_FORWARD && !problem->packed &&
+                  !problem->split && shape->seqlen_q <= LONGEST_SHORT;
+    if (!s->is_short) return;
+    s->q = (shape->seqlen_q + ROWS - 1) / ROWS * ROWS;
+    s->k = (shape->seqlen_k + ROWS - 1) / ROWS * ROWS;
+    s->of_k = s->k <= LONGEST_SHORT ? (int32_t)(s->k / ROWS) : LONGER;
+    if (s->of_k == LONGER) s->k = (int64_t)fk_advice_buckets()->edge[1][s->bucket.index[1]];
+    const double halves = 2 * log2((double)shape->batch * (double)shape->num_heads_q);
+    s->half = halves < MOST_HALVES ? (int32_t)lround(halves) : MOST_HALVES;
+}
+
+/* The model's plan for rows of few tiles, of which the last one may be nearly empty, or for so few heads that SMs have
+ * none: one more kernel where that for all sizes would take so many times as long, and so many microseconds more in
+ * each launch. Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.82 of the time in
+ * the mean, 12 of them more than 1.02 (docs/performance-log.md). Of its plans of family mma, and of the backward pass,
+ * that is not so. */
+static fk_status plan_for_short(const sized *s, const fk_problem *canonical, asked *ask, bool *found, fk_error *err) {
+    static const double times = 1.1, more_us = 2.0;
+    fk_context *context = s->context;
+    fk_plan_options planning = context->planning;
+    fk_plan_info of_all, *plans;
+    size_t count;
+    *found = false;
+    if (!s->is_short || fk_packs_any(&context->packs)) return FK_OK;
+    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    if (status || !of_all.k_stages) return status; /* family mma */
+    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
+    const int64_t group = ratio ? ratio : 1, heads = llround(exp2(s->half / 2.0)) / group;
+    planning.shape = (fk_shape){1, group * (heads ? heads : 1), heads ? heads : 1, s->q, s->k};
+    status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    const size_t at = fk_plan_find(plans, count, &of_all);
+    const fk_plan_info *best = plans; /* the first of family wgmma, as that for all sizes is one */
+    while (best < plans + at && !best->k_stages)
+        best++;
+    *found = at < count && plans[at].legal && best->smem_bytes <= context->runs.smem_per_block &&
+             plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);
+    if (*found) *ask = (asked){s->context, *best, FK_OTHER_TILE - rank_of(plans, count, best)};
+    free(plans);
     return FK_OK;
 }
 
@@ -140,18 +213,18 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
     const sized *s = user;
     fk_plan_options planning = s->context->planning;
     fk_plan_info plan;
-    bool found, parts = false, turns = false;
+    asked ask;
+    bool found, shared = false;
     planning.shape = *s->shape;
     fk_status status = recorded_plan(s, canonical, &planning, &plan, &found, err);
-    if (!status && !found) status = wants_parts(s, canonical, &parts, err);
-    if (!status && !found && !parts && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
+    if (!status && !found) status = wants_parts(s, canonical, &ask, &shared, err);
+    if (!status && !found && !shared) status = plan_for_short(s, canonical, &ask, &shared, err);
+    if (!status && !found && !shared && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
         status = plan_for_few(s, canonical, &planning, &plan, &found, err);
-    if (!status && !found && !parts) status = wants_other_turns(s, canonical, &turns, err);
+    if (!status && !found && !shared) status = wants_other_turns(s, canonical, &ask, &shared, err);
     if (status) return status;
-    if (parts || turns) {
-        sized like = *s;
-        like.variant = parts ? FK_IN_PARTS : FK_OTHER_TURNS;
-        status = fk_table_find(&s->context->table, canonical, like.variant, build_like_all, &like, out, err);
+    if (shared) {
+        status = fk_table_find(&s->context->table, canonical, ask.variant, build_asked, &ask, out, err);
         if (status != FK_NO_JIT) return status;
     }
     status = found ? fk_kernel_build(s->context, canonical, &plan, out, err) : FK_NO_JIT;
@@ -159,6 +232,16 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
         return fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, out, err);
     if (!status) (*out)->variant = s->variant;
     return status;
+}
+
+/* 1 and more: a bucket of sizes, and a class of short rows. */
+static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
+    int32_t out = 0;
+    for (int i = 0; i < FK_BUCKET_AXES; i++)
+        out = out * buckets->count[i] + s->bucket.index[i];
+    const int32_t class =
+        s->is_short ? 1 + (((int32_t)(s->q / ROWS) - 1) * LONGER + s->of_k - 1) * (MOST_HALVES + 1) + s->half : 0;
+    return 1 + out * (1 + LONGER * LONGER * (MOST_HALVES + 1)) + class;
 }
 
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
@@ -176,9 +259,9 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
                          (long long)shape->seqlen_q, (long long)shape->seqlen_k);
     if (fk_advice_is_off(&context->planning) || context->cache_mode == FK_CACHE_SEALED) /* records need Lua */
         return fk_kernel_create(context, problem, out);
-    sized s = {context, shape, fk_bucket_of(fk_advice_buckets(), shape), 1};
-    for (int i = 0; i < FK_BUCKET_AXES; i++)
-        s.variant = s.variant * FK_BUCKET_EDGES + s.bucket.index[i];
+    sized s = {.context = context, .shape = shape, .bucket = fk_bucket_of(fk_advice_buckets(), shape)};
+    find_class(&s, problem);
+    s.variant = variant_of(&s, fk_advice_buckets());
     fk_kernel *kernel;
     if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);
     fk_context_retain(context);

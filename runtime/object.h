@@ -150,15 +150,15 @@ static inline void fk_count(uint64_t *counter) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-/* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), or that want the other choice of turns
- */
-enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2 };
+/* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), that want the other choice of turns, or
+ * another tile: of the candidates, in the order of their lines, the first one, the second one further down, ... */
+enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2, FK_OTHER_TILE = -3 };
 
 /* Immutable once it is in the table. */
 struct fk_kernel {
     fk_context *context;
     fk_problem problem; /* canonical */
-    int32_t variant;    /* 0: serves all sizes; one of these; else 1 + the bucket whose record named its plan */
+    int32_t variant;    /* 0: serves all sizes; one of these; else a bucket and a class of sizes */
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */

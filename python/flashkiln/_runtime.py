@@ -18,7 +18,7 @@ class Device:
     """A context of the library: "cuda:N", or "emu", the emulator, which runs kernels on the CPU. plan_for: as for that GPU."""
 
     def __init__(self, name, plan_for=None):
-        self.name, self.lock, self.kernels = name, threading.Lock(), {}
+        self.name, self.lock, self.problems, self.kernels = name, threading.Lock(), {}, {}
         self.context = library().context(name, plan_for)
         for path in _packs:
             self.load_pack(path)
@@ -31,26 +31,22 @@ class Device:
 
     def kernel(self, spelling, shape=None):
         """The kernel of a problem, kept for good: (handle, fk_problem, fk_kernel_info). shape: sizes that may have a kernel
-        of their own, if a tuning record names one."""
-        found = self.kernels.get(spelling)
-        if found is None:
-            problem = library().problem(spelling)
-            handle, info = library().kernel(self.context, problem)
-            with self.lock:
-                found = self.kernels.setdefault(spelling, (handle.value, problem, info))
-            if found[0] != handle.value:  # another thread was faster
-                library().lib.fk_kernel_destroy(handle)
-        return self.sized(spelling, shape, found) if shape and all(shape) else found
-
-    def sized(self, spelling, shape, general):
-        """The kernel for these sizes: the general one, where none of its own is."""
-        handle = library().kernel_for(self.context, general[1], shape)
-        if handle.value == general[0] or (spelling, handle.value) in self.kernels:
-            library().lib.fk_kernel_destroy(handle)  # it is held already
-        if handle.value == general[0]:
-            return general
+        of their own; that for all sizes is then not compiled."""
+        shape = shape if shape and all(shape) else None
+        found = self.kernels.get((spelling, None)) if shape is None else None
+        if found:
+            return found
+        problem = self.problems.get(spelling) or self.problems.setdefault(spelling, library().problem(spelling))
+        handle = library().kernel_for(self.context, problem, shape) if shape else library().kernel(self.context, problem)[0]
         with self.lock:
-            return self.kernels.setdefault((spelling, handle.value), (handle.value, general[1], library().describe(handle)))
+            found = self.kernels.get((spelling, handle.value))
+            if found:  # it is held already
+                library().lib.fk_kernel_destroy(handle)
+            else:
+                found = self.kernels[spelling, handle.value] = (handle.value, problem, library().describe(handle))
+            if shape is None:
+                self.kernels[spelling, None] = found
+        return found
 
 
 def outside():
