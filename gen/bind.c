@@ -258,7 +258,12 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
                          fk_smem_layout *out) {
     static const char path[] = "gen/layout.lua";
     luaL_checkstack(L, 16, path);
-    fk_lua_run(L, path);
+    if (lua_getfield(L, LUA_REGISTRYINDEX, path) == LUA_TNIL) { /* parsed once for all candidates */
+        lua_pop(L, 1);
+        fk_lua_run(L, path);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, LUA_REGISTRYINDEX, path);
+    }
     fk_bind_push_problem(L, p, "");
     fk_bind_push_plan(L, p, tile, "");
     lua_pushvalue(L, arch);
