@@ -70,7 +70,7 @@ fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err) {
 bool fk_plan_equal(const fk_plan_info *a, const fk_plan_info *b) {
     char first[FK_MAX_PLAN], second[FK_MAX_PLAN];
     if (a->block_m != b->block_m || a->block_n != b->block_n || a->warps != b->warps)
-        return false; /* the most are not */
+        return false; /* most differ here */
     fk_plan_write(a, first);
     fk_plan_write(b, second);
     return strcmp(first, second) == 0;

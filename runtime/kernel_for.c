@@ -10,9 +10,9 @@ typedef struct sized {
     fk_context *context;
     const fk_shape *shape;
     fk_bucket bucket;
-    bool is_short;      /* plan_for_short may have a plan for it */
-    int64_t q, k;       /* then: rows of queries and keys, in steps of 64 */
-    int32_t half, of_k; /* and heads, in half octaves; which of its classes k is in */
+    bool is_short, square; /* plan_for_short may have a plan for it; there are as many keys as queries: */
+    int64_t q, k;          /* rows that stand for those of its class */
+    int32_t half;          /* heads, in half octaves */
     int32_t variant;
 } sized;
 
@@ -160,26 +160,30 @@ static int32_t rank_of(const fk_plan_info *plans, size_t count, const fk_plan_in
     return rank;
 }
 
-enum { LONGEST_SHORT = 2048, ROWS = 64, LONGER = LONGEST_SHORT / ROWS + 1, MOST_HALVES = 31 };
+enum { LONGEST_SHORT = 2048, ROWS = 64, MOST_ROWS = LONGEST_SHORT / ROWS, MOST_HALVES = 31 };
+
+static int64_t in_rows(int64_t seqlen) {
+    return (seqlen + ROWS - 1) / ROWS;
+}
 
 /* The class of short rows that sizes are in. Where a tile of queries ends, and how many rounds of tiles the SMs have,
- * is what one tile does better than another, so that classes are fine. Beyond LONGEST_SHORT keys their bucket tells. */
+ * is what one tile does better than another, so that queries and heads have fine classes. Keys are as many, or their
+ * bucket tells: a program that decodes shall not meet a new class every 64 tokens. */
 static void find_class(sized *s, const fk_problem *problem) {
     const fk_shape *shape = s->shape;
     s->is_short = problem->struct_size == sizeof *problem && problem->op == FK_FORWARD && !problem->packed &&
                   !problem->split && shape->seqlen_q <= LONGEST_SHORT;
     if (!s->is_short) return;
-    s->q = (shape->seqlen_q + ROWS - 1) / ROWS * ROWS;
-    s->k = (shape->seqlen_k + ROWS - 1) / ROWS * ROWS;
-    s->of_k = s->k <= LONGEST_SHORT ? (int32_t)(s->k / ROWS) : LONGER;
-    if (s->of_k == LONGER) s->k = (int64_t)fk_advice_buckets()->edge[1][s->bucket.index[1]];
+    s->square = in_rows(shape->seqlen_q) == in_rows(shape->seqlen_k);
+    s->q = in_rows(shape->seqlen_q) * ROWS;
+    s->k = s->square ? s->q : (int64_t)fk_advice_buckets()->edge[1][s->bucket.index[1]];
     const double halves = 2 * log2((double)shape->batch * (double)shape->num_heads_q);
     s->half = halves < MOST_HALVES ? (int32_t)lround(halves) : MOST_HALVES;
 }
 
 /* The model's plan for rows of few tiles, of which the last one may be nearly empty, or for so few heads that SMs have
  * none: one more kernel where that for all sizes would take so many times as long, and so many microseconds more in
- * each launch. Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.82 of the time in
+ * each launch. Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.81 of the time in
  * the mean, 12 of them more than 1.02 (docs/performance-log.md). Of its plans of family mma, and of the backward pass,
  * that is not so. */
 static fk_status plan_for_short(const sized *s, const fk_problem *canonical, asked *ask, bool *found, fk_error *err) {
@@ -207,6 +211,8 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
     free(plans);
     return FK_OK;
 }
+
+/* ---- which one ---- */
 
 static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
     static const int64_t few = 128; /* half of the largest tile of queries */
@@ -239,9 +245,9 @@ static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
     int32_t out = 0;
     for (int i = 0; i < FK_BUCKET_AXES; i++)
         out = out * buckets->count[i] + s->bucket.index[i];
-    const int32_t class =
-        s->is_short ? 1 + (((int32_t)(s->q / ROWS) - 1) * LONGER + s->of_k - 1) * (MOST_HALVES + 1) + s->half : 0;
-    return 1 + out * (1 + LONGER * LONGER * (MOST_HALVES + 1)) + class;
+    const int32_t row = (int32_t)(s->q / ROWS) - 1;
+    const int32_t class = s->is_short ? 1 + (2 * row + s->square) * (MOST_HALVES + 1) + s->half : 0;
+    return 1 + out * (1 + 2 * MOST_ROWS * (MOST_HALVES + 1)) + class;
 }
 
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
