@@ -79,8 +79,8 @@ typedef struct fk_pack_content {
 fk_status fk_pack_write(const char *path, const struct fk_vfs *vfs, const fk_pack_content *content, fk_error *err);
 
 /** Writes the records of `count` packs to one; where some hold the same, those of the first. Lines of info that begin
- * with `joined` are united, all others must be equal. `keep` (may be null) says which. @return as fk_pack_write */
-fk_status fk_pack_join(const char *path, fk_pack *const *packs, size_t count, const char *joined, const uint8_t *secret,
-                       fk_error *err);
+ * with one of `joined` (ended by null) are united, all others must be equal. @return as fk_pack_write */
+fk_status fk_pack_join(const char *path, fk_pack *const *packs, size_t count, const char *const *joined,
+                       const uint8_t *secret, fk_error *err);
 
 #endif

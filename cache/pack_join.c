@@ -77,13 +77,19 @@ static int compare_lines(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Moves the lines of `info` that begin with `joined` to line[], and returns the rest as one text, in `info`. */
-static size_t split(char *info, const char *joined, char **line) {
+static bool is_joined(const char *line, const char *const *joined) {
+    while (*joined && strncmp(line, *joined, strlen(*joined)) != 0)
+        joined++;
+    return *joined != NULL;
+}
+
+/* Moves the lines of `info` that are joined to line[], and leaves the rest in `info`. */
+static size_t split(char *info, const char *const *joined, char **line) {
     size_t count = 0, used = 0;
     for (char *at = info, *next; *at; at = next) {
         const size_t length = strcspn(at, "\n");
         next = at + length + (at[length] == '\n');
-        if (strncmp(at, joined, strlen(joined)) == 0 && (line[count] = strndup(at, length)) != NULL) {
+        if (is_joined(at, joined) && (line[count] = strndup(at, length)) != NULL) {
             ++count;
             continue;
         }
@@ -95,7 +101,7 @@ static size_t split(char *info, const char *joined, char **line) {
 }
 
 /* The lines that are not joined, which all packs must share, and then the sorted union of the others. */
-static fk_status join_info(fk_pack *const *packs, size_t count, const char *joined, char **out, fk_error *err) {
+static fk_status join_info(fk_pack *const *packs, size_t count, const char *const *joined, char **out, fk_error *err) {
     size_t bytes = 1, num_lines = 0, used;
     fk_status status = FK_OK;
     for (size_t p = 0; p < count; ++p)
@@ -121,8 +127,8 @@ static fk_status join_info(fk_pack *const *packs, size_t count, const char *join
     return status;
 }
 
-fk_status fk_pack_join(const char *path, fk_pack *const *packs, size_t count, const char *joined, const uint8_t *secret,
-                       fk_error *err) {
+fk_status fk_pack_join(const char *path, fk_pack *const *packs, size_t count, const char *const *joined,
+                       const uint8_t *secret, fk_error *err) {
     join j = {0};
     char *info = NULL;
     fk_status status = join_info(packs, count, joined, &info, err);

@@ -15,6 +15,11 @@ fk_status fk_plan_enumerate(const fk_problem *p, const fk_device_info *device, c
 /** The first of them alone. */
 fk_status fk_plan_best(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                        fk_plan_info *out, fk_error *err);
+/** Gives `tell` the plans for each shape (whose zero fields are filled) in the model's order; they are tell's for that
+ * call. */
+typedef void (*fk_plan_tell)(void *user, size_t shape, const fk_plan_info *plans, size_t count);
+fk_status fk_plan_sweep(const fk_problem *canonical, const fk_device_info *device, const char *template_dir,
+                        const fk_shape *shapes, size_t num_shapes, fk_plan_tell tell, void *user, fk_error *err);
 /** A plan's one line, and back: only the fields of its tile are set. @return FK_BAD_ARGUMENT */
 void fk_plan_write(const fk_plan_info *plan, char out[FK_MAX_PLAN]);
 fk_status fk_plan_read(const char *text, fk_plan_info *out, fk_error *err);

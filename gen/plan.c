@@ -260,6 +260,14 @@ static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
     return a->smem_bytes < b->smem_bytes;
 }
 
+/* What is modelled alike keeps the order of insertion, which is the arch file's. */
+void fk_plan_insert(fk_plan_info *plans, size_t *count, const fk_plan_info *plan) {
+    size_t at = (*count)++;
+    for (; at > 0 && is_better(plan, &plans[at - 1]); --at)
+        plans[at] = plans[at - 1];
+    plans[at] = *plan;
+}
+
 static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_t *count, fk_error *err) {
     for (int i = 0; i < planner->arch.num_tiles; ++i) {
         fk_plan_info plan;
@@ -269,10 +277,7 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
         if (fk_plan_find(plans, *count, &plan) < *count)
             continue; /* a list of some problems' own names it, and that for all */
         if (plan.legal) fk_plan_model(planner, &layout, &plan);
-        size_t at = (*count)++; /* stable insertion: what is modelled alike keeps the arch file's order */
-        for (; at > 0 && is_better(&plan, &plans[at - 1]); --at)
-            plans[at] = plans[at - 1];
-        plans[at] = plan;
+        fk_plan_insert(plans, count, &plan);
     }
     return FK_OK;
 }

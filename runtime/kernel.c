@@ -175,23 +175,21 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     kernel->staged = source->staged;
 }
 
-fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
-                          fk_error *err) {
-    fk_built c;
-    const double begin = fk_now_ms();
+/* Of an image at hand, which is used up; the search for it began at `begin`. */
+static fk_status build(fk_context *context, const fk_problem *canonical, fk_built *c, double begin, fk_kernel **out,
+                       fk_error *err) {
     fk_kernel *kernel = calloc(1, sizeof *kernel);
-    if (!kernel) return fk_fail(err, FK_NO_MEMORY, "no memory for a kernel");
-    kernel->context = context;
-    kernel->problem = *canonical;
-    kernel->l2_bytes = context->runs.l2_bytes;
-    fk_status status = fk_image_obtain(context, canonical, plan, &c, err);
-    if (!status) {
-        kernel->info.lookup_ms = fk_now_ms() - begin - (c.from_store ? 0 : c.entry.compile_ms);
-        take_launches(kernel, &c.source);
-        status = load_or_recompile(kernel, &c, err);
-        if (!status) describe(kernel, &c);
-        fk_built_free(&c);
+    fk_status status = kernel ? FK_OK : fk_fail(err, FK_NO_MEMORY, "no memory for a kernel");
+    if (kernel) {
+        kernel->context = context;
+        kernel->problem = *canonical;
+        kernel->l2_bytes = context->runs.l2_bytes;
+        kernel->info.lookup_ms = fk_now_ms() - begin - (c->from_store ? 0 : c->entry.compile_ms);
+        take_launches(kernel, &c->source);
+        status = load_or_recompile(kernel, c, err);
+        if (!status) describe(kernel, c);
     }
+    fk_built_free(c);
     if (status) {
         fk_count(&context->counts.failed);
         free(kernel);
@@ -199,6 +197,24 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, cons
         *out = kernel;
     }
     return status;
+}
+
+fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
+                          fk_error *err) {
+    fk_built c;
+    const double begin = fk_now_ms();
+    const fk_status status = fk_image_obtain(context, canonical, plan, &c, err);
+    if (!status) return build(context, canonical, &c, begin, out, err);
+    fk_count(&context->counts.failed);
+    return status;
+}
+
+fk_status fk_kernel_build_packed(fk_context *context, const fk_problem *canonical, const char *plan, fk_kernel **out,
+                                 fk_error *err) {
+    fk_built c;
+    const double begin = fk_now_ms();
+    const fk_status status = fk_image_obtain_packed(context, canonical, plan, &c, err);
+    return status ? status : build(context, canonical, &c, begin, out, err);
 }
 
 void fk_kernel_free(fk_kernel *kernel) {

@@ -1,5 +1,6 @@
 /* Kernels that are asked for with sizes: which plan serves them where that for all sizes does not do as well. */
 #include "object.h"
+#include "short_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,9 +11,7 @@ typedef struct sized {
     fk_context *context;
     const fk_shape *shape;
     fk_bucket bucket;
-    bool is_short, square; /* plan_for_short may have a plan for it; there are as many keys as queries: */
-    int64_t q, k;          /* rows that stand for those of its class */
-    int32_t half;          /* heads, in half octaves */
+    fk_short_class class; /* with rows of keys, square or not */
     int32_t variant;
 } sized;
 
@@ -78,12 +77,14 @@ typedef struct asked {
     fk_context *context;
     fk_plan_info plan;
     int32_t variant;
+    char packed[FK_MAX_PLAN]; /* "", or the plan's line, for a pack's kernel */
 } asked;
 
 /* Where the compiler spills registers after all, the kernel for all sizes stands in, so that it is asked once. */
 static fk_status build_asked(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
     const asked *a = user;
-    const fk_status status = fk_kernel_build(a->context, canonical, &a->plan, out, err);
+    const fk_status status = *a->packed ? fk_kernel_build_packed(a->context, canonical, a->packed, out, err)
+                                        : fk_kernel_build(a->context, canonical, &a->plan, out, err);
     if (status) return status;
     const fk_image_info *image = &(*out)->info.image;
     (*out)->variant = a->variant;
@@ -108,7 +109,7 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
            fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
     plan.parts = 1;
-    *ask = (asked){s->context, plan, FK_IN_PARTS};
+    *ask = (asked){.context = s->context, .plan = plan, .variant = FK_IN_PARTS};
     return FK_OK;
 }
 
@@ -142,7 +143,7 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
         }
     }
     free(plans);
-    *ask = (asked){s->context, other, FK_OTHER_TURNS};
+    *ask = (asked){.context = s->context, .plan = other, .variant = FK_OTHER_TURNS};
     return FK_OK;
 }
 
@@ -160,74 +161,66 @@ static int32_t rank_of(const fk_plan_info *plans, size_t count, const fk_plan_in
     return rank;
 }
 
-enum { LONGEST_SHORT = 2048, ROWS = 64, MOST_ROWS = LONGEST_SHORT / ROWS, MOST_HALVES = 31 };
-
-static int64_t in_rows(int64_t seqlen) {
-    return (seqlen + ROWS - 1) / ROWS;
-}
-
-/* The class of short rows that sizes are in. Where a tile of queries ends, and how many rounds of tiles the SMs have,
- * is what one tile does better than another, so that queries and heads have fine classes. Keys are as many, or their
- * bucket tells: a program that decodes shall not meet a new class every 64 tokens. */
-static void find_class(sized *s, const fk_problem *problem) {
-    const fk_shape *shape = s->shape;
-    s->is_short = problem->struct_size == sizeof *problem && problem->op == FK_FORWARD && !problem->packed &&
-                  !problem->split && shape->seqlen_q <= LONGEST_SHORT;
-    if (!s->is_short) return;
-    s->square = in_rows(shape->seqlen_q) == in_rows(shape->seqlen_k);
-    s->q = in_rows(shape->seqlen_q) * ROWS;
-    s->k = s->square ? s->q : (int64_t)fk_advice_buckets()->edge[1][s->bucket.index[1]];
-    const double halves = 2 * log2((double)shape->batch * (double)shape->num_heads_q);
-    s->half = halves < MOST_HALVES ? (int32_t)lround(halves) : MOST_HALVES;
-}
-
-/* The model's plan for rows of few tiles, of which the last one may be nearly empty, or for so few heads that SMs have
- * none: one more kernel where that for all sizes would take so many times as long, and so many microseconds more in
- * each launch. Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.81 of the time in
- * the mean, 12 of them more than 1.02 (docs/performance-log.md). Of its plans of family mma, and of the backward pass,
- * that is not so. */
+/* The model's plan for rows of few tiles, or for few heads. */
 static fk_status plan_for_short(const sized *s, const fk_problem *canonical, asked *ask, bool *found, fk_error *err) {
-    static const double times = 1.1, more_us = 2.0;
     fk_context *context = s->context;
     fk_plan_options planning = context->planning;
     fk_plan_info of_all, *plans;
     size_t count;
     *found = false;
-    if (!s->is_short || fk_packs_any(&context->packs)) return FK_OK;
+    if (!s->class.is_short || fk_packs_any(&context->packs)) return FK_OK;
     fk_status status = plan_for_all(context, canonical, &of_all, err);
     if (status || !of_all.k_stages) return status; /* family mma */
-    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
-    const int64_t group = ratio ? ratio : 1, heads = llround(exp2(s->half / 2.0)) / group;
-    planning.shape = (fk_shape){1, group * (heads ? heads : 1), heads ? heads : 1, s->q, s->k};
+    planning.shape = fk_short_shape(&s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1);
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
-    const size_t at = fk_plan_find(plans, count, &of_all);
-    const fk_plan_info *best = plans; /* the first of family wgmma, as that for all sizes is one */
-    while (best < plans + at && !best->k_stages)
-        best++;
-    *found = at < count && plans[at].legal && best->smem_bytes <= context->runs.smem_per_block &&
-             plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);
-    if (*found) *ask = (asked){s->context, *best, FK_OTHER_TILE - rank_of(plans, count, best)};
+    const fk_plan_info *best = fk_short_choose(plans, count, &of_all, context->runs.smem_per_block);
+    *found = best != NULL;
+    if (best) *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
     free(plans);
     return FK_OK;
 }
 
+/* The same from a pack, which tells for rows of as many keys as queries what was planned when it was made. */
+static bool packed_for_short(const sized *s, const fk_problem *canonical, asked *ask) {
+    fk_context *context = s->context;
+    if (!s->class.is_short || !s->class.square || !fk_asks_packs(context)) return false;
+    const fk_pack_query query = fk_pack_query_of(context, canonical, NULL);
+    const int number = fk_packs_find_short(&context->packs, &query, &s->class, ask->packed);
+    ask->context = context;
+    ask->variant = FK_PACKED_TILE - number;
+    return number > 0;
+}
+
 /* ---- which one ---- */
 
-static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+/* `*found`: the plan is of this bucket alone; `*shared`: other sizes may ask for the same kernel. Neither: that for all
+ * sizes. Sealed, there is no Lua to plan with. */
+static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_info *plan, asked *ask, bool *found,
+                        bool *shared, fk_error *err) {
     static const int64_t few = 128; /* half of the largest tile of queries */
-    const sized *s = user;
     fk_plan_options planning = s->context->planning;
-    fk_plan_info plan;
-    asked ask;
-    bool found, shared = false;
+    fk_status status = FK_OK;
+    *found = *shared = false;
     planning.shape = *s->shape;
-    fk_status status = recorded_plan(s, canonical, &planning, &plan, &found, err);
-    if (!status && !found) status = wants_parts(s, canonical, &ask, &shared, err);
-    if (!status && !found && !shared) status = plan_for_short(s, canonical, &ask, &shared, err);
-    if (!status && !found && !shared && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
-        status = plan_for_few(s, canonical, &planning, &plan, &found, err);
-    if (!status && !found && !shared) status = wants_other_turns(s, canonical, &ask, &shared, err);
+    if (s->context->cache_mode != FK_CACHE_SEALED) status = recorded_plan(s, canonical, &planning, plan, found, err);
+    if (status || *found) return status;
+    *shared = packed_for_short(s, canonical, ask);
+    if (*shared || s->context->cache_mode == FK_CACHE_SEALED) return FK_OK;
+    status = wants_parts(s, canonical, ask, shared, err);
+    if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
+    if (!status && !*shared && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
+        status = plan_for_few(s, canonical, &planning, plan, found, err);
+    if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
+    return status;
+}
+
+static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
+    const sized *s = user;
+    fk_plan_info plan;
+    asked ask = {0};
+    bool found, shared;
+    fk_status status = choose(s, canonical, &plan, &ask, &found, &shared, err);
     if (status) return status;
     if (shared) {
         status = fk_table_find(&s->context->table, canonical, ask.variant, build_asked, &ask, out, err);
@@ -245,9 +238,10 @@ static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
     int32_t out = 0;
     for (int i = 0; i < FK_BUCKET_AXES; i++)
         out = out * buckets->count[i] + s->bucket.index[i];
-    const int32_t row = (int32_t)(s->q / ROWS) - 1;
-    const int32_t class = s->is_short ? 1 + (2 * row + s->square) * (MOST_HALVES + 1) + s->half : 0;
-    return 1 + out * (1 + 2 * MOST_ROWS * (MOST_HALVES + 1)) + class;
+    const fk_short_class *c = &s->class;
+    const int32_t row = (int32_t)(c->q / FK_SHORT_STEP) - 1;
+    const int32_t class = c->is_short ? 1 + (2 * row + c->square) * FK_SHORT_HALVES + c->half : 0;
+    return 1 + out * (1 + 2 * FK_SHORT_ROWS * FK_SHORT_HALVES) + class;
 }
 
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
@@ -263,10 +257,13 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
         return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
                          (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
                          (long long)shape->seqlen_q, (long long)shape->seqlen_k);
-    if (fk_advice_is_off(&context->planning) || context->cache_mode == FK_CACHE_SEALED) /* records need Lua */
-        return fk_kernel_create(context, problem, out);
-    sized s = {.context = context, .shape = shape, .bucket = fk_bucket_of(fk_advice_buckets(), shape)};
-    find_class(&s, problem);
+    if (fk_advice_is_off(&context->planning)) return fk_kernel_create(context, problem, out);
+    sized s = {.context = context,
+               .shape = shape,
+               .bucket = fk_bucket_of(fk_advice_buckets(), shape),
+               .class = fk_short_class_of(problem, shape)};
+    if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
+        s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
     s.variant = variant_of(&s, fk_advice_buckets());
     fk_kernel *kernel;
     if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);

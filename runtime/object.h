@@ -129,6 +129,11 @@ void fk_build_describe(const fk_entry *entry, fk_image_info *out);
  * loaded. */
 fk_status fk_image_obtain(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_built *out,
                           fk_error *err);
+/** A pack's of that plan, which fk_packs_find_short named. @return FK_NO_JIT: none has it */
+fk_status fk_image_obtain_packed(fk_context *context, const fk_problem *canonical, const char *plan, fk_built *out,
+                                 fk_error *err);
+/** Whether there are packs, and the caller means their kernels. */
+bool fk_asks_packs(fk_context *context);
 /** The best plan's, compiled whatever the packs have. */
 fk_status fk_image_compile(fk_context *context, const fk_problem *canonical, fk_built *out, fk_error *err);
 /** Stores a new image. Where it cannot, its note says why, unless a miss for the same reason has said so. */
@@ -144,6 +149,11 @@ static inline const fk_emu_options *fk_emulator_of(const fk_context *context) {
     return context->driver ? NULL : &context->emulator;
 }
 
+static inline fk_pack_query fk_pack_query_of(const fk_context *context, const fk_problem *canonical, const char *plan) {
+    return (fk_pack_query){canonical,       &context->planned,       &context->runs,
+                           context->target, context->driver_version, plan};
+}
+
 static inline void fk_count(uint64_t *counter) {
     __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
 }
@@ -151,8 +161,9 @@ static inline void fk_count(uint64_t *counter) {
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
 /* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), that want the other choice of turns, or
- * another tile: of the candidates, in the order of their lines, the first one, the second one further down, ... */
-enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2, FK_OTHER_TILE = -3 };
+ * another tile: of the candidates, in the order of their lines, the first one, the second one further down, ...; or of
+ * a pack's plans for short rows, one below for the first. */
+enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2, FK_OTHER_TILE = -3, FK_PACKED_TILE = -1000 };
 
 /* Immutable once it is in the table. */
 struct fk_kernel {
@@ -177,6 +188,9 @@ struct fk_kernel {
 /** `plan`: the one to take; null: the best. */
 fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, const fk_plan_info *plan, fk_kernel **out,
                           fk_error *err);
+/** The same of a pack's kernel of that plan's line. */
+fk_status fk_kernel_build_packed(fk_context *context, const fk_problem *canonical, const char *plan, fk_kernel **out,
+                                 fk_error *err);
 /** The same of the best plan, as fk_table_find wants it. */
 fk_status fk_kernel_build_for_all(void *context, const fk_problem *canonical, fk_kernel **out, fk_error *err);
 void fk_kernel_free(fk_kernel *kernel);

@@ -78,8 +78,10 @@ static bool wants_other_text(const fk_context *context) {
            context->planning.plan;
 }
 
-static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out, char *note, size_t size) {
-    const fk_pack_query query = {p, &context->planned, &context->runs, context->target, context->driver_version};
+/* `plan`: fk_pack_query's. */
+static bool find_packed(fk_context *context, const fk_problem *p, const char *plan, fk_built *out, char *note,
+                        size_t size) {
+    const fk_pack_query query = fk_pack_query_of(context, p, plan);
     fk_built built;
     memset(&built, 0, sizeof built);
     if (!context->driver && context->emulator.sanitize)
@@ -89,8 +91,22 @@ static bool find_packed(fk_context *context, const fk_problem *p, fk_built *out,
     built.from_store = 2;
     snprintf(built.note, sizeof built.note, "%.*s", (int)sizeof built.note - 1, note);
     memcpy(built.source.spelling, built.entry.spelling, sizeof built.source.spelling);
+    if (plan) built.source.spelling[strlen(built.source.spelling) - strlen(", ") - strlen(plan)] = 0;
     *out = built;
     return true;
+}
+
+bool fk_asks_packs(fk_context *context) {
+    const bool lua = fk_lua_library(NULL) == FK_OK;
+    return context->cache_mode == FK_CACHE_SEALED ||
+           (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
+}
+
+fk_status fk_image_obtain_packed(fk_context *context, const fk_problem *p, const char *plan, fk_built *out,
+                                 fk_error *err) {
+    char note[1024];
+    if (find_packed(context, p, plan, out, note, sizeof note)) return FK_OK;
+    return fk_fail(err, FK_NO_JIT, "packs: %s", note);
 }
 
 fk_advice fk_advice_of(const fk_context *context) {
@@ -113,8 +129,7 @@ static fk_build_request request_of(const fk_problem *p, search *s) {
  * is the store's key. */
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
     const bool sealed = context->cache_mode == FK_CACHE_SEALED, no_jit = fk_forbids_compiling(context);
-    const bool lua = fk_lua_library(NULL) == FK_OK;
-    const bool packs = sealed || (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
+    const bool packs = fk_asks_packs(context);
     search s = {.context = context, .may_compile = !no_jit && !packs, .note = "off: the cache mode is SEALED"};
     const fk_build_request request = request_of(p, &s);
     char note[1024] = "no pack is open", spelling[FK_MAX_SPELLING] = "?";
@@ -124,7 +139,7 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     if (!status || (status != FK_NO_JIT && !(packs && status == FK_NO_COMPILER))) return status;
     const bool asks_packs = packs && (no_jit || !s.advised); /* who tuned here means that plan */
     if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
-    if (asks_packs && find_packed(context, p, out, note, sizeof note)) return FK_OK;
+    if (asks_packs && find_packed(context, p, NULL, out, note, sizeof note)) return FK_OK;
     if (no_jit) {
         fk_problem_write(p, spelling, sizeof spelling, NULL);
         return fk_fail(err, FK_NO_JIT,

@@ -7,9 +7,10 @@
 /* One kernel for one GPU. */
 typedef struct fk_pack_job {
     const char *asked;    /* the spelling as given */
-    const char *spelling; /* of its class */
+    const char *spelling; /* of its record, fk_packs_spell's */
     const char *gpu;
     char target[16];
+    char plan[FK_MAX_PLAN]; /* for short rows; "": the best, for all sizes */
 } fk_pack_job;
 
 typedef enum fk_pack_state {

@@ -14,24 +14,46 @@
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
+typedef struct strings {
+    char **at; /* malloc'ed, as each of them is */
+    size_t count;
+} strings;
+
+/* Takes `text`, and returns it, or what was equal to it; null: there was no memory, nor for `text` if that is null. */
+static const char *add_string(strings *s, char *text) {
+    for (size_t i = 0; text && i < s->count; i++)
+        if (strcmp(s->at[i], text) == 0) {
+            free(text);
+            return s->at[i];
+        }
+    char **more = text ? realloc(s->at, (s->count + 1) * sizeof *more) : NULL;
+    if (!more) {
+        free(text);
+        return NULL;
+    }
+    s->at = more;
+    return s->at[s->count++] = text;
+}
+
+static void free_strings(strings *s) {
+    for (size_t i = 0; i < s->count; i++)
+        free(s->at[i]);
+    free(s->at);
+}
+
 typedef struct maker {
     fk_pack_work work;
     char *spellings;         /* of the classes, FK_MAX_SPELLING bytes each */
     fk_device_info *devices; /* of the GPUs named */
-    char **term;             /* lines, malloc'ed */
-    size_t num_terms;
+    strings lines;           /* of the info: terms and maps */
+    strings names;           /* of records for short rows */
 } maker;
 
 static fk_status add_term(void *user, const char *text, fk_error *err) {
     maker *m = user;
-    for (size_t i = 0; i < m->num_terms; i++)
-        if (strcmp(m->term[i], text) == 0) return FK_OK;
-    char **more = realloc(m->term, (m->num_terms + 1) * sizeof *more);
-    if (more) m->term = more;
-    char *copy = more ? strdup(text) : NULL;
-    if (!copy) return fk_fail(err, FK_NO_MEMORY, "no memory for the terms of a pack");
-    m->term[m->num_terms++] = copy;
-    return FK_OK;
+    char *line = NULL;
+    if (add_string(&m->lines, asprintf(&line, FK_PACK_TERM "%s", text) < 0 ? NULL : line)) return FK_OK;
+    return fk_fail(err, FK_NO_MEMORY, "no memory for the terms of a pack");
 }
 
 /* Adds the jobs of one spelling, unless another one of its class was there: one kernel serves both. */
@@ -53,6 +75,43 @@ static fk_status add_spelling(maker *m, size_t index, const char *asked, size_t 
     return FK_OK;
 }
 
+static fk_status add_short_job(maker *m, size_t base, const char *plan, fk_error *err) {
+    char name[FK_MAX_SPELLING];
+    if (m->work.count == FK_PACK_MAX_RECORDS || !fk_packs_spell(m->work.job[base].spelling, plan, name))
+        return FK_OK; /* the kernel for all sizes serves */
+    fk_pack_job *more = realloc(m->work.job, (m->work.count + 1) * sizeof *more);
+    if (more) m->work.job = more;
+    const char *spelling = more ? add_string(&m->names, strdup(name)) : NULL;
+    if (!spelling) return fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", m->work.count + 1);
+    fk_pack_job *job = &m->work.job[m->work.count++];
+    *job = m->work.job[base];
+    job->spelling = spelling;
+    snprintf(job->plan, sizeof job->plan, "%s", plan);
+    return FK_OK;
+}
+
+/* Plans all classes of short rows of the job `base`; what cannot be planned is for its worker to tell. */
+static fk_status plan_short(maker *m, size_t base, const fk_device_info *device, fk_error *err) {
+    const fk_plan_options *planning = &m->work.how->planning;
+    const fk_advice advice = {.dir = NULL};
+    fk_problem p;
+    fk_plan_info *plans;
+    fk_short_map map;
+    size_t count;
+    fk_error why;
+    if (fk_problem_read(m->work.job[base].asked, &p, &why) ||
+        fk_plan_advised(&p, device, planning, &advice, &plans, &count, &why))
+        return FK_OK;
+    fk_status status = fk_short_map_make(&p, device, planning->template_dir, &plans[0], &map, err);
+    free(plans);
+    if (status || !map.count) return status;
+    if (!add_string(&m->lines, fk_short_map_write(&map, device->key, m->work.job[base].spelling)))
+        return fk_fail(err, FK_NO_MEMORY, "no memory for a map of short rows");
+    for (int i = 0; i < map.count && !status; i++)
+        status = add_short_job(m, base, map.plan[i], err);
+    return status;
+}
+
 static fk_status find_devices(maker *m, const char *const *gpus, size_t num_gpus, fk_error *err) {
     for (size_t g = 0; g < num_gpus; g++) {
         fk_status status = fk_device_named(gpus[g], &m->devices[g], err);
@@ -67,7 +126,7 @@ static fk_status find_devices(maker *m, const char *const *gpus, size_t num_gpus
 }
 
 static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count, const char *const *gpus,
-                           size_t num_gpus, const char *template_dir, fk_error *err) {
+                           size_t num_gpus, const char *template_dir, bool short_rows, fk_error *err) {
     if (count > FK_PACK_MAX_RECORDS || num_gpus > 64 || count * num_gpus > FK_PACK_MAX_RECORDS || !count || !num_gpus)
         return fk_fail(err, FK_BAD_ARGUMENT, "%zu spellings for %zu GPUs: a pack holds 1 to %d kernels", count,
                        num_gpus, FK_PACK_MAX_RECORDS);
@@ -79,6 +138,8 @@ static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count,
     fk_status status = find_devices(m, gpus, num_gpus, err);
     for (size_t i = 0; i < count && !status; i++)
         status = add_spelling(m, i, spellings[i], num_gpus, template_dir, err);
+    for (size_t i = 0, base = m->work.count; i < base && short_rows && !status; i++)
+        status = plan_short(m, i, &m->devices[i % num_gpus], err);
     m->work.board = status ? NULL : fk_pack_board_create(m->work.count);
     if (!status && !m->work.board) status = fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", m->work.count);
     return status;
@@ -91,13 +152,16 @@ static int compare_lines(const void *a, const void *b) {
 }
 
 static char *write_info(maker *m) {
-    char *info = malloc(256 + m->num_terms * (FK_TERM_TEXT + 16));
+    size_t bytes = 256;
+    for (size_t i = 0; i < m->lines.count; i++)
+        bytes += strlen(m->lines.at[i]) + 1;
+    char *info = malloc(bytes);
     if (!info) return NULL;
     int used = sprintf(info, "generator: %s\nversion: %d.%d.%d\n", fk_embedded_digest, FK_VERSION_MAJOR,
                        FK_VERSION_MINOR, FK_VERSION_PATCH);
-    if (m->num_terms) qsort(m->term, m->num_terms, sizeof *m->term, compare_lines);
-    for (size_t i = 0; i < m->num_terms; i++)
-        used += sprintf(info + used, FK_PACK_TERM "%s\n", m->term[i]);
+    if (m->lines.count) qsort(m->lines.at, m->lines.count, sizeof *m->lines.at, compare_lines);
+    for (size_t i = 0; i < m->lines.count; i++)
+        used += sprintf(info + used, "%s\n", m->lines.at[i]);
     return info;
 }
 
@@ -216,13 +280,13 @@ fk_status fk_pack_build(const char *path, const char *const *spellings, size_t c
     maker m = {.work = {.how = &how,
                         .emulator = options->emulate ? &emulator : NULL,
                         .skip_unsupported = options->skip_unsupported != 0}};
-    fk_status status = plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, &err);
+    fk_status status =
+        plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, options->short_rows != 0, &err);
     if (!status) status = make(&m, path, options, report, user, &progress, &err);
     if (result) *result = progress;
     fk_pack_board_free(m.work.board, m.work.count);
-    for (size_t i = 0; i < m.num_terms; i++)
-        free(m.term[i]);
-    free(m.term);
+    free_strings(&m.lines);
+    free_strings(&m.names);
     free(m.work.job);
     free(m.devices);
     free(m.spellings);

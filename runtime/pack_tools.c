@@ -93,6 +93,7 @@ fk_status fk_pack_extract(const char *path, size_t index, void **image, size_t *
 }
 
 fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count, const fk_pack_options *options) {
+    static const char *const joined[] = {FK_PACK_TERM, FK_SHORT_LINE, NULL};
     uint8_t secret[32];
     fk_error err;
     fk_status status = FK_OK;
@@ -106,7 +107,7 @@ fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count
     for (size_t i = 0; i < count && !status; i++)
         status = fk_pack_open(packs[i], &open[i], &err);
     if (!status && key_file) status = fk_pack_read_secret(key_file, secret, &err);
-    if (!status) status = fk_pack_join(path, open, count, FK_PACK_TERM, key_file ? secret : NULL, &err);
+    if (!status) status = fk_pack_join(path, open, count, joined, key_file ? secret : NULL, &err);
     explicit_bzero(secret, sizeof secret);
     for (size_t i = 0; i < count; i++)
         fk_pack_close(open[i]);

@@ -209,16 +209,31 @@ static bool find_in(const fk_pack *pack, const fk_pack_query *query, const char 
     return false;
 }
 
+bool fk_packs_spell(const char *spelling, const char *plan, char out[FK_MAX_SPELLING]) {
+    return snprintf(out, FK_MAX_SPELLING, "%s%s%s", spelling, plan ? ", " : "", plan ? plan : "") < FK_MAX_SPELLING;
+}
+
+int fk_packs_find_short(fk_packs *packs, const fk_pack_query *query, const fk_short_class *class,
+                        char plan[FK_MAX_PLAN]) {
+    char spelling[FK_MAX_SPELLING];
+    int number = -1;
+    if (fk_problem_write_class(query->problem, spelling, NULL)) return 0;
+    for (loaded_pack *p = first_of(packs); p && number < 0; p = after(packs, p))
+        if (p->pack) number = fk_short_map_find(fk_pack_text(p->pack), query->planned->key, spelling, class, plan);
+    return number < 0 ? 0 : number;
+}
+
 bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *source, fk_entry *entry, char *path,
                    size_t size, char *note, size_t note_size) {
-    char spelling[FK_MAX_SPELLING], why[512];
+    char class[FK_MAX_SPELLING], spelling[FK_MAX_SPELLING], why[512];
     fk_error err;
     size_t used = 0;
     snprintf(note, note_size, "no pack is open");
-    if (fk_problem_write_class(query->problem, spelling, &err)) {
+    if (fk_problem_write_class(query->problem, class, &err)) {
         snprintf(note, note_size, "%.*s", (int)note_size - 1, err.text);
         return false;
     }
+    if (!fk_packs_spell(class, query->plan, spelling)) return false;
     for (loaded_pack *p = first_of(packs); p; p = after(packs, p)) {
         const bool found = p->pack && find_in(p->pack, query, spelling, source, entry, why, sizeof why);
         if (!p->pack) snprintf(why, sizeof why, "%s", p->reason);

@@ -3,7 +3,7 @@
 #define FK_RUNTIME_PACKS_H
 
 #include "cache/pack.h"
-#include "gen/generate.h"
+#include "short_rows.h"
 
 #include <pthread.h>
 
@@ -41,12 +41,19 @@ typedef struct fk_pack_query {
     const fk_problem *problem;            /* canonical */
     const fk_device_info *planned, *runs; /* for whom, and on what */
     const char *target;
-    uint32_t driver; /* what it supports, 13000; 0: there is none, nor need for one */
+    uint32_t driver;  /* what it supports, 13000; 0: there is none, nor need for one */
+    const char *plan; /* the line of a plan for short rows; null: the kernel for all sizes */
 } fk_pack_query;
+/** A record's spelling: of the problem's class, and for short rows the plan, too. False: that is too long. */
+bool fk_packs_spell(const char *spelling, const char *plan, char out[FK_MAX_SPELLING]);
 /** The first pack's kernel that fits. `note`: "hit: PACK, planned for GPU", or why each pack has none. `path` (of
  * `size`) is the pack's. */
 bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *source, fk_entry *entry, char *path,
                    size_t size, char *note, size_t note_size);
+
+/** fk_short_map_find in the first pack that has a map for the problem. */
+int fk_packs_find_short(fk_packs *packs, const fk_pack_query *query, const fk_short_class *class,
+                        char plan[FK_MAX_PLAN]);
 
 /** Gives `tell` each pack, with why it cannot be used, or null. */
 void fk_packs_each(fk_packs *packs, void (*tell)(void *user, const char *path, const fk_pack *pack, const char *reason),

@@ -224,7 +224,8 @@ static void packs_joined_are_a_pack_of_all(void **state) {
     (void)state;
     static const unsigned few[] = {3, 9}, all[] = {3, 5, 7, 9, 11};
     static const char more_info[] =
-        "generator: 0123\nversion: 1.2.3\nterm: mask a = 1\nterm: mask causal = k <= q + diag\n";
+        "generator: 0123\nversion: 1.2.3\nshort rows: b\nterm: mask a = 1\nterm: mask causal = k <= q + diag\n";
+    static const char *const joined[] = {"term: ", "short rows: ", NULL};
     char third[300];
     fk_pack *packs[2];
     fk_error err;
@@ -232,7 +233,7 @@ static void packs_joined_are_a_pack_of_all(void **state) {
     assert_int_equal(pack_make(other, &fk_vfs_posix, few, 2, more_info, NULL, NULL), FK_OK);
     assert_int_equal(fk_pack_open(path, &packs[0], NULL), FK_OK);
     assert_int_equal(fk_pack_open(other, &packs[1], NULL), FK_OK);
-    assert_int_equal(fk_pack_join(third, packs, 2, "term: ", NULL, NULL), FK_OK);
+    assert_int_equal(fk_pack_join(third, packs, 2, joined, NULL, NULL), FK_OK);
     size = fixture_slurp(third, good, sizeof good);
     assert_int_equal(pack_make(third, &fk_vfs_posix, all, 5, more_info, NULL, NULL), FK_OK);
     assert_int_equal(fixture_slurp(third, bytes, sizeof bytes), size);
@@ -240,7 +241,7 @@ static void packs_joined_are_a_pack_of_all(void **state) {
     fk_pack_close(packs[1]);
     assert_int_equal(pack_make(other, &fk_vfs_posix, few, 2, "generator: 4\n", NULL, NULL), FK_OK);
     assert_int_equal(fk_pack_open(other, &packs[1], NULL), FK_OK);
-    assert_int_equal(fk_pack_join(third, packs, 2, "term: ", NULL, &err), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_pack_join(third, packs, 2, joined, NULL, &err), FK_BAD_ARGUMENT);
     assert_non_null(strstr(err.text, "generator: 4"));
     fk_pack_close(packs[0]);
     fk_pack_close(packs[1]);
