@@ -463,7 +463,7 @@ FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem
  * where no pack is loaded, one whose last tiles may come in parts of their keys, where rounds of tiles are long and
  * few; or the model's for short rows and few heads, where the plan for all sizes would take a tenth longer; or,
  * backward, one with the other choice of turns, where rows are much longer or shorter than those that are planned for.
- * Or a pack's for short rows (fk_pack_options.short_rows). Else that of fk_kernel_create, which serves all sizes.
+ * Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create, which serves all sizes.
  * Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
@@ -741,8 +741,8 @@ typedef struct fk_pack_options {
     int32_t jobs;             /**< fk_pack_build: processes that compile; 0: one for each core */
     int32_t emulate;          /**< fk_pack_build: 1: images for the emulator, planned for the GPUs named */
     int32_t skip_unsupported; /**< fk_pack_build: 1: what a GPU cannot run is left out, and is no failure */
-    int32_t short_rows; /**< fk_pack_build: 1: beside each kernel for all sizes those that fk_kernel_create_for takes
-                             for short rows and few heads; docs/packs.md */
+    int32_t sized; /**< fk_pack_build: 1: beside each kernel for all sizes those that fk_kernel_create_for takes for
+                        short rows, for few heads, and where rounds of tiles are long and few; docs/packs.md */
     const char *template_dir; /**< fk_pack_build: as in fk_plan_options */
     const char *key_file;     /**< an Ed25519 secret key in PEM to sign with; null: not signed */
 } fk_pack_options;

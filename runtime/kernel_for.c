@@ -15,6 +15,12 @@ typedef struct sized {
     int32_t variant;
 } sized;
 
+/* A pack is there to spare compiling, also of kernels for some sizes; and where it is sealed there is no Lua to plan.
+ */
+static bool compiles_for_sizes(fk_context *context) {
+    return !fk_packs_any(&context->packs) && context->cache_mode != FK_CACHE_SEALED;
+}
+
 /* The plan that serves all sizes. */
 static fk_status plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out,
                               fk_error *err) {
@@ -94,22 +100,39 @@ static fk_status build_asked(void *user, const fk_problem *canonical, fk_kernel 
     return fk_table_find(&a->context->table, canonical, 0, fk_kernel_build_for_all, a->context, out, err);
 }
 
+/* The plan that serves all sizes, as a pack has it; false: none does. */
+static bool plan_packed(const sized *s, const fk_problem *canonical, fk_plan_info *out) {
+    fk_kernel *kernel;
+    fk_error err;
+    if (!fk_asks_packs(s->context) ||
+        fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, &kernel, &err))
+        return false;
+    *out = kernel->info.plan;
+    return kernel->info.from_store == 2;
+}
+
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
 static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
     const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
     const double heads = buckets->edge[2][s->bucket.index[2]];
+    const bool compiles = compiles_for_sizes(s->context);
     fk_plan_info plan;
+    fk_status status = FK_OK;
     *out = false;
-    if (!fk_problem_may_have_parts(canonical) || fk_packs_any(&s->context->packs)) return FK_OK;
-    const fk_status status = plan_for_all(s->context, canonical, &plan, err);
-    if (status) return status;
+    if (!fk_problem_may_have_parts(canonical)) return FK_OK;
+    if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
+    if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
     const bool few =
         2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
     *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
            fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
     plan.parts = 1;
     *ask = (asked){.context = s->context, .plan = plan, .variant = FK_IN_PARTS};
+    if (compiles || !*out) return FK_OK;
+    fk_plan_write(&plan, ask->packed);
+    const fk_pack_query query = fk_pack_query_of(s->context, canonical, ask->packed);
+    *out = fk_packs_have(&s->context->packs, &query);
     return FK_OK;
 }
 
@@ -121,7 +144,7 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
     fk_plan_info plan, other, *plans;
     size_t count;
     *out = false;
-    if (canonical->op != FK_BACKWARD || fk_packs_any(&s->context->packs)) return FK_OK;
+    if (canonical->op != FK_BACKWARD || !compiles_for_sizes(s->context)) return FK_OK;
     fk_status status = plan_for_all(s->context, canonical, &plan, err);
     if (status || !plan.k_stages) return status; /* family mma knows no turns */
     other = plan;
@@ -168,7 +191,7 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
     fk_plan_info of_all, *plans;
     size_t count;
     *found = false;
-    if (!s->class.is_short || fk_packs_any(&context->packs)) return FK_OK;
+    if (!s->class.is_short || !compiles_for_sizes(context)) return FK_OK;
     fk_status status = plan_for_all(context, canonical, &of_all, err);
     if (status || !of_all.k_stages) return status; /* family mma */
     planning.shape = fk_short_shape(&s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1);
@@ -205,11 +228,10 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     planning.shape = *s->shape;
     if (s->context->cache_mode != FK_CACHE_SEALED) status = recorded_plan(s, canonical, &planning, plan, found, err);
     if (status || *found) return status;
-    *shared = packed_for_short(s, canonical, ask);
-    if (*shared || s->context->cache_mode == FK_CACHE_SEALED) return FK_OK;
     status = wants_parts(s, canonical, ask, shared, err);
+    if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
-    if (!status && !*shared && s->shape->seqlen_q <= few && !fk_packs_any(&s->context->packs))
+    if (!status && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
         status = plan_for_few(s, canonical, &planning, plan, found, err);
     if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
     return status;

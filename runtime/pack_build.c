@@ -59,7 +59,7 @@ static fk_status store_part(const fk_pack_work *work, const fk_pack_job *job, co
 }
 
 /* Where the compiler spills registers after all, the kernel for all sizes does as well. */
-static fk_status check_short(const fk_problem *problem, const fk_built *built, fk_error *err) {
+static fk_status check_sized(const fk_problem *problem, const fk_built *built, fk_error *err) {
     const fk_entry *e = &built->entry;
     if (fk_build_flaws(e->spill_bytes, e->serialized_wgmma) <= fk_minor_spill(problem, &built->source.plan))
         return FK_OK;
@@ -68,13 +68,13 @@ static fk_status check_short(const fk_problem *problem, const fk_built *built, f
 }
 
 static fk_pack_state run_job(const fk_pack_work *work, const fk_pack_job *job, fk_error *err) {
-    const bool is_short = *job->plan != 0;
+    const bool sized = *job->plan != 0;
     fk_problem problem;
     fk_device_info device;
     fk_built built;
     fk_generate_options how = *work->how;
     char key[65], compiler[96];
-    if (is_short) how.planning.plan = job->plan;
+    if (sized) how.planning.plan = job->plan;
     fk_pack_job_key(job, key);
     fk_status status = compiler_of(work, compiler, err);
     if (!status && find_part(work, job, key, compiler)) return FK_PACK_REUSED;
@@ -82,13 +82,13 @@ static fk_pack_state run_job(const fk_pack_work *work, const fk_pack_job *job, f
     if (!status) status = fk_device_named(job->gpu, &device, err);
     if (!status) status = fk_build_offline(&problem, &device, &how, work->emulator, &built, err);
     if (!status) {
-        if (is_short) status = check_short(&problem, &built, err);
+        if (sized) status = check_sized(&problem, &built, err);
         if (!status) status = store_part(work, job, key, &built, err);
         fk_built_free(&built);
     }
-    return status == FK_OK                                                    ? FK_PACK_BUILT
-           : status == FK_UNSUPPORTED && (work->skip_unsupported || is_short) ? FK_PACK_SKIPPED
-                                                                              : FK_PACK_FAILED;
+    return status == FK_OK                                                 ? FK_PACK_BUILT
+           : status == FK_UNSUPPORTED && (work->skip_unsupported || sized) ? FK_PACK_SKIPPED
+                                                                           : FK_PACK_FAILED;
 }
 
 static _Noreturn void work_off(const fk_pack_work *work) {

@@ -10,7 +10,7 @@ typedef struct fk_pack_job {
     const char *spelling; /* of its record, fk_packs_spell's */
     const char *gpu;
     char target[16];
-    char plan[FK_MAX_PLAN]; /* for short rows; "": the best, for all sizes */
+    char plan[FK_MAX_PLAN]; /* for some sizes; "": the best, for all */
 } fk_pack_job;
 
 typedef enum fk_pack_state {

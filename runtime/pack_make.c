@@ -46,7 +46,7 @@ typedef struct maker {
     char *spellings;         /* of the classes, FK_MAX_SPELLING bytes each */
     fk_device_info *devices; /* of the GPUs named */
     strings lines;           /* of the info: terms and maps */
-    strings names;           /* of records for short rows */
+    strings names;           /* of records for some sizes */
 } maker;
 
 static fk_status add_term(void *user, const char *text, fk_error *err) {
@@ -75,7 +75,8 @@ static fk_status add_spelling(maker *m, size_t index, const char *asked, size_t 
     return FK_OK;
 }
 
-static fk_status add_short_job(maker *m, size_t base, const char *plan, fk_error *err) {
+/* Beside the job `base`, one for some sizes. */
+static fk_status add_sized_job(maker *m, size_t base, const char *plan, fk_error *err) {
     char name[FK_MAX_SPELLING];
     if (m->work.count == FK_PACK_MAX_RECORDS || !fk_packs_spell(m->work.job[base].spelling, plan, name))
         return FK_OK; /* the kernel for all sizes serves */
@@ -90,26 +91,37 @@ static fk_status add_short_job(maker *m, size_t base, const char *plan, fk_error
     return FK_OK;
 }
 
-/* Plans all classes of short rows of the job `base`; what cannot be planned is for its worker to tell. */
-static fk_status plan_short(maker *m, size_t base, const fk_device_info *device, fk_error *err) {
+static fk_status add_short_jobs(maker *m, size_t base, const fk_short_map *map, const char *gpu, fk_error *err) {
+    fk_status status = FK_OK;
+    if (!map->count) return FK_OK;
+    if (!add_string(&m->lines, fk_short_map_write(map, gpu, m->work.job[base].spelling)))
+        return fk_fail(err, FK_NO_MEMORY, "no memory for a map of short rows");
+    for (int i = 0; i < map->count && !status; i++)
+        status = add_sized_job(m, base, map->plan[i], err);
+    return status;
+}
+
+/* What some sizes take instead of the job `base`; what cannot be planned is for its worker to tell. */
+static fk_status plan_sized(maker *m, size_t base, const fk_device_info *device, fk_error *err) {
     const fk_plan_options *planning = &m->work.how->planning;
     const fk_advice advice = {.dir = NULL};
     fk_problem p;
-    fk_plan_info *plans;
+    fk_plan_info *plans, in_parts;
     fk_short_map map;
+    char line[FK_MAX_PLAN];
     size_t count;
     fk_error why;
     if (fk_problem_read(m->work.job[base].asked, &p, &why) ||
         fk_plan_advised(&p, device, planning, &advice, &plans, &count, &why))
         return FK_OK;
     fk_status status = fk_short_map_make(&p, device, planning->template_dir, &plans[0], &map, err);
+    in_parts = plans[0];
+    in_parts.parts = 1;
     free(plans);
-    if (status || !map.count) return status;
-    if (!add_string(&m->lines, fk_short_map_write(&map, device->key, m->work.job[base].spelling)))
-        return fk_fail(err, FK_NO_MEMORY, "no memory for a map of short rows");
-    for (int i = 0; i < map.count && !status; i++)
-        status = add_short_job(m, base, map.plan[i], err);
-    return status;
+    if (!status) status = add_short_jobs(m, base, &map, device->key, err);
+    if (status || !fk_plan_may_have_parts(&p, &in_parts)) return status;
+    fk_plan_write(&in_parts, line);
+    return add_sized_job(m, base, line, err);
 }
 
 static fk_status find_devices(maker *m, const char *const *gpus, size_t num_gpus, fk_error *err) {
@@ -126,7 +138,7 @@ static fk_status find_devices(maker *m, const char *const *gpus, size_t num_gpus
 }
 
 static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count, const char *const *gpus,
-                           size_t num_gpus, const char *template_dir, bool short_rows, fk_error *err) {
+                           size_t num_gpus, const char *template_dir, bool sized, fk_error *err) {
     if (count > FK_PACK_MAX_RECORDS || num_gpus > 64 || count * num_gpus > FK_PACK_MAX_RECORDS || !count || !num_gpus)
         return fk_fail(err, FK_BAD_ARGUMENT, "%zu spellings for %zu GPUs: a pack holds 1 to %d kernels", count,
                        num_gpus, FK_PACK_MAX_RECORDS);
@@ -138,8 +150,8 @@ static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count,
     fk_status status = find_devices(m, gpus, num_gpus, err);
     for (size_t i = 0; i < count && !status; i++)
         status = add_spelling(m, i, spellings[i], num_gpus, template_dir, err);
-    for (size_t i = 0, base = m->work.count; i < base && short_rows && !status; i++)
-        status = plan_short(m, i, &m->devices[i % num_gpus], err);
+    for (size_t i = 0, base = m->work.count; i < base && sized && !status; i++)
+        status = plan_sized(m, i, &m->devices[i % num_gpus], err);
     m->work.board = status ? NULL : fk_pack_board_create(m->work.count);
     if (!status && !m->work.board) status = fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", m->work.count);
     return status;
@@ -281,7 +293,7 @@ fk_status fk_pack_build(const char *path, const char *const *spellings, size_t c
                         .emulator = options->emulate ? &emulator : NULL,
                         .skip_unsupported = options->skip_unsupported != 0}};
     fk_status status =
-        plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, options->short_rows != 0, &err);
+        plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, options->sized != 0, &err);
     if (!status) status = make(&m, path, options, report, user, &progress, &err);
     if (result) *result = progress;
     fk_pack_board_free(m.work.board, m.work.count);

@@ -213,6 +213,16 @@ bool fk_packs_spell(const char *spelling, const char *plan, char out[FK_MAX_SPEL
     return snprintf(out, FK_MAX_SPELLING, "%s%s%s", spelling, plan ? ", " : "", plan ? plan : "") < FK_MAX_SPELLING;
 }
 
+bool fk_packs_have(fk_packs *packs, const fk_pack_query *query) {
+    char class[FK_MAX_SPELLING], spelling[FK_MAX_SPELLING];
+    size_t first, count = 0;
+    if (fk_problem_write_class(query->problem, class, NULL) || !fk_packs_spell(class, query->plan, spelling))
+        return false;
+    for (loaded_pack *p = first_of(packs); p && !count; p = after(packs, p))
+        if (p->pack) count = fk_pack_find(p->pack, query->target, spelling, &first);
+    return count > 0;
+}
+
 int fk_packs_find_short(fk_packs *packs, const fk_pack_query *query, const fk_short_class *class,
                         char plan[FK_MAX_PLAN]) {
     char spelling[FK_MAX_SPELLING];

@@ -42,15 +42,17 @@ typedef struct fk_pack_query {
     const fk_device_info *planned, *runs; /* for whom, and on what */
     const char *target;
     uint32_t driver;  /* what it supports, 13000; 0: there is none, nor need for one */
-    const char *plan; /* the line of a plan for short rows; null: the kernel for all sizes */
+    const char *plan; /* the line of one for some sizes; null: the kernel for all */
 } fk_pack_query;
-/** A record's spelling: of the problem's class, and for short rows the plan, too. False: that is too long. */
+/** A record's spelling: of the problem's class, and for some sizes the plan, too. False: that is too long. */
 bool fk_packs_spell(const char *spelling, const char *plan, char out[FK_MAX_SPELLING]);
 /** The first pack's kernel that fits. `note`: "hit: PACK, planned for GPU", or why each pack has none. `path` (of
  * `size`) is the pack's. */
 bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *source, fk_entry *entry, char *path,
                    size_t size, char *note, size_t note_size);
 
+/** Whether a pack has such a record, which is not read. */
+bool fk_packs_have(fk_packs *packs, const fk_pack_query *query);
 /** fk_short_map_find in the first pack that has a map for the problem. */
 int fk_packs_find_short(fk_packs *packs, const fk_pack_query *query, const fk_short_class *class,
                         char plan[FK_MAX_PLAN]);

@@ -10,7 +10,7 @@
 typedef struct request {
     const char *out, *gpus, *key_file, *template_dir;
     int64_t jobs;
-    bool emulate, skip_unsupported, short_rows, json;
+    bool emulate, skip_unsupported, sized, json;
     int num_words;
     char **words;
 } request;
@@ -50,7 +50,7 @@ static cli_exit pack_build(const request *r) {
         options.jobs = (int32_t)r->jobs;
         options.emulate = r->emulate;
         options.skip_unsupported = r->skip_unsupported;
-        options.short_rows = r->short_rows;
+        options.sized = r->sized;
         options.template_dir = r->template_dir;
         options.key_file = r->key_file;
         const char *const *spellings = (const char *const *)(list ? list : &one);
@@ -66,7 +66,7 @@ static cli_exit pack_build(const request *r) {
             if (result.reused) printf("; %zu were there from an earlier call", result.reused);
             if (result.skipped)
                 printf("; %zu that a GPU cannot run%s are left out", result.skipped,
-                       r->short_rows ? ", or that spill for short rows," : "");
+                       r->sized ? ", or for some sizes spill," : "");
             printf("\n");
         }
     }
@@ -329,7 +329,7 @@ static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
         option_int("--jobs", "N", &r.jobs, 1, 256, "build: compile in N processes (default: one per core)"),
         option_flag("--emu", &r.emulate, "build: images for the emulator, planned for the GPUs"),
         option_flag("--skip-unsupported", &r.skip_unsupported, "build: leave out what a GPU cannot run"),
-        option_flag("--short-rows", &r.short_rows, "build: also the kernels for short rows and few heads"),
+        option_flag("--sized", &r.sized, "build: also the kernels for short rows, and for few heads or tiles"),
         option_text("--key", "KEY.pem", &r.key_file, "build, merge, sign: sign with this Ed25519 secret key"),
         cli_template_option(&planning),
         cli_json_option(&r.json),
