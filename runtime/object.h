@@ -132,7 +132,7 @@ fk_status fk_image_obtain(fk_context *context, const fk_problem *canonical, cons
 /** A pack's of that plan, which fk_packs_find_short named. @return FK_NO_JIT: none has it */
 fk_status fk_image_obtain_packed(fk_context *context, const fk_problem *canonical, const char *plan, fk_built *out,
                                  fk_error *err);
-/** Whether there are packs, and the caller means their kernels. */
+/** Whether kernels are looked for in packs: there are some, which the caller means, or it is sealed. */
 bool fk_asks_packs(fk_context *context);
 /** The best plan's, compiled whatever the packs have. */
 fk_status fk_image_compile(fk_context *context, const fk_problem *canonical, fk_built *out, fk_error *err);

@@ -97,9 +97,8 @@ static bool find_packed(fk_context *context, const fk_problem *p, const char *pl
 }
 
 bool fk_asks_packs(fk_context *context) {
-    const bool lua = fk_lua_library(NULL) == FK_OK;
     return context->cache_mode == FK_CACHE_SEALED ||
-           (fk_packs_any(&context->packs) && !(lua && wants_other_text(context)));
+           (fk_packs_any(&context->packs) && !(wants_other_text(context) && fk_lua_library(NULL) == FK_OK));
 }
 
 fk_status fk_image_obtain_packed(fk_context *context, const fk_problem *p, const char *plan, fk_built *out,
