@@ -33,7 +33,7 @@ static void samples(void **state) {
         {"fwd fp16 d128 gqa longformer(64,1,1,2) top-left dropout", "h200", 1, 2, 1, 300, 16400, FK_BSHD, 0},
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"2", "7", "1"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
             fk_kernel_info info;
             fk_context *context = open_context(schedules[n][0], schedules[n][1], schedules[n][2]);
@@ -57,7 +57,7 @@ static void two_teams(void **state) {
     };
     static const char *const plans[] = {"wgmma m128 n64 w20 s4 c1 q2 k4 o1", "wgmma m64 n64 w12 s2 c1 q2 k3 o2"};
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++)
             for (size_t j = 0; j < sizeof plans / sizeof *plans; j++) {
                 fk_kernel_info info;
@@ -96,7 +96,7 @@ static void shared_keys(void **state) {
         {"wgmma m256 n64 w12 s2 c1 q1 k2 o1", {"fwd bf16 d232 dropout", "h200", 1, 1, 1, 127, 127, FK_BSHD, 0}},
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"1", "3", "1"}, {"5", "3", "0"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
             fk_kernel_info info;
             fk_context *context = emulated_planned("h200", store_dir, cases[i].plan,
@@ -126,7 +126,7 @@ static void soft_caps(void **state) {
         "window(90,20) softcap(4)",
         "keep=\"(q - k) % 3 != 1\" softcap(20)",
     };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < emulated_cases(sizeof words / sizeof *words); i++)
         for (int dim = 64; dim <= 128; dim *= 2) {
             char spelling[128];
             snprintf(spelling, sizeof spelling, "fwd bf16 d%d %s", dim, words[i]);
