@@ -1,8 +1,8 @@
 -- The template engine. A line whose first non-blank is `@` is Lua; `$(expr)` is a hole; the rest is CUDA.
 --
--- Template line N becomes line N of a Lua chunk, so errors of Lua name template lines without any mapping. The chunk
--- appends to a list of output lines and writes `#line` only where the sequence of template lines breaks, so that the
--- CUDA compiler's errors name them too.
+-- Template line N becomes line N of a Lua chunk, so errors of Lua name template lines without any mapping; lines without
+-- holes that follow one another are one string. The chunk appends to a list of output lines and writes `#line` only
+-- where the sequence of template lines breaks, so that the CUDA compiler's errors name them too.
 --
 -- render(path, env, read_file, standalone) -> text
 
@@ -22,16 +22,39 @@ local function arguments(line, where)
   return table.concat(out, ", ")
 end
 
+-- Lines first to last of a file, which are as they are. A newline behind the bracket would be skipped: no first line is empty.
+local function literal(lines, first, last)
+  local text = table.concat(lines, "\n", first, last)
+  local level = string.rep("=", 2)
+  while string.find(text, "]" .. level, 1, true) do level = level .. "=" end
+  return string.format("emit(%d, %d, [%s[%s]%s])", first, last - first + 1, level, text, level)
+end
+
 -- The chunk's text: one Lua line for each template line.
 local function translate(path, source)
-  local lines, number = {}, 0
-  for line in string.gmatch(source .. "\n", "([^\n]*)\n") do
-    number = number + 1
-    local lua = string.match(line, "^%s*@(.*)$")
-    lines[number] = lua or string.format("emit(%d, %s)", number, line == "" and "''" or arguments(line, path .. ":" .. number))
+  local lines, out, first = {}, {}, nil -- first of lines that are as they are
+  if string.sub(source, -1) ~= "\n" then source = source .. "\n" end
+  for line in string.gmatch(source, "([^\n]*)\n") do lines[#lines + 1] = line end
+  local function flush(number)
+    if first then out[#out + 1] = literal(lines, first, number - 1) end
+    first = nil
   end
-  if lines[number] == "emit(" .. number .. ", '')" then lines[number] = "" end -- the newline that ends the file
-  return table.concat(lines, "\n")
+  for number, line in ipairs(lines) do
+    local lua = string.match(line, "^%s*@(.*)$")
+    if lua then
+      flush(number)
+      out[#out + 1] = lua
+    elseif line == "" and not first then
+      out[#out + 1] = string.format("emit(%d, 1, '')", number)
+    elseif string.find(line, "$(", 1, true) or string.find(line, "\r", 1, true) then -- which a long string would change
+      flush(number)
+      out[#out + 1] = string.format("emit(%d, 1, %s)", number, arguments(line, path .. ":" .. number))
+    else
+      first = first or number
+    end
+  end
+  flush(#lines + 1)
+  return table.concat(out, "\n")
 end
 
 local function hole(...)
@@ -53,13 +76,12 @@ return function(path, env, read_file, standalone)
       run("templates/" .. inner, more and setmetatable(more, { __index = given }) or given)
     end
     local names = { hole = hole, include = include }
-    function names.emit(number, ...)
-      local text = table.concat({ ... })
+    function names.emit(number, count, ...)
       if not standalone and (file ~= name or next_line ~= number) then
         out[#out + 1] = string.format("#line %d \"%s\"", number, name)
       end
-      out[#out + 1] = text
-      file, next_line = name, number + 1
+      out[#out + 1] = select("#", ...) == 1 and (...) or table.concat({ ... })
+      file, next_line = name, number + count
     end
     return setmetatable(names, {
       __index = function(_, key)

@@ -339,6 +339,40 @@ static void test_template_errors_name_file_and_line(void **state) {
     }
 }
 
+/* Text without holes comes out as it is: empty lines at either end, what closes a Lua string, carriage returns, and a
+ * last line without a newline; and a later error names its line. */
+static void test_plain_text_stays_as_it_is(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *out;
+    } cases[] = {
+        {"a\n\nb\n", "a\n\nb\n"},
+        {"\n\na", "\n\na\n"},
+        {"a\n\n\n", "a\n\n\n"},
+        {"[==[ a ]==]\n]===]\n]]\n", "[==[ a ]==]\n]===]\n]]\n"},
+        {"a\r\nb\r\n", "a\r\nb\r\n"},
+        {"\\n \"x\" '\\0'\n", "\\n \"x\" '\\0'\n"},
+        {"a ]=\n", "a ]=\n"},
+        {"a $\n@ for i = 1, 2 do\nb\n\n$(i) ]==]\n@ end\n\nc\n", "a $\nb\n\n1 ]==]\nb\n\n2 ]==]\n\nc\n"},
+        {"a\nb\n\n$(nothing)\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const temp_dir dir = temp_dir_create();
+        temp_dir_write(&dir, "kernel/forward_mma.cu", cases[i].text);
+        fk_source source = {.text = NULL};
+        fk_error err = {.text = ""};
+        const fk_status status = create("fwd fp16 d64", "a100", dir.path, true, &source, &err);
+        if (cases[i].out) {
+            if (status != FK_OK) fail_msg("case %zu: %s", i, err.text);
+            assert_string_equal(source.text, cases[i].out);
+        } else {
+            assert_message(err.text, "templates/kernel/forward_mma.cu:4: unknown name 'nothing'");
+        }
+        fk_source_free(&source);
+        temp_dir_remove(&dir);
+    }
+}
+
 static void test_template_dir_stands_before_the_built_in(void **state) {
     (void)state;
     const temp_dir dir = temp_dir_create();
@@ -446,6 +480,7 @@ int main(void) {
         cmocka_unit_test(test_first_tiles_that_say_little_are_estimates),
         cmocka_unit_test(test_runs_are_looked_up_before),
         cmocka_unit_test(test_template_errors_name_file_and_line),
+        cmocka_unit_test(test_plain_text_stays_as_it_is),
         cmocka_unit_test(test_template_dir_stands_before_the_built_in),
         cmocka_unit_test(test_plans_of_the_caller_are_checked),
         cmocka_unit_test(test_public_generate),
