@@ -22,7 +22,8 @@ static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, and more clocks for
  * each tile of keys. Less is gained where walks are of unlike length and no pattern says so; with dropout, score terms
  * or walks through a group's heads; and nothing where walks of unlike length add in order, where V is read anew for
- * each part of the scores, and where sequences or documents are packed, which are short as a rule. */
+ * each part of the scores (but where that is for terms such as soft caps, whose instructions turns hide), and where
+ * sequences or documents are packed, which are short as a rule. */
 static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03,
                     TURNS_START = 1850.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
@@ -67,8 +68,9 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
         const bool unlike = partial_share > 0 || layout->scans;
         const double spares = layout->scans ? TURNS_SCANS : unlike ? TURNS_UNLIKE : TURNS;
         const bool brief = p->packed || layout->mask_rows;
-        const bool vain = brief || (unlike && p->deterministic) || parts == 1 || !layout->held_v;
-        const bool more = p->gqa || p->dropout || p->num_scores > 0;
+        const bool terms = p->num_scores > 0, reads_v = !layout->held_v && !terms;
+        const bool vain = brief || (unlike && p->deterministic) || parts == 1 || reads_v;
+        const bool more = p->gqa || p->dropout || terms;
         cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : spares;
         cost.start += TURNS_START;
     }
