@@ -15,8 +15,7 @@ typedef struct sized {
     int32_t variant;
 } sized;
 
-/* A pack is there to spare compiling, also of kernels for some sizes; and where it is sealed there is no Lua to plan.
- */
+/* A pack is there to spare compiling, also of kernels for some sizes; and who is sealed has no Lua to plan with. */
 static bool compiles_for_sizes(fk_context *context) {
     return !fk_packs_any(&context->packs) && context->cache_mode != FK_CACHE_SEALED;
 }
@@ -49,7 +48,7 @@ static fk_status recorded_plan(const sized *s, const fk_problem *canonical, cons
     if (status) return status;
     *out = plans[0];
     const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
-                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && !fk_packs_any(&context->packs));
+                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && compiles_for_sizes(context));
     *found = counts && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;

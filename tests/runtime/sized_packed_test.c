@@ -1,4 +1,4 @@
-/* Kernels for short rows from a pack: sealed, without planning, fk_kernel_create_for gives what it would compile, and
+/* Kernels for some sizes from a pack: sealed, without planning, fk_kernel_create_for gives what it would compile, and
  * the kernel for all sizes where the pack has none. */
 #include "emulated.h"
 #include "runtime/object.h"
@@ -26,7 +26,7 @@ static fk_kernel *create_for(fk_context *context, const char *spelling, const fk
     return kernel;
 }
 
-/* Whether it is the kernel for all sizes, and its text's key. */
+/* Whether it is the kernel for all sizes; gives it up. */
 static bool describe(fk_kernel *kernel, fk_kernel_info *info) {
     const bool for_all = kernel->variant == 0;
     assert_int_equal(fk_kernel_describe(kernel, info), FK_OK);
@@ -101,7 +101,7 @@ static void packs_beside_each_other(void **state) {
     }
 }
 
-/* Who brings templates does not mean a pack's kernels, and has the model's plan as without a pack. */
+/* Who brings templates does not mean a pack's kernels. */
 static void other_templates(void **state) {
     (void)state;
     static const fk_shape shape = {64, 16, 16, 257, 257};
