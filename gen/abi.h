@@ -9,8 +9,8 @@
 
 /** Family wgmma, backward: do warps of their own add to dq's sum, or give leave to? Where tiles of keys are to add in
  * turn, and where it has buffers for it: of those the first tile to come stores the sum. */
-static inline bool fk_has_adders(const fk_problem *p, int q_stages) {
-    return p->op == FK_BACKWARD && (p->deterministic || q_stages == 2);
+static inline bool fk_has_adders(const fk_problem *p, int q_stages, int head_rows) {
+    return p->op == FK_BACKWARD && !head_rows && (p->deterministic || q_stages == 2);
 }
 
 /** Is the gradient of the staged array (fk_source's) added by tiles as well, in no order? */

@@ -75,7 +75,7 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
 /* dQ may do without a buffer. */
 static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_stages, fk_tile *tile) {
     fk_table_check(L, where,
-                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap "
+                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap head_rows "
                          : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
     tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
     tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
@@ -90,6 +90,9 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_s
         tile->turns = fk_table_bool(L, where, "turns");
         tile->overlap = fk_table_int(L, where, "overlap", 1, 2);
     }
+    const bool of_head = lua_getfield(L, -1, "head_rows") != LUA_TNIL;
+    lua_pop(L, 1);
+    tile->head_rows = of_head ? fk_table_int(L, where, "head_rows", 1, 4096) : 0;
     const bool given = lua_getfield(L, -1, "dq_kernel") != LUA_TNIL;
     lua_pop(L, 1);
     tile->dq_kernel = given && fk_table_bool(L, where, "dq_kernel");
@@ -161,7 +164,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || (p->deterministic && !out->tile[i].wgmma);
-        out->tile[i].adders = out->tile[i].wgmma && fk_has_adders(p, out->tile[i].q_stages);
+        out->tile[i].adders = out->tile[i].wgmma && fk_has_adders(p, out->tile[i].q_stages, out->tile[i].head_rows);
     }
     const char *dq_tiles = fp32 ? "fp32_dq_tiles" : "dq_tiles";
     if (backward && has_tiles(L, dq_tiles))
@@ -239,6 +242,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_bool(L, "parts", tile->parts);
+    fk_table_set_int(L, "head_rows", tile->head_rows);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));

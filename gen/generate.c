@@ -190,7 +190,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     }
     fk_kernel_launch *next = out->kernel;
     if (score->grad) *next++ = (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS};
-    *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
+    if (!plan->head_rows) *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
     out->main_kernel = (int32_t)(next - out->kernel);
     if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
@@ -198,7 +198,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS};
     if (plan->dq_kernel) {
         *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
-    } else {
+    } else if (!plan->head_rows) {
         *next++ = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
     }
     if (score->grad && p->deterministic) *next++ = (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS};
@@ -228,7 +228,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     fk_plan_model(planner, &layout, &judged);
     out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
-    const int leading = leading_tiles(planner, plan, out->q_order);
+    const int leading = plan->head_rows ? 0 : leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
     call.order = (fk_tile_order){.q_order = out->q_order,
                                  .leading = leading,
@@ -272,7 +272,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,
                            const char *template_dir, bool standalone, fk_source *out, fk_error *err) {
-    static const fk_shape nominal = {0, 0, 0, 0, 0};
+    const fk_shape nominal = {.seqlen_q = plan->head_rows, .seqlen_k = plan->head_rows}; /* 0: the usual one */
     fk_problem problem;
     fk_status status = fk_problem_normalise(p, &problem, err);
     if (status != FK_OK) return status;

@@ -40,7 +40,7 @@ static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool 
     const bool buffered = plan->q_stages == 2, unlike = p->num_masks > 0;
     const bool follow = buffered && !unlike && !p->packed;
     if (buffered && pattern && !p->deterministic) return l2_bytes / 3 / walked;
-    const bool ordered = fk_has_adders(p, plan->q_stages);
+    const bool ordered = fk_has_adders(p, plan->q_stages, plan->head_rows);
     const int64_t ctas = num_sms * plan->ctas_per_sm / fk_plan_cluster(p, plan); /* a cluster's add to other columns */
     const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
     const int64_t walk = (shape->seqlen_q + plan->block_m - 1) / plan->block_m * ratio;
@@ -53,6 +53,7 @@ static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool 
 int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,
                        int64_t num_sms, int64_t l2_bytes) {
     const bool persistent = strcmp(plan->family, "wgmma") == 0;
+    if (plan->head_rows) return 1; /* whose tiles are one CTA's */
     const int64_t walked = fk_walked_bytes(p, shape, d_pad), kv_heads = shape->batch * shape->num_heads_kv;
     const int64_t fitting = !persistent           ? l2_bytes / 2 / walked
                             : p->op == FK_FORWARD ? reading_heads(p, plan, pattern, walked, num_sms, l2_bytes)

@@ -47,7 +47,8 @@
 -- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
 -- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two
 -- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, one of dK and dV passes
--- through dS, and the one of fewer columns through the last tile's stage: the next keys' first tile has come to another one. Of an array that scores read at each pair there is a tile behind dQ, in panels of 128 bytes of keys, whose
+-- through dS, and the one of fewer columns through the last tile's stage: the next keys' first tile has come to another one. A CTA of a whole head has in dQ's place the sum of all of its rows, and two barriers for their statistics.
+-- Of an array that scores read at each pair there is a tile behind dQ, in panels of 128 bytes of keys, whose
 -- place the tile's gradient takes, in panels of 32 (those of 64 keys then lie where theirs begin); and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
@@ -162,7 +163,7 @@ local function wgmma_backward(problem, plan, scan)
   local other_ds = ds + plan.k_stages * share_bytes
   local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
   local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
-  local array = dq + plan.q_stages * dq_bytes
+  local array = dq + (plan.head_rows > 0 and plan.head_rows * d_pad * 4 or plan.q_stages * dq_bytes)
   local rows = array + array_bytes
   local array_bars = rows + plan.stages * plan.block_m * 8
   local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
@@ -175,7 +176,7 @@ local function wgmma_backward(problem, plan, scan)
   local weighing = score_registers + part_registers + (plan.overlap == 2 and part_registers // 2 or 0)
   local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_pad // 256 // plan.cluster
   local registers = (d_pad + dv_pad) // shared // 2 + math.max(weighing, adding) + 24
-  local given, spared = scan.long_walk and 232 or 240, problem.packed and 12 or 8
+  local given, spared = (scan.long_walk or plan.head_rows > 0) and 232 or 240, problem.packed and 12 or 8
   local left = shared == 1 and not scan.fused and math.max(0, given - registers - spared) // 4 or 0
   local function hold(columns)
     local steps = columns // 16
@@ -193,7 +194,7 @@ local function wgmma_backward(problem, plan, scan)
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + ((problem.deterministic or plan.q_stages == 2) and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) +
+    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
       (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
   }
 end

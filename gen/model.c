@@ -160,6 +160,10 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     return once + fmin(kv, visited);
 }
 
+/* Of the time that HBM takes, what a CTA that has all keys of a head does not hide, as its rows are short; and clocks
+ * that it takes for the statistics of its first head. */
+static const double HEADS_HBM = 0.8, HEADS_FIRST = 4000.0;
+
 static void name_bound(fk_plan_info *plan) {
     static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm", "l2"};
     const double floors[] = {plan->tensor_us, plan->exp_us, plan->issue_us, plan->smem_us, plan->hbm_us, plan->l2_us};
@@ -217,6 +221,12 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
+    if (plan->head_rows) { /* a CTA goes through all tiles of keys */
+        const double keys = (double)walks.num_ctas;
+        walks.mean_visited *= keys, walks.min_visited = walks.max_visited = walks.mean_visited;
+        cost.start *= keys, cost.edge *= keys;
+        walks.num_ctas = 1;
+    }
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
     double clocks = makespan(sms, plan, &cost, &walks, num_ctas);
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / sms * cost.tensor);
@@ -224,6 +234,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     const double times = !beside ? 1 : forward ? BESIDE_WGMMA : BACKWARD_BESIDE_WGMMA;
     plan->model_us = fmax(clocks_us, hbm_us) * times + around_bytes * us_per_byte;
+    if (plan->head_rows) plan->model_us = clocks_us + HEADS_HBM * hbm_us + HEADS_FIRST * us_per_clock;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
     name_bound(plan);
 }

@@ -91,6 +91,11 @@ void fk_backward_hbm_bytes(const fk_problem *p, const fk_device_info *device, co
     const double heads = (double)shape->batch * (double)shape->num_heads_q, seqlen_q = (double)shape->seqlen_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
     const double bytes = fk_dtype_bytes(p->dtype), width = bytes * (p->head_dim + p->head_dim_v);
+    if (plan->head_rows) { /* q, k, v, o, dout, lse, dq, dk and dv once, and statistics, in one kernel */
+        *tiles_bytes = kv_heads * (double)shape->seqlen_k * 2 * width + heads * seqlen_q * (2 * width + 4 + 8);
+        *around_bytes = 0;
+        return;
+    }
     const double sum = plan->dq_kernel ? 0 : 4.0 * layout->d_pad;
     const double once = kv_heads * (double)shape->seqlen_k * 2 * width;
     const double row = width + 8 + 2 * sum; /* q, dout, lse, delta; the sum read and written */

@@ -117,13 +117,14 @@ fk_tile fk_plan_tile(const fk_problem *p, const fk_plan_info *plan) {
                      .ctas = plan->ctas_per_sm,
                      .walks_q = backward,
                      .dq_kernel = backward && (plan->dq_kernel || (p->deterministic && !wgmma)),
-                     .adders = backward && wgmma && fk_has_adders(p, plan->q_stages),
+                     .adders = backward && wgmma && fk_has_adders(p, plan->q_stages, plan->head_rows),
                      .wgmma = wgmma,
                      .q_stages = plan->q_stages,
                      .k_stages = plan->k_stages,
                      .turns = plan->turns,
                      .overlap = plan->overlap,
-                     .parts = plan->parts};
+                     .parts = plan->parts,
+                     .head_rows = plan->head_rows};
 }
 
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
@@ -216,6 +217,7 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
     out->turns = tile->turns;
     out->overlap = tile->overlap;
     out->parts = tile->parts;
+    out->head_rows = tile->head_rows;
     out->mma_flops = tile->wgmma ? planner->arch.wgmma_flops : planner->device->mma_flops;
     out->legal = 1;
     if (!fk_plan_check_tile(planner, tile, out)) return FK_OK;
@@ -253,6 +255,13 @@ void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_p
     fk_model_add(plan, &dq);
 }
 
+void fk_plan_model_candidate(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+    const int64_t seqlen_q = planner->shape.seqlen_q;
+    if (plan->legal && plan->head_rows && seqlen_q > plan->head_rows)
+        fk_plan_reject(plan, "head_rows %d: seqlen_q is %lld", plan->head_rows, (long long)seqlen_q);
+    if (plan->legal) fk_plan_model(planner, layout, plan);
+}
+
 static bool is_better(const fk_plan_info *a, const fk_plan_info *b) {
     if (a->legal != b->legal) return a->legal;
     if (!a->legal) return false;
@@ -276,7 +285,7 @@ static fk_status enumerate_model(fk_planner *planner, fk_plan_info *plans, size_
         if (status != FK_OK) return status;
         if (fk_plan_find(plans, *count, &plan) < *count)
             continue; /* a list of some problems' own names it, and that for all */
-        if (plan.legal) fk_plan_model(planner, &layout, &plan);
+        fk_plan_model_candidate(planner, &layout, &plan);
         fk_plan_insert(plans, count, &plan);
     }
     return FK_OK;

@@ -168,6 +168,8 @@ fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *
                         fk_error *err);
 /** Fills the times of a legal plan. */
 void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan);
+/** The same of a candidate, which is no longer legal if the planner's sizes are more than it serves. */
+void fk_plan_model_candidate(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan);
 /** Puts a plan where it belongs among `*count` that are in the model's order, and counts it. */
 void fk_plan_insert(fk_plan_info *plans, size_t *count, const fk_plan_info *plan);
 /** The tile of a plan. */

@@ -82,6 +82,25 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
     }
 }
 
+/* A CTA that has all keys of a head: of how many queries, and which problems it does not serve. */
+static void check_heads(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
+    const fk_problem *p = planner->p;
+    const char *refused = p->packed                            ? "packed"
+                          : p->gqa                             ? "gqa"
+                          : planner->terms.score.num_sinks > 0 ? "score with sinks"
+                                                               : NULL;
+    if (refused) {
+        fk_plan_reject(plan, "head_rows %d: plans with all keys of a head have no %s", tile->head_rows, refused);
+    } else if (tile->q_stages) {
+        fk_plan_reject(plan, "q_stages %d: must be 0 with head_rows, where dq has no buffers", tile->q_stages);
+    } else if (tile->head_rows < 0 || tile->head_rows % tile->block_m || tile->head_rows > 32 * tile->block_m) {
+        fk_plan_reject(plan, "head_rows %d: must be a multiple of block_m, %d, and at most 32 times that",
+                       tile->head_rows, tile->block_m);
+    } else if (tile->block_n == 64 || fk_tile_cluster(p, tile) > 1) {
+        fk_plan_reject(plan, "head_rows %d: must be 0 with head_dim above 128", tile->head_rows);
+    }
+}
+
 /* A warpgroup has 64 keys of its own, or all of them have the same 64 and share the queries and the columns, which are
  * in panels of 64; a product's M is 64, its N at most 256. */
 static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
@@ -116,6 +135,8 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
     } else if (tile->q_in_regs || (tile->turns && (tile->block_n == 64 || cluster > 1))) {
         fk_plan_reject(plan, "q_in_regs %d, turns %d: must be 0 in the backward pass, turns but with %d keys of a CTA",
                        tile->q_in_regs, tile->turns, 64 * consumers);
+    } else if (tile->head_rows) {
+        check_heads(planner, tile, plan);
     }
 }
 
@@ -162,6 +183,10 @@ bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_
                        "but softcap and alibi, dropout, packed sequences, clusters and teams");
         return false;
     }
+    if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {
+        fk_plan_reject(plan, "head_rows %d: must be 0, but in backward kernels of family wgmma", tile->head_rows);
+        return false;
+    }
     return tile->wgmma ? check_wgmma(planner, tile, plan) : check_mma(planner, tile, plan);
 }
 
@@ -186,7 +211,8 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 ? 232 : 240;
+        return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
+                                                                                                                 : 240;
     if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */

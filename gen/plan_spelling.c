@@ -13,10 +13,10 @@ typedef struct plan_word {
 
 #define WORD(letter, member)                                                                                           \
     { letter, offsetof(fk_plan_info, member) }
-static const plan_word words[] = {WORD('m', block_m),  WORD('n', block_n),     WORD('w', warps),
-                                  WORD('s', stages),   WORD('c', ctas_per_sm), WORD('r', q_in_regs),
-                                  WORD('q', q_stages), WORD('k', k_stages),    WORD('t', turns),
-                                  WORD('o', overlap),  WORD('d', dq_kernel),   WORD('p', parts)};
+static const plan_word words[] = {
+    WORD('m', block_m),   WORD('n', block_n),  WORD('w', warps),    WORD('s', stages), WORD('c', ctas_per_sm),
+    WORD('r', q_in_regs), WORD('q', q_stages), WORD('k', k_stages), WORD('t', turns),  WORD('o', overlap),
+    WORD('d', dq_kernel), WORD('p', parts),    WORD('h', head_rows)};
 enum { NUM_WORDS = sizeof words / sizeof words[0], LARGEST = 4096 };
 
 static int32_t *value_of(fk_plan_info *plan, int word) {
@@ -46,7 +46,7 @@ static fk_status read_word(const char *text, const char *at, size_t length, fk_p
         return FK_OK;
     }
     return fk_fail(err, FK_BAD_ARGUMENT,
-                   "plan \"%.90s\": \"%.*s\" is no part of a plan; m, n, w, s, c, r, q, k, t, o, d and p are", text,
+                   "plan \"%.90s\": \"%.*s\" is no part of a plan; m, n, w, s, c, r, q, k, t, o, d, p and h are", text,
                    (int)length, at);
 }
 

@@ -28,7 +28,7 @@ static fk_status model_each(fk_planner *planner, const candidates *c, const fk_s
         size_t count = 0;
         for (size_t i = 0; i < c->count; ++i) {
             fk_plan_info plan = c->plan[i];
-            if (plan.legal) fk_plan_model(planner, &c->layout[i], &plan);
+            fk_plan_model_candidate(planner, &c->layout[i], &plan);
             fk_plan_insert(plans, &count, &plan);
         }
         tell(user, s, plans, count);

@@ -25,7 +25,7 @@ end
 -- Lines first to last of a file, which are as they are. A newline behind the bracket would be skipped: no first line is empty.
 local function literal(lines, first, last)
   local text = table.concat(lines, "\n", first, last)
-  local level = string.rep("=", 2)
+  local level = "=="
   while string.find(text, "]" .. level, 1, true) do level = level .. "=" end
   return string.format("emit(%d, %d, [%s[%s]%s])", first, last - first + 1, level, text, level)
 end

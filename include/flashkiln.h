@@ -312,6 +312,8 @@ typedef struct fk_plan_info {
                           backward: 2: P is   multiplied while dS is computed; else 0 */
     int32_t parts;    /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
                          their keys; else 0 */
+    int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums up
+                            their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
     double mma_flops; /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 

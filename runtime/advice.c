@@ -171,3 +171,15 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
     if (status != FK_OK) free(*plans);
     return status;
 }
+
+fk_status fk_plan_for_all(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                          const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err) {
+    const fk_status status = fk_plan_advised(p, device, options, advice, plans, count, err);
+    if (status != FK_OK || (*plans)[0].chosen == FK_CHOSEN_BY_CALLER) return status;
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++)
+        if (!(*plans)[i].head_rows) (*plans)[kept++] = (*plans)[i];
+    *count = kept;
+    if (!(*plans)[0].chosen) (*plans)[0].chosen = FK_CHOSEN_BY_RULE;
+    return FK_OK;
+}

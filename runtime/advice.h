@@ -15,6 +15,9 @@ typedef struct fk_advice {
 /** fk_plan_enumerate, and the plan of the record that counts moved to the front, its `reason` naming the record. */
 fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
                           const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err);
+/** The same without plans that serve rows of some lengths alone, unless the options name one. */
+fk_status fk_plan_for_all(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,
+                          const fk_advice *advice, fk_plan_info **plans, size_t *count, fk_error *err);
 
 /** Whether there is any record for that problem, GPU and shape: far cheaper than planning. */
 fk_status fk_advice_find(const fk_problem *p, const fk_device_info *device, const fk_plan_options *options,

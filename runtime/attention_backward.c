@@ -25,12 +25,14 @@ static bool add_part(size_t *total, int64_t rows, int64_t row_bytes, size_t *off
 }
 
 bool fk_kernel_has_adders(const fk_kernel *kernel) {
-    return fk_is_persistent(kernel) && fk_has_adders(&kernel->problem, kernel->info.plan.q_stages);
+    const fk_plan_info *plan = &kernel->info.plan;
+    return fk_is_persistent(kernel) && fk_has_adders(&kernel->problem, plan->q_stages, plan->head_rows);
 }
 
 /* Words that count: the tiles that persistent CTAs claim, or the CTAs of each kv head that are done, where dq is
  * converted while others run (templates/piece/backward_around.cu). */
 static int64_t counters(const fk_kernel *kernel, const fk_args *a) {
+    if (kernel->info.plan.head_rows) return 0;
     if (fk_is_persistent(kernel)) return 1;
     return kernel->early && !kernel->dq_block_m && !kernel->problem.packed ? a->batch * a->num_heads_kv : 0;
 }
@@ -50,6 +52,7 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     const int64_t block_m = plan->block_m, heads = packed ? a->num_heads_q : a->batch * a->num_heads_q;
     const int64_t tiles =
         packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
+    const bool sums = !kernel->dq_block_m && !plan->head_rows; /* in the workspace */
     out->q_padded = tiles * block_m;
     out->bytes = 0;
     if (out->q_padded > INT32_MAX) return false;
@@ -57,7 +60,7 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     bool fits =
         add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
-        add_part(&out->bytes, kernel->dq_block_m ? 0 : rows, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
+        add_part(&out->bytes, sums ? rows : 0, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
         add_part(&out->bytes, counters(kernel, a), sizeof(uint32_t), &out->claims) &&
         add_part(&out->bytes, split_rows(kernel, a),
                  (kernel->problem.head_dim + kernel->problem.head_dim_v) * (int64_t)sizeof(float), &out->splits) &&
@@ -105,7 +108,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .dlse = a->dlse,
         .delta = (float *)(void *)(memory + part->delta),
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
-        .dq_acc = kernel->dq_block_m ? NULL : (float *)(void *)(memory + part->dq_acc),
+        .dq_acc = kernel->dq_block_m || kernel->info.plan.head_rows ? NULL : (float *)(void *)(memory + part->dq_acc),
         .claims = counters(kernel, a) ? (uint32_t *)(void *)(memory + part->claims) : NULL,
         .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
@@ -165,6 +168,10 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     parts part;
     fk_status status = fk_args_check(&kernel->problem, &kernel->arrays, a, true, workspace, err);
     if (status) return status;
+    const int32_t head_rows = kernel->info.plan.head_rows;
+    if (head_rows && a->seqlen_q > head_rows)
+        return fk_fail(err, FK_BAD_ARGUMENT, "seqlen_q is %lld; this kernel's plan sums up dq of at most %d rows",
+                       (long long)a->seqlen_q, head_rows);
     const bool fits = lay_out(kernel, a, &part);
     if (!fits && part.q_padded > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT,

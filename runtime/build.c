@@ -151,7 +151,7 @@ static fk_status build_first(const fk_build_request *r, const fk_plan_info *plan
 fk_status fk_build_best(const fk_build_request *r, fk_built *out, fk_error *err) {
     fk_plan_info *plans;
     size_t count;
-    fk_status status = fk_plan_advised(r->problem, r->planned, r->planning, &r->advice, &plans, &count, err);
+    fk_status status = fk_plan_for_all(r->problem, r->planned, r->planning, &r->advice, &plans, &count, err);
     if (status) return status;
     status = build_first(r, plans, count, out, err);
     free(plans);

@@ -36,6 +36,7 @@ static const struct field {
     FIELD("turns", plan.turns, 0, 1),
     FIELD("overlap", plan.overlap, 0, 8),
     FIELD("parts", plan.parts, 0, 1),
+    FIELD("head_rows", plan.head_rows, 0, 4096),
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
     FIELD("pattern", pattern, 0, 1),

@@ -27,7 +27,7 @@ static fk_status plan_for_all(const fk_context *context, const fk_problem *canon
     fk_plan_info *plans;
     size_t count;
     const fk_status status =
-        fk_plan_advised(canonical, &context->planned, &context->planning, &advice, &plans, &count, err);
+        fk_plan_for_all(canonical, &context->planned, &context->planning, &advice, &plans, &count, err);
     if (status) return status;
     *out = plans[0];
     free(plans);
@@ -193,10 +193,12 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
     if (!s->class.is_short || !compiles_for_sizes(context)) return FK_OK;
     fk_status status = plan_for_all(context, canonical, &of_all, err);
     if (status || !of_all.k_stages) return status; /* family mma */
-    planning.shape = fk_short_shape(&s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1);
+    planning.shape =
+        fk_short_shape(canonical, &s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
+                       context->planned.num_sms);
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
-    const fk_plan_info *best = fk_short_choose(plans, count, &of_all, context->runs.smem_per_block);
+    const fk_plan_info *best = fk_short_choose(canonical, plans, count, &of_all, context->runs.smem_per_block);
     *found = best != NULL;
     if (best) *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
     free(plans);
@@ -282,7 +284,7 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
     sized s = {.context = context,
                .shape = shape,
                .bucket = fk_bucket_of(fk_advice_buckets(), shape),
-               .class = fk_short_class_of(problem, shape)};
+               .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
     if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
         s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
     s.variant = variant_of(&s, fk_advice_buckets());

@@ -112,7 +112,7 @@ static fk_status plan_sized(maker *m, size_t base, const fk_device_info *device,
     size_t count;
     fk_error why;
     if (fk_problem_read(m->work.job[base].asked, &p, &why) ||
-        fk_plan_advised(&p, device, planning, &advice, &plans, &count, &why))
+        fk_plan_for_all(&p, device, planning, &advice, &plans, &count, &why))
         return FK_OK;
     fk_status status = fk_short_map_make(&p, device, planning->template_dir, &plans[0], &map, err);
     in_parts = plans[0];

@@ -13,6 +13,7 @@
 /* ---- making ------------------------------------------------------------------------------------------- */
 
 typedef struct making {
+    const fk_problem *problem;
     const fk_plan_info *for_all;
     int smem;
     fk_short_map *map;
@@ -30,7 +31,7 @@ static int number_of(fk_short_map *map, const fk_plan_info *plan) {
 
 static void take(void *user, size_t shape, const fk_plan_info *plans, size_t count) {
     const making *m = user;
-    const fk_plan_info *best = fk_short_choose(plans, count, m->for_all, m->smem);
+    const fk_plan_info *best = fk_short_choose(m->problem, plans, count, m->for_all, m->smem);
     m->map->choice[shape / FK_SHORT_HALVES][shape % FK_SHORT_HALVES] = (uint8_t)(best ? number_of(m->map, best) : 0);
 }
 
@@ -39,15 +40,16 @@ fk_status fk_short_map_make(const fk_problem *p, const fk_device_info *device, c
     enum { CLASSES = FK_SHORT_ROWS * FK_SHORT_HALVES };
     static const int64_t ratio = 8; /* that fk_shape_fill takes, too */
     fk_shape shapes[CLASSES];
-    const making m = {for_all, device->smem_per_block, out};
+    const making m = {p, for_all, device->smem_per_block, out};
+    const int classes = fk_short_rows_of(p) * FK_SHORT_HALVES;
     memset(out, 0, sizeof *out);
-    if (p->op != FK_FORWARD || p->packed || p->split || !for_all->k_stages) return FK_OK;
-    for (int i = 0; i < CLASSES; i++) {
+    if (!for_all->k_stages) return FK_OK;
+    for (int i = 0; i < classes; i++) {
         const int64_t rows = (i / FK_SHORT_HALVES + 1) * FK_SHORT_STEP;
         const fk_short_class class = {true, true, rows, rows, i % FK_SHORT_HALVES};
-        shapes[i] = fk_short_shape(&class, p->gqa ? ratio : 1);
+        shapes[i] = fk_short_shape(p, &class, p->gqa ? ratio : 1, device->num_sms);
     }
-    return fk_plan_sweep(p, device, template_dir, shapes, CLASSES, take, (void *)&m, err);
+    return fk_plan_sweep(p, device, template_dir, shapes, (size_t)classes, take, (void *)&m, err);
 }
 
 char *fk_short_map_write(const fk_short_map *map, const char *gpu, const char *spelling) {

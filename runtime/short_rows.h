@@ -8,7 +8,9 @@
 enum {
     FK_SHORT_STEP = 64,   /* rows of a class */
     FK_SHORT_ROWS = 32,   /* classes of rows: up to 2,048 queries */
-    FK_SHORT_HALVES = 32, /* classes of heads, in half octaves: up to 2^15.5, and all that are more */
+    FK_SHORT_BACK = 8,    /* the same backward: up to 512, of which a CTA can sum up dq */
+    FK_SHORT_HALVES = 32, /* classes of heads, in half octaves: up to 2^15.5, and all that are more; backward, where a
+                             CTA has a whole head, in half rounds of the SMs: up to 15, and all that are more */
     FK_SHORT_PLANS = 32   /* plans of a map; sizes of others have the kernel for all sizes */
 };
 
@@ -16,16 +18,19 @@ typedef struct fk_short_class {
     bool is_short; /* the problem and its rows are of those that may have a plan of their own */
     bool square;   /* there are as many keys as queries */
     int64_t q, k;  /* rows that stand for those of the class; k: 0 if not square */
-    int32_t half;  /* heads of all sequences, in half octaves */
+    int32_t half;  /* heads of all sequences, in half octaves or rounds */
 } fk_short_class;
 
+/** Classes of rows in which the problem's kernel for all sizes may not be the best; 0: it always is. */
+int fk_short_rows_of(const fk_problem *problem);
 /** `problem`: as the caller gave it. */
-fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shape);
+fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shape, int num_sms);
 /** Sizes that stand for the class. `ratio`: query heads of a kv head. */
-fk_shape fk_short_shape(const fk_short_class *class, int64_t ratio);
+fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *class, int64_t ratio, int num_sms);
 /** Of plans for those sizes, in the model's order, the one to take; null: that for all sizes. `smem`: bytes that a
  * block may have. */
-const fk_plan_info *fk_short_choose(const fk_plan_info *plans, size_t count, const fk_plan_info *for_all, int smem);
+const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_plan_info *plans, size_t count,
+                                    const fk_plan_info *for_all, int smem);
 
 /* ---- maps (short_map.c) -------------------------------------------------------------------------------- */
 

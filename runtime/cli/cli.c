@@ -220,6 +220,9 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                    plan->block_m, plan->warps, plan->block_n, plan->block_m);
         snprintf(resident, sizeof resident, "K %s + V %s + ", k, v);
         snprintf(walked, sizeof walked, "Q %s + dO %s", q, dout);
+        if (plan->head_rows)
+            printf("%sa CTA has all keys of a head, and sums up dQ of at most %d queries in SRAM: one kernel\n", indent,
+                   plan->head_rows);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
         const char *times = most_rows > rows_q ? "two teams of " : rows_q < plan->block_m ? "in each of two CTAs " : "";

@@ -115,6 +115,7 @@ const fk_emu_table fk_emu_engine_table = {
     .mbarrier_arrive = fk_emu_mbarrier_arrive,
     .mbarrier_wait = fk_emu_mbarrier_wait,
     .named_barrier = fk_emu_named_barrier,
+    .setmaxnreg = fk_emu_setmaxnreg,
     .tma_load = fk_emu_tma_load,
     .tma_store = fk_emu_tma_store,
     .tma_add = fk_emu_tma_add,

@@ -56,6 +56,7 @@ struct fk_hopper {
     fk_named_barrier named[FK_MAX_CLUSTER * FK_NAMED_BARRIERS]; /* of each CTA */
     fk_box_copies loads, stores;
     fk_wgmma_queue *wgmma[FK_MAX_WARPS]; /* made at a warp's first product */
+    uint32_t registers[FK_MAX_WARPS];    /* of a thread, as setmaxnreg set it; 0: as at the launch */
 };
 
 /* hopper_barrier.c */
@@ -70,6 +71,7 @@ void fk_emu_mbarrier_init(unsigned int addr, unsigned int arrivals);
 void fk_emu_mbarrier_arrive(unsigned int addr, unsigned int bytes);
 void fk_emu_mbarrier_wait(unsigned int addr, unsigned int parity);
 void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait);
+void fk_emu_setmaxnreg(unsigned int registers);
 
 /* hopper_tma.c */
 void fk_emu_tma_load(unsigned int dst, const void *map, unsigned int bar, const int *at, unsigned int rank);

@@ -47,6 +47,7 @@ void fk_hopper_reset(fk_block *block) {
     struct fk_hopper *h = block->hopper;
     h->num_mbarriers = 0;
     memset(h->named, 0, sizeof h->named);
+    memset(h->registers, 0, sizeof h->registers);
     h->loads.count = h->stores.count = 0;
     fk_wgmma_reset(block);
 }
@@ -161,4 +162,30 @@ void fk_emu_named_barrier(unsigned int id, unsigned int threads, int wait) {
         sleep_lane(lane, FK_LANE_AT_NAMED_BARRIER);
     }
     if (wait) acquire(lane, &b->released);
+}
+
+/* ---- registers ------------------------------------------------------------------------------------------ */
+
+/* Where an SM has one CTA, as __launch_bounds__(threads, 1) lets the compiler assume: given in eights. */
+static uint32_t launch_registers(const fk_block *block) {
+    const uint32_t all = 65536 / block->cta_threads / 8 * 8;
+    return all < 255 ? all : 255;
+}
+
+/* A warp that asks for more waits until others have given back as many, for ever where they keep too many. */
+void fk_emu_setmaxnreg(unsigned int registers) {
+    fk_block *block = fk_block_current();
+    struct fk_hopper *h = block->hopper;
+    const uint32_t at_launch = launch_registers(block);
+    uint32_t wanted = 0;
+    h->registers[block->current->warp->index] = registers;
+    for (uint32_t w = 0; w < block->num_warps; ++w) {
+        if (!h->registers[w]) return; /* it may give some back yet */
+        wanted += h->registers[w];
+    }
+    if (wanted > block->num_warps * at_launch)
+        fk_block_fault(block,
+                       "setmaxnreg: the warps want %u registers a lane together, and were launched with %u: the last "
+                       "ones wait for ever",
+                       wanted, block->num_warps * at_launch);
 }

@@ -18,6 +18,7 @@ inline bool elect_lane() {
     return threadIdx.x % 32 == 0;
 }
 inline void tma_prefetch_map(const void *) {}
+inline void prefetch_l2(const void *) {}
 inline void tma_load_3d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2) {
     const int at[] = {c0, c1, c2};
     fk_emu_engine->tma_load(dst, map, bar, at, 3);
@@ -98,8 +99,12 @@ inline void named_barrier_sync(unsigned int id, unsigned int threads) {
 inline void named_barrier_arrive(unsigned int id, unsigned int threads) {
     fk_emu_engine->named_barrier(id, threads, 0);
 }
-template <int N> inline void setmaxnreg_dec() {}
-template <int N> inline void setmaxnreg_inc() {}
+template <int N> inline void setmaxnreg_dec() {
+    fk_emu_engine->setmaxnreg(N);
+}
+template <int N> inline void setmaxnreg_inc() {
+    fk_emu_engine->setmaxnreg(N);
+}
 
 inline unsigned int wgmma_word(unsigned int addr, unsigned int leading) {
     return (leading >> 4 & 0x3fff) << 16 | (addr & 0x3ffff) >> 4;

@@ -46,6 +46,7 @@ return {
   -- Backward: stages are those of Q and dO, k_stages those of dS, q_stages the buffers of dQ (0: it is added straight from the
   -- registers; 2: by warps of their own); overlap 2: dV is multiplied while dS is computed. With three buffers of dS, or
   -- `turns`, dQ is multiplied a tile later, and neither warpgroup waits for the other's dS; `turns`: they stay half a visit apart.
+  -- head_rows: a CTA has all keys of a head, and sums up dQ of so many queries in shared memory.
   wgmma_backward_tiles = {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 3, turns = true, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
@@ -55,6 +56,13 @@ return {
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
+    { block_m = 64, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = true, overlap = 1, head_rows = 512 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 512 },
+    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 256 },
+    { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 512 },
+    { block_m = 64, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 384 },
+    { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 128 },
   },
   -- Of 8 bits: products take half the time, so that the exponentials are as long at head dim 128 as well; with 96 keys three
   -- warpgroups have registers for it. Values have keys in rows of 128 bytes.

@@ -9,6 +9,7 @@ constexpr u32 smem_dout = $(layout.dout), smem_other_k = $(layout.other_k), smem
 @ if plan.adders then
 constexpr u32 dq_bytes = $(layout.dq_bytes);
 @ end
+@ local heads = plan.head_rows > 0 -- a CTA has all keys of a head
 
 @ include("piece/primitives.cu")
 
@@ -74,6 +75,10 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ end
 @ include("piece/send_rows.cu")
 
+@ if heads then
+@   include("piece/head_rows.cu")
+
+@ end
 @ local adders = plan.adders -- dQ's adds are of other warps, or wait for their leave
 @ if adders then
 @   include("piece/adds.cu")
@@ -82,11 +87,14 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 // ---- the consumers ----
 @ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
-@ -- What tells the other CTA takes more than 24 registers, and so does the walk over a long pattern.
-@ local more = pair or mask.long_walk
+@ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics.
+@ local more = pair or mask.long_walk or heads
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
+@ if heads then
+    first_statistics(p);
+@ end
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
@@ -95,7 +103,9 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
 @ if staged.grad then
         else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
 @ end
-@ if adders then
+@ if heads then
+        else if (warp <= 4 * consumers + row_warps) RowStatistics(p, smem, warp - 4 * consumers - 1).run();
+@ elseif adders then
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
@@ -115,7 +125,9 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
 @   include("piece/pack_blocks.cu")
 
 @ end
-@ include("piece/backward_around.cu")
+@ if not heads then
+@   include("piece/backward_around.cu")
+@ end
 @ if splits then
 
 @   include("piece/combine_keys.cu")

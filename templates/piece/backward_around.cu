@@ -33,18 +33,10 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 @ end
 }
 
-@ local fp32 = problem.dtype == "fp32" -- whose lse keeps its unit
-@ if fp32 then
-// hi + lo += x. What is left of dP - delta may be no larger than the rounding errors of an ordinary sum.
-__device__ __forceinline__ void add_exactly(float &hi, float &lo, float x) {
-    const float sum = hi + x, added = sum - hi;
-    lo += (hi - (sum - added)) + (x - added);
-    hi = sum;
-}
+@ local fp32 = problem.dtype == "fp32"
+@ include("piece/row_statistics.cu")
 
-@ end
-// delta = rowsum(dO * O) - dlse and lse$(fp32 and "" or " in base 2") of 16 rows; lanes share a row, 8 elements each, so that a warp's reads are whole
-// lines$(clears and ". Clears the rows' sums of dQ" or "").
+// The statistics of 16 rows$(clears and ", and clears the rows' sums of dQ" or "").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
 @ if plan.family == "wgmma" then
     if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
@@ -52,8 +44,8 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 @ if early then
     start_next();
 @ end
-    constexpr int chunks = head_dim_v / 8, lanes = chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32, step = 128 / lanes;
-    const int chunk = threadIdx.x % lanes;
+    constexpr int step = 128 / row_lanes;
+    const int chunk = threadIdx.x % row_lanes;
     int h;
 @ if problem.packed then
     int tile = blockIdx.x / (block_m / 16);
@@ -78,9 +70,9 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
     const Element *dout_row = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + h * p.dout_head_stride + chunk * 8;
 #pragma unroll
     for (int r = 0; r < 16; r += step) {
-        const int own = r + threadIdx.x / lanes, q = first + own;
-        float delta = 0.0f, $(fp32 and "low = 0.0f, " or "")lse_log2 = -NEG_INF;
-        if (q < at.seqlen_q && chunk < chunks) {
+        const int own = r + threadIdx.x / row_lanes, q = first + own;
+        float delta = 0.0f$(fp32 and ", low = 0.0f" or "");
+        if (q < at.seqlen_q && chunk < row_chunks) {
             float o[8], dout[8];
             load_elements(o, o_row + q * p.o_row_stride);
             load_elements(dout, dout_row + q * p.dout_row_stride);
@@ -95,36 +87,10 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
             for (int i = 0; i < 8; ++i) delta = fmaf(o[i], dout[i], delta);
 @ end
         }
-#pragma unroll
-@ if fp32 then
-        for (int other = lanes / 2; other > 0; other /= 2) {
-            low += __shfl_xor_sync(full_warp, low, other);
-            add_exactly(delta, low, __shfl_xor_sync(full_warp, delta, other));
-        }
-@ else
-        for (int other = lanes / 2; other > 0; other /= 2) delta += __shfl_xor_sync(full_warp, delta, other);
-@ end
+        delta = row_delta(p, at, h, q, delta$(fp32 and ", low" or ""));
         if (chunk != 0) continue;
-        if (q < at.seqlen_q) {
-            const i64 i = lse_start(p, at, h) + q;
-@ if fp32 then
-            if (p.dlse) add_exactly(delta, low, -p.dlse[i]);
-            delta += low;
-            if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i];
-@ else
-            if (p.dlse) delta -= p.dlse[i];
-            if (p.lse[i] != NEG_INF) lse_log2 = p.lse[i] * 1.4426950408889634f;
-@ end
-@ if problem.dropout then
-            // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
-            delta *= p.dropout_keep;
-@   if not fp32 then
-            lse_log2 -= p.dropout_scale_log2;
-@   end
-@ end
-        }
         p.delta[row + own] = delta;
-        p.lse_log2[row + own] = lse_log2;
+        p.lse_log2[row + own] = row_lse(p, at, h, q);
     }
 }
 @ if not plan.dq_kernel then

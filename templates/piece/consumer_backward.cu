@@ -3,7 +3,8 @@
 @ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
 @ local late = plan.turns or plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
-@ local halved = plan.q_stages == 0
+@ local heads = plan.head_rows > 0
+@ local halved = plan.q_stages == 0 and not heads
 @ -- dQ lies in shared memory until an adder has added it. To tell the adder takes a wait for the stores, in front of which dP's product is
 @ -- issued: 3 to 8 % less.
 @ local staged_dq = adders and not halved
@@ -89,7 +90,11 @@ struct Consumer {
     }
 @ end
 
-@ include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
+@ if heads then
+@   include("piece/sum_dq.cu", { by_rows = by_rows })
+@ else
+@   include("piece/add_dq.cu", { adders = adders, staged_dq = staged_dq, halved = halved, by_rows = by_rows, pair = pair })
+@ end
 
 @ if plan.turns then
     // Half of each visit, from the products of scores to the first part's gradients, is one warpgroup's at a time: else nothing holds
@@ -154,6 +159,9 @@ struct Consumer {
         Where at = tile_at(p, index, kv_head);
 @ if pair then
         at = keys_of(at, rank);
+@ end
+@ if heads then
+        begin_keys(index);
 @ end
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
@@ -462,6 +470,9 @@ struct Consumer {
         $(indent)send_dv(dv, $(through("dv")), at, $(head));
 @ if splits then
         }
+@ end
+@ if heads then
+        send_rest(at);
 @ end
 @ if staged_dq then
         tell_adder(left); // behind dK and dV, for which warps wait where TMA's queue is full of an add

@@ -3,8 +3,8 @@
 // each warp that reads it), and two words that say what it holds.
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and problem.deterministic -- tiles wait for those before them
-@ local pair, splits = plan.cluster > 1, mask.leading_rows > 0
-@ local leads = mask.leading > 0 and not problem.packed and (splits or not waits)
+@ local pair, splits, heads = plan.cluster > 1, mask.leading_rows > 0, plan.head_rows > 0
+@ local leads = mask.leading > 0 and not problem.packed and (splits or not waits) and not heads
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
 constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
@@ -22,6 +22,11 @@ constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direc
 // dS's buffers, which each warp writes and reads a part of.
 constexpr int ds_buffers = $(plan.k_stages);
 constexpr u32 ds_full = $(adders and (direct and "dq_turn" or "dq_empty") .. " + 8 * dq_buffers" or "key_tile + 8"), ds_empty = ds_full + 8 * ds_buffers;
+@ end
+@ if heads then
+// Warps that compute the rows' statistics of a head, while the one before is at hand; and where they have them.
+constexpr int row_warps = $(staged.grad and 2 or 3);
+constexpr u32 rows_full = $(late and "ds_empty + 8 * ds_buffers" or "key_tile + 8"), rows_empty = rows_full + 8;
 @ end
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
@@ -79,6 +84,10 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
         mbarrier_init(smem + dq_turn + 8 * i, 1);
 @   end
     }
+@ end
+@ if heads then
+    mbarrier_init(smem + rows_full, row_warps);
+    mbarrier_init(smem + rows_empty, 1);
 @ end
 @ if staged.array then
     mbarrier_init(smem + array_full, 1);
@@ -369,6 +378,17 @@ struct Producer {
 @ elseif pair then
         for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
+@ elseif heads then
+        u32 rows_parity = 0;
+        for (HeadTiles tiles(p); tiles.index < p.num_tiles; tiles.next(p)) {
+            if (tiles.is_first(p)) { // the statistics of the head's rows are there; the next one's may be computed
+                if (tiles.index >= int(gridDim.x) * p.group_tiles) { // those of a CTA's first head are there from the start
+                    mbarrier_wait(smem + rows_full, rows_parity);
+                    rows_parity ^= 1;
+                    fence_proxy_async_global();
+                }
+                if (elect_lane()) mbarrier_arrive(smem + rows_empty);
+            }
 @ else
         for (int claimed = blockIdx.x, next; claimed < p.num_tiles; claimed = __shfl_sync(full_warp, next, 0)) {
 @   if not mask.residual or problem.packed then -- of packed sequences some tiles are none, and the next one is needed at once
@@ -378,7 +398,7 @@ struct Producer {
 @ if splits then
             int split;
 @ end
-            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or "claimed");
+            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or heads and "tiles.index" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
 @ if splits then
@@ -398,7 +418,7 @@ struct Producer {
                 if (first) send_keys(at, kv_head, index);
             }
 @ end
-@ if not waits and not pair and mask.residual and not problem.packed then
+@ if not waits and not pair and not heads and mask.residual and not problem.packed then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
         }

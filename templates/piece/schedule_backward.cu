@@ -10,13 +10,21 @@ struct Where : Sequence {
 @ if plan.family == "wgmma" then
 @   local waits = plan.adders and problem.deterministic -- tiles wait for those before them
 @   local leads = mask.leading > 0 and not problem.packed and (mask.leading_rows > 0 or not waits) -- some tiles are claimed before all others
+@   local heads, last_sees_all = plan.head_rows > 0, mask.q_order > 0
+@   if heads then
+@     leads, last_sees_all = false, not last_sees_all -- a CTA's own order: what sees most comes last, when dQ leaves
+@   end
 @   local by_pair = false
 @   for _, array in ipairs(arrays) do
 @     local d = array.declared
 @     by_pair = by_pair or d:find("[q]", 1, true) and d:find("[k]", 1, true) and d:find("[h]", 1, true)
 @   end
+@   if heads then
+// Tiles count through the heads, whose tiles a CTA goes through one after another: groups have one head. kv_head is that of the batch.
+@   else
 // Tiles count through groups of heads whose queries share the L2 cache; within a group its heads go through their key tiles
 // together, the longest first. The last group may have fewer heads. kv_head is that of the batch.
+@   end
 __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_head) {
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
     const int heads_left = $(problem.packed and "p.num_heads_kv" or "p.batch * p.num_heads_kv") - group * p.kv_group_heads;
@@ -24,7 +32,7 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     const int heads = short_group ? heads_left : p.kv_group_heads;
     const int rank = quotient(in_group, heads, short_group ? p.last_kv_group_inverse : p.kv_group_inverse);
     const int head = group * p.kv_group_heads + in_group - rank * heads;
-@   if mask.q_order > 0 then
+@   if last_sees_all then
     int tile = quotient(p.group_tiles, p.kv_group_heads, p.kv_group_inverse) - 1 - rank;
 @   else
     int tile = rank;
@@ -62,7 +70,24 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
 @     include("piece/leading.cu")
 
 @   end
-@   if waits then
+@   if heads then
+// A CTA's tiles: all of a head, and then those of the head that is a grid further.
+struct HeadTiles {
+    int index, left;
+
+    __device__ __forceinline__ HeadTiles(const Params &p) : index(blockIdx.x * p.group_tiles), left(p.group_tiles) {}
+    __device__ __forceinline__ bool is_first(const Params &p) const { return left == p.group_tiles; }
+    __device__ __forceinline__ void next(const Params &p) {
+        ++index;
+        if (--left > 0) return;
+        left = p.group_tiles;
+        index += (gridDim.x - 1) * p.group_tiles;
+    }
+};
+
+// The place of a tile among those of its head.
+__device__ __forceinline__ int place_in_head(const Params &p, int index) { return index - quotient(index, p.group_tiles, p.group_tiles_inverse) * p.group_tiles; }
+@   elseif waits then
 // CTAs claim tiles. All are counted, so that whoever has a tile runs, and with it all that it waits for.
 __device__ __forceinline__ int claim_tile(const Params &p) { return atom_inc_u32(p.claims, 0x7fffffff); }
 @   else

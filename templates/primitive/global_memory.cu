@@ -7,6 +7,11 @@ __device__ __forceinline__ uint4 ld_global_v4(const void *p) {
 __device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+@ if plan.head_rows > 0 then
+
+// Brings the 128 bytes about p to the L2 cache.
+__device__ __forceinline__ void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+@ end
 @ if walk == "q" and (plan.adders or plan.family == "mma" and arch.early_start) then
 
 // What other blocks wrote before they wrote this is there behind it.

@@ -74,7 +74,7 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-@ if plan.adders then
+@ if plan.adders or plan.head_rows > 0 then
 // Waits until all but the thread's last N committed stores and adds are done: written, not only read.
 template <int N> __device__ __forceinline__ void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");

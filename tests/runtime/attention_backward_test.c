@@ -188,6 +188,40 @@ static void accepted_deterministic(void **state) {
     assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4);
 }
 
+/* A CTA has all keys of a head, of as many queries as its plan says: there is a CTA for each head, and no sum. */
+static void accepted_whole_heads(void **state) {
+    (void)state;
+    static fk_context context;
+    fk_kernel kernel = a_kernel(0);
+    kernel.context = &context;
+    kernel.dq_block_m = 0;
+    strcpy(kernel.info.plan.family, "wgmma");
+    kernel.info.plan.head_rows = 128;
+    kernel.launch[0].grid = FK_GRID_PERSISTENT;
+    kernel.num_launches = 1;
+    context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
+    kernel.l2_bytes = 1 << 30; /* all heads fit */
+    fk_args a = good_args(&kernel);
+    const fk_workspace w = {workspace, sizeof workspace};
+    fk_backward_params p;
+    fk_grid grids[FK_MAX_KERNELS];
+    fk_error err;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_grid(&grids[0], 4, 1, 1);
+    assert_null(p.dq_acc);
+    assert_null(p.claims);
+    assert_int_equal(p.kv_group_heads, 1);
+    assert_int_equal(p.num_tiles % p.group_tiles, 0);
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4);
+    context.runs.num_sms = 400;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
+    assert_grid(&grids[0], (uint32_t)(p.num_tiles / p.group_tiles), 1, 1);
+    kernel.info.plan.head_rows = 64;
+    assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, &err), FK_BAD_ARGUMENT);
+    if (!strstr(err.text, "seqlen_q is 100; this kernel's plan sums up dq of at most 64 rows"))
+        fail_msg("%s", err.text);
+}
+
 /* dq's sum, and which tile of keys added last to each tile of it. Few heads of long walks go side by side, as many of
  * short ones as there are CTAs for. */
 static void accepted_in_order(void **state) {
@@ -330,6 +364,7 @@ int main(void) {
         cmocka_unit_test(refused),
         cmocka_unit_test(accepted),
         cmocka_unit_test(accepted_deterministic),
+        cmocka_unit_test(accepted_whole_heads),
         cmocka_unit_test(accepted_in_order),
         cmocka_unit_test(groups_of_buffered_sums),
         cmocka_unit_test(walks_in_parts),

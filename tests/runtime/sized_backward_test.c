@@ -1,5 +1,6 @@
 /* Which kernel fk_kernel_create_for gives the backward pass: one whose warpgroups take turns where rows are long, and
- * one without where they are short; sizes that want the same share it. */
+ * one without where they are shorter; sizes that want the same share it. Where they are short, a CTA has a whole head.
+ */
 #include "emulated.h"
 #include "runtime/object.h"
 #include "scratch.h"
@@ -16,9 +17,9 @@ static void turns_where_rows_are_long(void **state) {
         bool for_all;
     } cases[] = {
         {"bwd bf16 d64 causal", {4, 32, 32, 4096, 4096}, 1, true},
-        {"bwd bf16 d64 causal", {32, 32, 32, 512, 512}, 0, false},
+        {"bwd bf16 d64 causal", {16, 32, 32, 1024, 1024}, 0, false},
         {"bwd bf16 d64 causal", {8, 12, 12, 1024, 1000}, 0, false},
-        {"bwd bf16 d64 causal", {1, 2, 2, 100, 77}, 0, false},
+        {"bwd bf16 d64 causal", {1, 2, 2, 513, 77}, 0, false},
         {"bwd bf16 d64 causal gqa", {1, 21, 3, 8192, 8192}, 1, true}, /* 7 divides no edge of heads */
         {"bwd bf16 d64 causal gqa", {2, 21, 3, 300, 300}, 0, false},
         {"bwd bf16 d64", {4, 32, 32, 4096, 4096}, 1, true},
@@ -53,6 +54,66 @@ static void turns_where_rows_are_long(void **state) {
     fk_context_destroy(context);
 }
 
+/* Short rows of many heads: a CTA has all keys of a head. Of few heads most SMs would have none. */
+static void whole_heads_where_rows_are_short(void **state) {
+    (void)state;
+    static const emulated plain = {"132", "0", "0"};
+    static const struct {
+        const char *spelling;
+        fk_shape shape;
+        int head_rows; /* 0: the kernel has tiles of keys */
+    } cases[] = {
+        {"bwd bf16 d64 causal", {32, 32, 32, 512, 512}, 512},
+        {"bwd bf16 d64 causal", {32, 32, 32, 449, 470}, 512},
+        {"bwd bf16 d64 causal", {32, 32, 32, 513, 513}, 0},
+        {"bwd bf16 d64", {64, 16, 16, 257, 257}, 384},
+        {"bwd bf16 d64", {64, 16, 16, 197, 197}, 256},
+        {"bwd fp16 d128", {64, 16, 16, 128, 128}, 128},
+        {"bwd fp16 d128", {64, 16, 16, 129, 129}, 0},
+        {"bwd fp16 d64 causal gqa", {64, 16, 4, 256, 256}, 0},
+        {"bwd bf16 d64 deterministic", {64, 16, 16, 256, 256}, 256},
+        {"bwd bf16 d64", {1, 2, 2, 512, 512}, 0},
+        {"bwd bf16 d64", {2, 12, 12, 512, 512}, 0},
+        {"bwd bf16 d256", {64, 16, 16, 128, 128}, 0},
+    };
+    fk_context *context = emulated_context("h200", store_dir, &plain);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p;
+        fk_kernel *all, *sized;
+        fk_kernel_info info;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        if (fk_kernel_create_for(context, &p, &cases[i].shape, &sized)) fail_msg("%s", fk_last_error());
+        assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        if (info.plan.head_rows != cases[i].head_rows) fail_msg("case %zu: %d rows", i, info.plan.head_rows);
+        assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+        assert_int_equal(fk_kernel_describe(all, &info), FK_OK);
+        assert_int_equal(info.plan.head_rows, 0);
+        fk_kernel_destroy(all);
+        fk_kernel_destroy(sized);
+    }
+    fk_context_destroy(context);
+}
+
+/* The kernel for all sizes serves them, also where it is planned for short rows. */
+static void one_for_all_serves_all(void **state) {
+    (void)state;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    fk_problem p;
+    fk_kernel *all;
+    fk_kernel_info info;
+    options.device = "emu", options.plan_for = "h200", options.cache_dir = store_dir;
+    options.planning.shape = (fk_shape){64, 16, 16, 256, 256};
+    assert_int_equal(fk_context_create(&options, &context), FK_OK);
+    assert_int_equal(fk_problem_parse("bwd bf16 d64", &p), FK_OK);
+    assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+    assert_int_equal(fk_kernel_describe(all, &info), FK_OK);
+    assert_int_equal(info.plan.head_rows, 0);
+    assert_int_equal(info.plan.chosen, FK_CHOSEN_BY_RULE);
+    fk_kernel_destroy(all);
+    fk_context_destroy(context);
+}
+
 static int make_store(void **state) {
     (void)state;
     unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
@@ -67,6 +128,8 @@ static int remove_store(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_where_rows_are_long),
+        cmocka_unit_test(whole_heads_where_rows_are_short),
+        cmocka_unit_test(one_for_all_serves_all),
     };
     return cmocka_run_group_tests(tests, make_store, remove_store);
 }

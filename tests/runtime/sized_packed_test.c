@@ -44,8 +44,8 @@ static const struct {
     {0, {1, 8, 8, 2048, 2048}, true},     {0, {1, 1, 1, 1, 1}, false},
     {0, {16, 16, 16, 2049, 2049}, false}, {0, {4096, 64, 64, 64, 64}, true},
     {1, {64, 16, 2, 257, 257}, true},     {1, {64, 16, 2, 512, 512}, false},
-    {2, {4, 16, 16, 4096, 4096}, false},  {1, {1, 8, 1, 512, 8192}, true}, /* its last tiles come in parts */
-    {1, {1, 8, 1, 512, 1024}, false},
+    {2, {4, 16, 16, 4096, 4096}, false},  {1, {1, 8, 1, 512, 8192}, true},   /* its last tiles come in parts */
+    {1, {1, 8, 1, 512, 1024}, false},     {2, {64, 16, 16, 256, 256}, true}, /* a CTA has a whole head */
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -14,6 +14,7 @@ typedef struct hopper_params {
 /* out (float, M x N) = A (M x K) B (K x N), both 16-bit. B is [n][k] (K-major) or [k][n] (transposed), in panels of 64
  * elements, 128 bytes. The first ROWS_LEFT rows of A exist. Barriers: full 0, 1 and empty 0, 1. */
 static const char matmul[] = PROLOGUE
+    "#ifndef CONSUMER_REGISTERS\n#define CONSUMER_REGISTERS 240\n#endif\n"
     "struct alignas(64) Map { u64 opaque[16]; };\n"
     "struct HopperParams { Map a, b; float *result; };\n"
     "constexpr int KT = 64, TILES = 3, A_BYTES = 64 * KT * 2, STAGE = A_BYTES + 128 * KT * 2;\n"
@@ -39,7 +40,7 @@ static const char matmul[] = PROLOGUE
     "        }\n"
     "        return;\n"
     "    }\n"
-    "    setmaxnreg_inc<240>();\n"
+    "    setmaxnreg_inc<CONSUMER_REGISTERS>();\n"
     "    const u32 lane = threadIdx.x % 32, row = warp * 16 + lane % 16;\n"
     "    float acc[64];\n"
     "    for (int k = 0; k < TILES; ++k) {\n"
@@ -174,11 +175,19 @@ static void test_accumulator_in_flight(void **state) {
     fk_emu_unload(image);
 }
 
+/* 256 threads have 255 registers each: 24 and 488 would be 512. */
+static void test_too_many_registers(void **state) {
+    (void)state;
+    expect_fault("#define CONSUMER_REGISTERS 488\n" FORM(0, 0) INIT EMPTY FULL RELEASE PRODUCT,
+                 "setmaxnreg: the warps want 2048 registers a lane together, and were launched with 2040");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_removed_synchronisation),
         cmocka_unit_test(test_accumulator_in_flight),
+        cmocka_unit_test(test_too_many_registers),
     };
     uint32_t *memory[] = {device_words(M * K / 2), device_words(N * K / 2), device_words(N * K / 2),
                           device_words(M * N)};
