@@ -310,11 +310,11 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is   multiplied while dS is computed; else 0 */
-    int32_t parts;    /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
-                         their keys; else 0 */
-    int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums up
-                            their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
-    double mma_flops; /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
+    int32_t parts; /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
+                      their keys; else 0 */
+    int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums
+                          up their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
+    double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
 } fk_plan_info;
 
 /** Lists all candidates, best first, rejected ones last. `*plans` is the caller's: fk_free.
