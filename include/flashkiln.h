@@ -465,7 +465,8 @@ FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem
  * where no pack is loaded, one whose last tiles may come in parts of their keys, where rounds of tiles are long and
  * few; or the model's for short rows and few heads, where the plan for all sizes would take a tenth longer; or,
  * backward, one with the other choice of turns, where rows are much longer or shorter than those that are planned for.
- * Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create, which serves all sizes.
+ * Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create, which serves all sizes. Of short
+ * rows backward a kernel may serve at most fk_plan_info.head_rows queries; fk_execute refuses more.
  * Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
@@ -568,8 +569,9 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
  *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows
  * that see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes
  * for each element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for
- * each element of q, 8 for each of its rows, and with family "wgmma" up to 8 for each tile of queries of each head;
- * `deterministic`: 80 more for each element of an array's gradient that more than one pair of query and key adds to. */
+ * each element of q (none with fk_plan_info.head_rows), 8 for each of its rows, and with family "wgmma" up to 8 for
+ * each tile of queries of each head; `deterministic`: 80 more for each element of an array's gradient that more than
+ * one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
