@@ -13,6 +13,7 @@ int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     const int64_t group = fk_group_heads(&kernel->problem, &kernel->info.plan, kernel->d_pad, kernel->pattern, &shape,
                                          num_sms, kernel->l2_bytes);
     const int64_t least = (kv_heads + most_groups - 1) / most_groups;
+    if (kernel->info.plan.head_rows) return group; /* a CTA goes through a group as one head; no z counts them */
     return group > least ? group : least;
 }
 

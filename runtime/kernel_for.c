@@ -34,6 +34,11 @@ static fk_status plan_for_all(const fk_context *context, const fk_problem *canon
     return FK_OK;
 }
 
+/* Without a class a kernel is kept for a whole bucket of sizes, of which a plan for short rows may not serve all. */
+static bool serves(const sized *s, const fk_plan_info *plan) {
+    return !plan->head_rows || s->class.is_short;
+}
+
 /* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
  * what came with the library gives way to it. */
 static fk_status recorded_plan(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
@@ -49,7 +54,7 @@ static fk_status recorded_plan(const sized *s, const fk_problem *canonical, cons
     *out = plans[0];
     const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
                         (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && compiles_for_sizes(context));
-    *found = counts && out->smem_bytes <= context->runs.smem_per_block;
+    *found = counts && serves(s, out) && out->smem_bytes <= context->runs.smem_per_block;
     free(plans);
     return FK_OK;
 }
@@ -70,7 +75,7 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     if (status) return status;
     const size_t at = fk_plan_find(plans, count, &of_all);
     *out = plans[0];
-    *found = at < count && plans[at].legal &&
+    *found = at < count && plans[at].legal && serves(s, out) &&
              plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
              out->smem_bytes <= context->runs.smem_per_block;
     free(plans);

@@ -138,7 +138,7 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
                                  : a->seqlen_q),
             (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
     const int64_t clusters = count_clusters(kernel), ctas = fk_plan_cluster(&kernel->problem, plan);
-    const int64_t shares = plan->head_rows ? tiles.num_tiles / tiles.group_tiles : tiles.num_tiles; /* at least */
+    const int64_t shares = plan->head_rows ? tiles.num_tiles / tiles.group_tiles : tiles.num_tiles; /* whole heads */
     *out = (fk_grid){(uint32_t)((shares < clusters ? shares : clusters) * ctas), 1, 1};
     return FK_OK;
 }

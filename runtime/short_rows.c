@@ -39,7 +39,7 @@ fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int6
  * launch: of rows of few tiles, of which the last one may be nearly empty, or for so few heads that SMs have none.
  * Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.81 of the time in the mean, 12
  * of them more than 1.02 (docs/performance-log.md). Of its plans of family mma that is not so, nor backward, but of
- * those in which a CTA has all keys of a head, which the model knows to a twelfth. */
+ * those in which a CTA has all keys of a head, which the model knows to a tenth. */
 const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_plan_info *plans, size_t count,
                                     const fk_plan_info *for_all, int smem) {
     const bool backward = problem->op == FK_BACKWARD;

@@ -188,18 +188,24 @@ static void accepted_deterministic(void **state) {
     assert_int_equal(fk_kernel_workspace(&kernel, &a), 2 * 12 * 128 * 4);
 }
 
+/* On four SMs; its launches are the caller's. */
+static fk_kernel a_wgmma_kernel(int deterministic, fk_context *context) {
+    fk_kernel kernel = a_kernel(deterministic);
+    kernel.context = context;
+    kernel.dq_block_m = 0;
+    strcpy(kernel.info.plan.family, "wgmma");
+    context->runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
+    return kernel;
+}
+
 /* A CTA has all keys of a head, of as many queries as its plan says: there is a CTA for each head, and no sum. */
 static void accepted_whole_heads(void **state) {
     (void)state;
     static fk_context context;
-    fk_kernel kernel = a_kernel(0);
-    kernel.context = &context;
-    kernel.dq_block_m = 0;
-    strcpy(kernel.info.plan.family, "wgmma");
+    fk_kernel kernel = a_wgmma_kernel(0, &context);
     kernel.info.plan.head_rows = 128;
     kernel.launch[0].grid = FK_GRID_PERSISTENT;
     kernel.num_launches = 1;
-    context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
     kernel.l2_bytes = 1 << 30; /* all heads fit */
     fk_args a = good_args(&kernel);
     const fk_workspace w = {workspace, sizeof workspace};
@@ -216,6 +222,9 @@ static void accepted_whole_heads(void **state) {
     context.runs.num_sms = 400;
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, NULL), FK_OK);
     assert_grid(&grids[0], (uint32_t)(p.num_tiles / p.group_tiles), 1, 1);
+    a.batch = 70000; /* more heads than another grid's z counts */
+    assert_int_equal(fk_group_kv_heads(&kernel, &a), 1);
+    a.batch = good_args(&kernel).batch;
     kernel.info.plan.head_rows = 64;
     assert_int_equal(fk_backward_prepare(&kernel, &a, &w, &p, grids, &err), FK_BAD_ARGUMENT);
     if (!strstr(err.text, "seqlen_q is 100; this kernel's plan sums up dq of at most 64 rows"))
@@ -227,13 +236,9 @@ static void accepted_whole_heads(void **state) {
 static void accepted_in_order(void **state) {
     (void)state;
     static fk_context context;
-    fk_kernel kernel = a_kernel(1);
-    kernel.context = &context;
-    kernel.dq_block_m = 0;
-    strcpy(kernel.info.plan.family, "wgmma");
+    fk_kernel kernel = a_wgmma_kernel(1, &context);
     kernel.launch[1].grid = FK_GRID_PERSISTENT;
     kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
-    context.runs.num_sms = 4, kernel.info.plan.ctas_per_sm = 1;
     kernel.l2_bytes = 1; /* no head fits */
     fk_args a = good_args(&kernel);
     const fk_workspace w = {workspace, sizeof workspace};
