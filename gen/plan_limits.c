@@ -85,8 +85,7 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
 /* A CTA that has all keys of a head: of how many queries, and which problems it does not serve. */
 static void check_heads(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
-    const char *refused = p->packed                            ? "packed"
-                          : p->gqa                             ? "gqa"
+    const char *refused = p->gqa                               ? "gqa"
                           : planner->terms.score.num_sinks > 0 ? "score with sinks"
                                                                : NULL;
     if (refused) {

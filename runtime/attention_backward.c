@@ -1,8 +1,7 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
  * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | dk and dv of splits | turns to add | exact sums of
- * arrays' gradients |,
- * each part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it
+ * arrays' gradients | the order of sequences |, each part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it
  * needs no sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
 
@@ -12,7 +11,7 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, claims, splits, added, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, claims, splits, added, order, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */
@@ -66,7 +65,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
                  (kernel->problem.head_dim + kernel->problem.head_dim_v) * (int64_t)sizeof(float), &out->splits) &&
         add_part(&out->bytes,
                  fk_kernel_has_adders(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
-                 sizeof(uint32_t), &out->added);
+                 sizeof(uint32_t), &out->added) &&
+        add_part(&out->bytes, packed && plan->head_rows ? a->batch : 0, sizeof(int32_t), &out->order);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;
@@ -111,6 +111,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .dq_acc = kernel->dq_block_m || kernel->info.plan.head_rows ? NULL : (float *)(void *)(memory + part->dq_acc),
         .claims = counters(kernel, a) ? (uint32_t *)(void *)(memory + part->claims) : NULL,
         .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
+        .order = p->packed && kernel->info.plan.head_rows ? (int32_t *)(void *)(memory + part->order) : NULL,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,

@@ -150,6 +150,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     case FK_GRID_KEYS:
         *out = make_combine_keys_grid(kernel, a);
         return FK_OK;
+    case FK_GRID_SEQUENCES:
+        *out = (fk_grid){(uint32_t)((a->batch + 3) / 4), 1, 1};
+        return FK_OK;
     case FK_GRID_PARTS:
         *out = make_parts_grid(kernel, a, tiles);
         return FK_OK;

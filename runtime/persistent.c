@@ -100,9 +100,10 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
     const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
     const int64_t own_heads = own_keys ? a->num_heads_kv : a->num_heads_q;
-    const int64_t heads = packed ? own_heads : a->batch * own_heads;
+    const bool by_total = packed && !kernel->info.plan.head_rows; /* else a packed head has room for the longest */
+    const int64_t heads = by_total ? own_heads : a->batch * own_heads;
     const int64_t seqlen = own_keys ? a->seqlen_k : a->seqlen_q, total = own_keys ? a->total_k : a->total_q;
-    const int64_t head_tiles = packed ? fk_packed_tiles(total, a->batch, block) : (seqlen + block - 1) / block;
+    const int64_t head_tiles = by_total ? fk_packed_tiles(total, a->batch, block) : (seqlen + block - 1) / block;
     out->group_heads = fk_group_kv_heads(kernel, a) * (own_heads / a->num_heads_kv);
     out->last_group_heads = (heads - 1) % out->group_heads + 1;
     out->group_tiles = out->group_heads * head_tiles;
@@ -125,17 +126,17 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
     fk_persistent tiles;
     const bool fits = fk_persistent_lay_out(kernel, a, &tiles);
-    const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
     const fk_plan_info *plan = &kernel->info.plan;
+    const bool by_total = kernel->problem.packed && !plan->head_rows, own_keys = kernel->problem.op == FK_BACKWARD;
     if (!fits)
         return fk_fail(
             err, FK_BAD_ARGUMENT,
             "batch is %lld, num_heads_%s %lld, %s_%c %lld, which makes %lld tiles of %d rows; the limit is %d",
             (long long)a->batch, own_keys ? "kv" : "q", (long long)(own_keys ? a->num_heads_kv : a->num_heads_q),
-            packed ? "total" : "seqlen", own_keys ? 'k' : 'q',
-            (long long)(own_keys ? (packed ? a->total_k : a->seqlen_k)
-                        : packed ? a->total_q
-                                 : a->seqlen_q),
+            by_total ? "total" : "seqlen", own_keys ? 'k' : 'q',
+            (long long)(own_keys ? (by_total ? a->total_k : a->seqlen_k)
+                        : by_total ? a->total_q
+                                   : a->seqlen_q),
             (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
     const int64_t clusters = count_clusters(kernel), ctas = fk_plan_cluster(&kernel->problem, plan);
     const int64_t shares = plan->head_rows ? tiles.num_tiles / tiles.group_tiles : tiles.num_tiles; /* whole heads */

@@ -161,7 +161,7 @@ struct Consumer {
         at = keys_of(at, rank);
 @ end
 @ if heads then
-        begin_keys(index);
+        begin_keys(index, at);
 @ end
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);

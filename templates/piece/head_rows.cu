@@ -19,11 +19,12 @@ __device__ __forceinline__ void prefetch_rows(const Params &p, const Where &at, 
 __device__ __forceinline__ void head_statistics(const Params &p, const Where &at, int which, int num_warps) {
     constexpr int rows = 32 / row_lanes, ahead = 2; // rows of a lane whose loads are on their way
     const int lane = threadIdx.x % 32, chunk = lane % row_lanes, step = rows * num_warps;
+    const int padded = $(problem.packed and "(at.seqlen_q + block_m - 1) / block_m * block_m" or "p.q_padded");
     const i64 start = padded_start(p, at, at.h);
     const Element *o = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + chunk * 8;
     const Element *dout = p.dout + q_start(at, p.dout_batch_stride, p.dout_row_stride) + at.h * p.dout_head_stride + chunk * 8;
-    for (int q = which * 32 + lane; q < p.q_padded; q += num_warps * 32) p.lse_log2[start + q] = row_lse(p, at, at.h, q);
-    for (int first = which * rows + lane / row_lanes; first - lane / row_lanes < p.q_padded; first += ahead * step) {
+    for (int q = which * 32 + lane; q < padded; q += num_warps * 32) p.lse_log2[start + q] = row_lse(p, at, at.h, q);
+    for (int first = which * rows + lane / row_lanes; first - lane / row_lanes < padded; first += ahead * step) {
         uint4 of_o[ahead], of_dout[ahead];
 #pragma unroll
         for (int i = 0; i < ahead; ++i) {
@@ -45,7 +46,7 @@ __device__ __forceinline__ void head_statistics(const Params &p, const Where &at
                 delta = fmaf(a.y, b.y, fmaf(a.x, b.x, delta));
             }
             delta = row_delta(p, at, at.h, q, delta);
-            if (chunk == 0 && q < p.q_padded) p.delta[start + q] = delta;
+            if (chunk == 0 && q < padded) p.delta[start + q] = delta;
         }
     }
     fence_proxy_async_global(); // they are copied
@@ -66,12 +67,12 @@ struct RowStatistics {
     __device__ __forceinline__ RowStatistics(const Params &p_, u32 smem_, int which_) : p(p_), smem(smem_), which(which_) {}
 
     __device__ __forceinline__ void run() const {
-        const int stride = gridDim.x * p.group_tiles;
+        HeadTiles tiles;
         u32 parity = 0;
-        for (int index = blockIdx.x * p.group_tiles + stride; index < p.num_tiles; index += stride, parity ^= 1) {
+        for (tiles.round = 1; tiles.head(p) < p.num_tiles; ++tiles.round, parity ^= 1) {
             int kv_head;
             mbarrier_wait(smem + rows_empty, parity);
-            const Where at = tile_at(p, index, kv_head);
+            const Where at = tile_at(p, tiles.head(p), kv_head);
             if (at.seqlen_q <= prefetched_rows) prefetch_rows(p, at, which, row_warps);
             head_statistics(p, at, which, row_warps);
             __syncwarp();
@@ -79,3 +80,26 @@ struct RowStatistics {
         }
     }
 };
+@ if problem.packed then
+
+// Where all tiles of a sequence's heads are visited, and each of its tiles of keys begins and ends.
+__device__ __forceinline__ int work_of(const Params &p, int b) {
+    const Sequence at = sequence(p, b);
+    return ((at.seqlen_q + block_m - 1) / block_m + 1) * tiles_of_head(p, at);
+}
+
+// Sequences by their heads' work, the most first, so that CTAs have alike shares of them. A warp finds the place of one.
+extern "C" __global__ void __launch_bounds__(128) fk_backward_order(const __grid_constant__ Params p) {
+    const int b = blockIdx.x * 4 + threadIdx.x / 32;
+    if (b >= p.batch) return;
+    const int own = work_of(p, b);
+    int before = 0;
+    for (int other = threadIdx.x % 32; other < p.batch; other += 32) {
+        const int work = work_of(p, other);
+        before += work > own || (work == own && other < b);
+    }
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) before += __shfl_xor_sync(full_warp, before, lane);
+    if (threadIdx.x % 32 == 0) p.order[before] = b;
+}
+@ end

@@ -380,9 +380,9 @@ struct Producer {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ elseif heads then
         u32 rows_parity = 0;
-        for (HeadTiles tiles(p); tiles.index < p.num_tiles; tiles.next(p)) {
-            if (tiles.is_first(p)) { // the statistics of the head's rows are there; the next one's may be computed
-                if (tiles.index >= int(gridDim.x) * p.group_tiles) { // those of a CTA's first head are there from the start
+        for (HeadTiles tiles; tiles.index(p) < p.num_tiles;) {
+            if (tiles.place == 0) { // the statistics of the head's rows are there; the next one's may be computed
+                if (tiles.round > 0) { // those of a CTA's first head are there from the start
                     mbarrier_wait(smem + rows_full, rows_parity);
                     rows_parity ^= 1;
                     fence_proxy_async_global();
@@ -398,13 +398,17 @@ struct Producer {
 @ if splits then
             int split;
 @ end
-            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or heads and "tiles.index" or "claimed");
+            const int index = $(splits and "in_turn(p, claimed, split)" or leads and "in_turn(p, claimed)" or heads and "tiles.index(p)" or "claimed");
             int kv_head;
             Where at = tile_at(p, index, kv_head);
 @ if splits then
             at.split = split;
 @ end
+@ if heads then
+            tiles.next(p, at);
+@ else
             if (at.b < 0) continue;
+@ end
             RowWalk walk(p, at); // while the consumers still compute
 @ if pair then
             send_keys(at, kv_head, index); // dO's buffer is free no sooner than K is

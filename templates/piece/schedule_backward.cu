@@ -20,30 +20,43 @@ struct Where : Sequence {
 @     by_pair = by_pair or d:find("[q]", 1, true) and d:find("[k]", 1, true) and d:find("[h]", 1, true)
 @   end
 @   if heads then
-// Tiles count through the heads, whose tiles a CTA goes through one after another: groups have one head. kv_head is that of the batch.
+// Tiles of keys of a head: of a packed sequence what it has, and one if it has none, with which its dQ leaves.
+__device__ __forceinline__ int tiles_of_head(const Params &p, const Sequence &at) {
+    return $(problem.packed and "max((at." .. (problem.seqused_k and "num_keys" or "seqlen_k") .. " + block_n - 1) / block_n, 1)" or "p.group_tiles");
+}
+
+// Tiles count through the heads, whose tiles a CTA goes through one after another: $(problem.packed and "as many as the longest sequence has" or "groups have one head"). kv_head is that of the batch.
 @   else
 // Tiles count through groups of heads whose queries share the L2 cache; within a group its heads go through their key tiles
 // together, the longest first. The last group may have fewer heads. kv_head is that of the batch.
 @   end
 __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_head) {
+@   if heads then
+    const int head = quotient(index, p.group_tiles, p.group_tiles_inverse), rank = index - head * p.group_tiles;
+@   else
     const int group = quotient(index, p.group_tiles, p.group_tiles_inverse), in_group = index - group * p.group_tiles;
     const int heads_left = $(problem.packed and "p.num_heads_kv" or "p.batch * p.num_heads_kv") - group * p.kv_group_heads;
     const bool short_group = heads_left < p.kv_group_heads;
     const int heads = short_group ? heads_left : p.kv_group_heads;
     const int rank = quotient(in_group, heads, short_group ? p.last_kv_group_inverse : p.kv_group_inverse);
     const int head = group * p.kv_group_heads + in_group - rank * heads;
-@   if last_sees_all then
-    int tile = quotient(p.group_tiles, p.kv_group_heads, p.kv_group_inverse) - 1 - rank;
-@   else
-    int tile = rank;
 @   end
     Where at;
-@   if problem.packed then
+@   if heads and problem.packed then
+    const int place = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
+    kv_head = head - place * p.num_heads_kv;
+    static_cast<Sequence &>(at) = sequence(p, p.order[place]);
+    const int tile = $(last_sees_all and "tiles_of_head(p, at) - 1 - rank" or "rank");
+@   else
+@     if last_sees_all then
+    int tile = $(heads and "p.group_tiles" or "quotient(p.group_tiles, p.kv_group_heads, p.kv_group_inverse)") - 1 - rank;
+@     else
+    int tile = rank;
+@     end
+@     if problem.packed then
     kv_head = head;
     const int b = find_sequence<block_n>(p.cu_seqlens_k, p.batch, tile);
-    static_cast<Sequence &>(at) = sequence(p, b);
-@   else
-@     if by_pair then -- batch entries follow each other, which may share what is read for each pair, and add to the same gradient
+@     elseif by_pair then -- batch entries follow each other, which may share what is read for each pair, and add to the same gradient
     kv_head = head / p.batch;
     const int b = head - kv_head * p.batch;
 @     else
@@ -56,7 +69,7 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
     at.h = $(mask.leading_rows > 0 and not problem.gqa and "kv_head" or "kv_head * p.heads_per_kv");
     at.k_first = tile * block_n;
     at.k_last = min(at.k_first + block_n, at.seqlen_k) - 1;
-@   if problem.packed then
+@   if problem.packed and not heads then
     if (tile < 0 || at.k_first >= at.$(problem.seqused_k and "num_keys" or "seqlen_k")) at.b = -1;
 @   end
     return at;
@@ -71,17 +84,24 @@ __device__ __forceinline__ Where tile_at(const Params &p, int index, int &kv_hea
 
 @   end
 @   if heads then
-// A CTA's tiles: all of a head, and then those of the head that is a grid further.
+// A CTA's tiles: all of a head, and then those of $(problem.packed and "its head in the next round" or "the head that is a grid further").
 struct HeadTiles {
-    int index, left;
+    int round = 0, place = 0;
 
-    __device__ __forceinline__ HeadTiles(const Params &p) : index(blockIdx.x * p.group_tiles), left(p.group_tiles) {}
-    __device__ __forceinline__ bool is_first(const Params &p) const { return left == p.group_tiles; }
-    __device__ __forceinline__ void next(const Params &p) {
-        ++index;
-        if (--left > 0) return;
-        left = p.group_tiles;
-        index += (gridDim.x - 1) * p.group_tiles;
+    // The first tile of its head in this round$(problem.packed and ": there and back, as sequences come by their length" or "").
+    __device__ __forceinline__ int head(const Params &p) const {
+@ if problem.packed then
+        const int in_round = round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+        return (round * gridDim.x + in_round) * p.group_tiles;
+@ else
+        return (round * gridDim.x + blockIdx.x) * p.group_tiles;
+@ end
+    }
+    __device__ __forceinline__ int index(const Params &p) const { return head(p) + place; }
+    __device__ __forceinline__ void next(const Params &p, const Sequence &at) {
+        if (++place < tiles_of_head(p, at)) return;
+        place = 0;
+        ++round;
     }
 };
 

@@ -67,10 +67,10 @@
     }
 
     // Once per tile of keys: the head's first one, its last one.
-    __device__ __forceinline__ void begin_keys(int index) {
+    __device__ __forceinline__ void begin_keys(int index, const Where &at) {
         const int place = place_in_head(p, index);
         if (place == 0) summed = sent = 0;
-        leaves = place == p.group_tiles - 1;
+        leaves = place == tiles_of_head(p, at) - 1;
     }
     // dQ of queries that the last keys do not see.
     __device__ __forceinline__ void send_rest(const Where &at) {
