@@ -139,7 +139,7 @@ local function wgmma(problem, plan, scan)
   }
 end
 
-local function wgmma_backward(problem, plan, scan)
+local function wgmma_backward(problem, plan, arch, scan)
   local own_n = plan.block_n // plan.cluster
   local shared = plan.consumers * 64 // own_n
   local panels = 64 * shared
@@ -154,16 +154,21 @@ local function wgmma_backward(problem, plan, scan)
   local ds_bytes = plan.block_m * own_n * 2
   local share_bytes = (shared > 1 and 2 or 1) * ds_bytes
   local pair = plan.cluster > 1
-  local other_k = k_bytes + v_bytes
-  local q = other_k + (pair and k_bytes // 2 or 0)
   local array_bytes = scan.staged and plan.block_m * own_n * scan.staged_bytes or 0
   local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
+  local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
+  local sum_bytes = plan.head_rows > 0 and plan.head_rows * d_pad * 4 or plan.q_stages * dq_bytes
+  -- Where a CTA has a head, and there is room, keys of the next one are on their way while one is computed.
+  local kv_bytes = k_bytes + v_bytes
+  local taken = 2 * kv_bytes + plan.stages * (stage_bytes + plan.block_m * 8) + plan.k_stages * share_bytes + sum_bytes + array_bytes
+  local kv_buffers = plan.head_rows > 0 and taken + 1024 <= arch.smem_bytes and 2 or 1
+  local other_k = kv_buffers * kv_bytes
+  local q = other_k + (pair and k_bytes // 2 or 0)
   local dout = pair and q + plan.stages * stage_bytes or q + q_bytes
   local ds = q + plan.stages * stage_bytes + (pair and dout_bytes or 0)
   local other_ds = ds + plan.k_stages * share_bytes
   local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
-  local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
-  local array = dq + (plan.head_rows > 0 and plan.head_rows * d_pad * 4 or plan.q_stages * dq_bytes)
+  local array = dq + sum_bytes
   local rows = array + array_bytes
   local array_bars = rows + plan.stages * plan.block_m * 8
   local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
@@ -194,7 +199,8 @@ local function wgmma_backward(problem, plan, scan)
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * 5 + 8 + (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
+    kv_buffers = kv_buffers, kv_bytes = kv_bytes,
+    bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers + (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
       (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
   }
 end
@@ -203,7 +209,7 @@ end
 -- queries and along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
-    return problem.op == "bwd" and wgmma_backward(problem, plan, scan) or wgmma(problem, plan, scan)
+    return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)

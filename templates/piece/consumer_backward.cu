@@ -4,6 +4,8 @@
 @ local late = plan.turns or plan.k_stages == 3
 @ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local heads = plan.head_rows > 0
+@ local kv = layout.kv_buffers -- of K and V
+@ local keys, key_tiles = kv > 1 and "key_bars" or "smem", kv > 1 and "key_tiles" or "smem" -- where their barriers and they begin
 @ local halved = plan.q_stages == 0 and not heads
 @ -- dQ lies in shared memory until an adder has added it. To tell the adder takes a wait for the stores, in front of which dP's product is
 @ -- issued: 3 to 8 % less.
@@ -18,6 +20,9 @@ struct Consumer {
     const u32 smem;
     const int warp, group; // which of the consumers' warps and warpgroups
     $(staged.array and "ArrayTile array;\n    " or "")Ring<stages> ring;     // the tile at hand
+@ if kv > 1 then
+    u32 key_bars, key_tiles; // of the keys at hand
+@ end
     u32 held = 0; // the barrier of the stage through which a gradient leaves: its keys' last
 @ if adders then
     Ring<dq_buffers> dq_ring;
@@ -73,9 +78,9 @@ struct Consumer {
     // dQ = dS K, the warpgroup's rows or columns.
     __device__ __forceinline__ void multiply_dq(float (&dq)[1][dq_atoms][4], u32 tile_ds) const {
 @ if by_rows then
-        gemm_dq(dq, tile_ds + group * (own_n * 128), smem + smem_k);
+        gemm_dq(dq, tile_ds + group * (own_n * 128), $(key_tiles) + smem_k);
 @ else
-        gemm_dq(dq, tile_ds, own_columns<own_n, $(layout.dq_cols)>(smem + smem_k$(pair and " + rank * (k_bytes / 2)" or "")));
+        gemm_dq(dq, tile_ds, own_columns<own_n, $(layout.dq_cols)>($(key_tiles) + smem_k$(pair and " + rank * (k_bytes / 2)" or "")));
 @ end
     }
 @ if pair then
@@ -119,28 +124,7 @@ struct Consumer {
     }
 
 @ end
-@ for _, g in ipairs { { name = "dk", cols = layout.dk_cols, dim = "head_dim" }, { name = "dv", cols = layout.dv_own_cols, dim = "head_dim_v" } } do
-@   local name = g.name
-    // Sends $(name) of the warp's keys, and of its columns, on its way through its own part of a tile in shared memory$(problem.seqused_k and "; of keys that are not used it is 0" or "").
-    __device__ __forceinline__ void send_$(name)(float (&$(name))[m_atoms][$(name)_atoms][4], u32 tile, const Where &at, int kv_head) const {
-        constexpr int cols = $((g.cols + 63) // 64 * 64);
-        const int lane = threadIdx.x % 32;
-        const u32 own = $(shared == 1 and "tile" or "own_columns<own_n, cols>(tile)");
-#pragma unroll
-        for (int j = 0; j < $(name)_atoms / 2; ++j) {
-@   if name == "dk" then
-#pragma unroll
-            for (int e = 0; e < 8; ++e) dk[0][2 * j + e / 4][e % 4] *= p.scale;
-@   end
-            u32 block[4];
-            pack_block(block, $(name)[0], j);
-            stmatrix_x4(own + fragment_offset<own_n, cols>(0, warp_row() + lane % 16, j, lane / 16), block);
-        }
-        send_rows<own_n, cols, $(g.dim)>(own, warp_row(), p.map_$(name), at.k_first + warp_row(), at.$(problem.seqused_k and "num_keys" or "seqlen_k"), $(shared == 1 and "0" or "group * cols"), kv_head,
-                                   $(problem.packed and ("at.k_offset, p.X + k_start(at, p.X_batch_stride, p.X_row_stride) + kv_head * p.X_head_stride, p.X_row_stride"):gsub("X", name) or "at.b"));
-    }
-
-@ end
+@ include("piece/send_keys.cu", { shared = shared })
 @ if splits then
 @   include("piece/leave_keys.cu")
 
@@ -182,7 +166,7 @@ struct Consumer {
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), warp_col());
         int dropped = 0; // the tile that it stands at
 @ end
-        mbarrier_wait(smem + k_full, parity);
+        mbarrier_wait($(keys) + k_full, parity);
         give_back_held();
 @ if shared > 1 then
         named_barrier_sync(1, 128 * consumers); // warps that share keys write dS where others' gradients passed through
@@ -191,7 +175,7 @@ struct Consumer {
 @   if g.count > 0 then
         u32 held_$(g.name)[$(g.count)][4];
 #pragma unroll
-        for (int j = 0; j < $(g.count); ++j) load_a<own_n, $(g.cols)>(held_$(g.name)[j], smem + smem_$(g.name), warp_row(), 0, j);
+        for (int j = 0; j < $(g.count); ++j) load_a<own_n, $(g.cols)>(held_$(g.name)[j], $(key_tiles) + smem_$(g.name), warp_row(), 0, j);
 @   end
 @ end
         int word = wait_tile(ring);
@@ -233,7 +217,7 @@ struct Consumer {
             wait_turn();
 @ end
 @ for part = 0, layout.s_parts - 1 do
-            gemm_s(registers($(scores(part))), $(layout.held_k > 0 and "held_k, " or "")own_keys(smem + smem_k), own_queries(tile$(part > 0 and " + " .. part * 8192 or ""))); // S^T = K Q^T
+            gemm_s(registers($(scores(part))), $(layout.held_k > 0 and "held_k, " or "")own_keys($(key_tiles) + smem_k), own_queries(tile$(part > 0 and " + " .. part * 8192 or ""))); // S^T = K Q^T
 @ end
             wgmma_wait<$(layout.s_parts)>(registers(dq));
 @ if pair then
@@ -261,7 +245,7 @@ struct Consumer {
             dout_parity ^= 1;
 @ end
 @ local function multiply_dp(part)
-            gemm_dp(registers(scores_of(dp, $(part))), $(layout.held_v > 0 and "held_v, " or "")own_keys(smem + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
+            gemm_dp(registers(scores_of(dp, $(part))), $(layout.held_v > 0 and "held_v, " or "")own_keys($(key_tiles) + smem_v), own_queries(tile_dout$(part > 0 and " + " .. part * 8192 or ""))); // dP^T = V dO^T
 @ end
 @ multiply_dp(0)
 
@@ -324,7 +308,7 @@ struct Consumer {
 @   end
                 wgmma_wait<$(early and shared == 1 and 1 + part or 2 * part)>(registers(dp_part));
 @   if part == layout.parts - 1 then
-                if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
+                if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive($(keys) + v_empty); // there is time to load the next V
 @   end
 @   if fused then
                 subtract_delta(dp_part, delta);
@@ -427,7 +411,7 @@ struct Consumer {
             multiply_dq(dq, ds_before);
             wgmma_wait<0>(registers(dq));
 @ end
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive($(keys) + k_empty);
             named_barrier_sync(1, 128 * consumers); // every warp is done with dS, and with the last stage
 @ if staged_dq then
             leave_dq(dq, at, at.h, n);
@@ -442,8 +426,8 @@ struct Consumer {
             mbarrier_wait(smem + other_full, parity);
 @ end
             if (threadIdx.x % 32 == 0) {
-                mbarrier_arrive(smem + v_empty);
-                mbarrier_arrive(smem + k_empty);
+                mbarrier_arrive($(keys) + v_empty);
+                mbarrier_arrive($(keys) + k_empty);
             }
         }
         wgmma_wait<0>(registers(dk));
@@ -485,9 +469,16 @@ struct Consumer {
 @ if plan.turns then
         if (group > 0) pass_turn(); // the first is the other's
 @ end
+@ if kv > 1 then
+        for (Ring<$(kv)> ring_k;; ring_k.next()) {
+            const u32 parity = ring_k.parity();
+            key_bars = smem + ring_k.index() * kv_bars;
+            key_tiles = smem + ring_k.index() * kv_bytes;
+@ else
         for (u32 parity = 0;; parity ^= 1) {
-            mbarrier_wait(smem + v_full, parity);
-            const int index = warp_word(smem + key_tile);
+@ end
+            mbarrier_wait($(keys) + v_full, parity);
+            const int index = warp_word($(keys) + key_tile);
             if (index == no_more) break;
             compute(index, parity);
         }

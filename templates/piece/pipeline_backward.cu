@@ -5,33 +5,38 @@
 @ local waits = adders and problem.deterministic -- tiles wait for those before them
 @ local pair, splits, heads = plan.cluster > 1, mask.leading_rows > 0, plan.head_rows > 0
 @ local leads = mask.leading > 0 and not problem.packed and (splits or not waits) and not heads
+@ local kv = layout.kv_buffers -- of K and V
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;
-constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, tail_full = v_empty + 8;
-constexpr u32 stage_tile = tail_full + 8;            // four times the tile, plus is_whole, is_last; then the query head
-constexpr u32 key_tile = stage_tile + 8 * stages;    // which tile of keys
+constexpr u32 v_full = k_empty + 8, v_empty = v_full + 8, key_tile = v_empty + 8; // which tile of keys
 @ if splits then
 constexpr u32 key_split = key_tile + 4;              // which part of the queries; stays until K is given back
 @ end
+@ if kv > 1 then
+constexpr u32 kv_bytes = $(layout.kv_bytes), kv_bars = 8 * 5; // from one buffer of K and V to the other, and from its barriers and word
+@ end
+constexpr u32 tail_full = k_full + $(kv > 1 and kv .. " * kv_bars" or "8 * 5");
+constexpr u32 stage_tile = tail_full + $(kv > 1 and "8 * 3" or "8");            // four times the tile, plus is_whole, is_last; then the query head
+constexpr u32 tiles_end = stage_tile + 8 * stages;
 @ if adders then
 // dQ's buffers, or turns to add, have two barriers each that pass between consumers and adder.
 constexpr int dq_buffers = 2;
-constexpr u32 dq_full = key_tile + 8, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
+constexpr u32 dq_full = tiles_end, dq_empty = dq_full + 8 * dq_buffers$(direct and ", dq_turn = dq_empty + 8 * dq_buffers" or "");
 @ end
 @ if late then
 // dS's buffers, which each warp writes and reads a part of.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 ds_full = $(adders and (direct and "dq_turn" or "dq_empty") .. " + 8 * dq_buffers" or "key_tile + 8"), ds_empty = ds_full + 8 * ds_buffers;
+constexpr u32 ds_full = $(adders and (direct and "dq_turn" or "dq_empty") .. " + 8 * dq_buffers" or "tiles_end"), ds_empty = ds_full + 8 * ds_buffers;
 @ end
 @ if heads then
 // Warps that compute the rows' statistics of a head, while the one before is at hand; and where they have them.
 constexpr int row_warps = $(staged.grad and 2 or 3);
-constexpr u32 rows_full = $(late and "ds_empty + 8 * ds_buffers" or "key_tile + 8"), rows_empty = rows_full + 8;
+constexpr u32 rows_full = $(late and "ds_empty + 8 * ds_buffers" or "tiles_end"), rows_empty = rows_full + 8;
 @ end
 @ if pair then
 // The other CTA's K, dO, and dS of the other CTA's keys; tails of each stage's Q, and of dO; which tile of keys comes next.
 constexpr int ds_buffers = $(plan.k_stages);
-constexpr u32 other_full = $(adders and "dq_turn + 8 * dq_buffers" or "key_tile + 8"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
+constexpr u32 other_full = $(adders and "dq_turn + 8 * dq_buffers" or "tiles_end"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
@@ -56,10 +61,17 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
         mbarrier_init(smem + full + 8 * i, 1);
         mbarrier_init(smem + empty + 8 * i, $(pair and plan.cluster .. " * " or "")4 * consumers + adders);
     }
-    mbarrier_init(smem + k_full, 1);
-    mbarrier_init(smem + k_empty, 4 * consumers);
-    mbarrier_init(smem + v_full, 1);
-    mbarrier_init(smem + v_empty, 4 * consumers + adders);
+@ if kv > 1 then
+    for (u32 keys = smem; keys < smem + $(kv) * kv_bars; keys += kv_bars) {
+@ end
+@ local keys, indent = kv > 1 and "keys" or "smem", kv > 1 and "    " or ""
+    $(indent)mbarrier_init($(keys) + k_full, 1);
+    $(indent)mbarrier_init($(keys) + k_empty, 4 * consumers);
+    $(indent)mbarrier_init($(keys) + v_full, 1);
+    $(indent)mbarrier_init($(keys) + v_empty, 4 * consumers + adders);
+@ if kv > 1 then
+    }
+@ end
 @ if pair then
     mbarrier_init(smem + other_full, 1);
     mbarrier_init(smem + dout_full, 1);
@@ -94,7 +106,11 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
     mbarrier_init(smem + array_empty, $(staged.grad and "p.array_grad[" .. staged.slot .. "].boxed ? 1 : " or "")4 * consumers);
     mbarrier_init(smem + gradient_full, 4 * consumers);
 @ end
+@ if kv > 1 then
+    for (int i = 0; i < 3; ++i) mbarrier_init(smem + tail_full + 8 * i, 1);
+@ else
     mbarrier_init(smem + tail_full, 1);
+@ end
     mbarrier_init_fence();
 }
 
@@ -140,12 +156,22 @@ struct Producer {
     const Params &p;
     const u32 smem;
     Ring<stages> ring;
+@ if kv > 1 then
+    Ring<$(kv)> keys; // the buffer of K and V that comes next
+@ else
     u32 parity = 1; // of the phase in which K and V are free
+@ end
+@ if heads then
+    u32 rows_parity = 0;
+@ end
 @ if staged.array then
     u32 array_parity = 1;
 @ end
 @ if tails then
-    u32 tail_parity = 0$(pair and "; // a bit for each barrier: of keys, of dO, of the stages" or ";")
+    u32 tail_parity = 0$(pair and "; // a bit for each barrier: of keys, of dO, of the stages" or kv > 1 and "; // a bit for each barrier: of V, of K, of a stage" or ";")
+@   if kv > 1 then
+    bool keys_come = false; // whose rows behind the end are still to be cleared
+@   end
 @ end
 @ if pair then
     const u32 rank = cluster_rank();
@@ -159,6 +185,12 @@ struct Producer {
     // The copies that `tail` counts have landed, and zeros are to be written; then those behind `bar` may read.
     __device__ __forceinline__ void wait_tail(u32 tail = tail_full, u32 bit = 0) {
         mbarrier_wait(smem + tail, tail_parity >> bit & 1);
+        tail_parity ^= 1u << bit;
+    }
+@   elseif kv > 1 then
+    // The same for copies that are on their way together.
+    __device__ __forceinline__ void wait_tail(u32 bit) {
+        mbarrier_wait(smem + tail_full + 8 * bit, tail_parity >> bit & 1);
         tail_parity ^= 1u << bit;
     }
 @   else
@@ -175,12 +207,12 @@ struct Producer {
     }
 @ end
 
-    // K or V of a tile.
+    // K or V of a tile$(tails and kv > 1 and "; `bit`: which of the copies whose rows are to be cleared" or "").
     template <int COLS>
-    __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 is_full, const Where &at, int kv_head$(pair and ", int col = 0" or "")) {
+    __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 is_full, const Where &at, int kv_head$(pair and ", int col = 0" or tails and kv > 1 and ", u32 bit" or "")) {
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
-        const u32 bar = smem + (num_rows < own_n ? tail_full : is_full);
+        const u32 bar = smem + (num_rows < own_n ? tail_full$(kv > 1 and " + 8 * bit" or "") : is_full);
 @ else
         const u32 bar = smem + is_full;
 @ end
@@ -189,12 +221,32 @@ struct Producer {
             load_tile<own_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch)$(pair and ", col" or ""));
         }
 @ if tails then
+@   if kv > 1 then
+    }
+    // Zeros behind the end of the keys.
+    template <int COLS> __device__ __forceinline__ void clear_keys(u32 tile, u32 is_full, const Where &at, u32 bit) {
+        const int num_rows = at.seqlen_k - at.k_first;
+        if (num_rows >= own_n) return;
+        wait_tail(bit);
+@   else
         if (num_rows >= own_n) return;
         wait_tail();
+@   end
         clear_rows<own_n, COLS>(tile, max(num_rows, 0));
         pass_tail(smem + is_full);
 @ end
     }
+@ if tails and kv > 1 then
+    // Once the first tile of queries is on its way, too.
+    __device__ __forceinline__ void finish_keys(const Where &at) {
+        if (!keys_come) return;
+        const u32 bars = keys.index() * kv_bars, tiles = smem + keys.index() * kv_bytes;
+        clear_keys<$(layout.dv_cols)>(tiles + smem_v, bars + v_full, at, 0);
+        clear_keys<$(layout.d_cols)>(tiles + smem_k, bars + k_full, at, 1);
+        keys.next();
+        keys_come = false;
+    }
+@ end
 
     // K and V of a tile, each as soon as the consumers are done with the one before: with V that is once the last dP is there.
     __device__ __forceinline__ void send_keys(const Where &at, int kv_head, int index) {
@@ -202,18 +254,22 @@ struct Producer {
         const Where own = keys_of(at, rank), other = keys_of(at, rank ^ 1);
 @ end
 @ local own = pair and "own" or "at"
-        mbarrier_wait(smem + v_empty, parity);
-        if (elect_lane()) st_shared_u32(smem + key_tile, index); // the lane that announces the bytes
-        load_keys<$(layout.dv_cols)>(smem + smem_v, p.map_v, v_full, $(own), kv_head);
-        mbarrier_wait(smem + k_empty, parity);
+@ if kv > 1 then
+        const u32 bars = keys.index() * kv_bars, tiles = smem + keys.index() * kv_bytes, parity = keys.parity() ^ 1;
+@ end
+@ local bars, tiles = kv > 1 and "bars + " or "", kv > 1 and "tiles" or "smem"
+        mbarrier_wait(smem + $(bars)v_empty, parity);
+        if (elect_lane()) st_shared_u32(smem + $(bars)key_tile, index); // the lane that announces the bytes
+        load_keys<$(layout.dv_cols)>($(tiles) + smem_v, p.map_v, $(bars)v_full, $(own), kv_head$(tails and kv > 1 and ", 0" or ""));
+        mbarrier_wait(smem + $(bars)k_empty, parity);
 @ if splits then
         if (elect_lane()) st_shared_u32(smem + key_split, u32(at.split));
 @ end
-        load_keys<$(layout.d_cols)>(smem + smem_k, p.map_k, k_full, $(own), kv_head);
+        load_keys<$(layout.d_cols)>($(tiles) + smem_k, p.map_k, $(bars)k_full, $(own), kv_head$(tails and kv > 1 and ", 1" or ""));
 @ if pair then
         load_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, other, kv_head, rank * $(layout.d_cols // 2));
 @ end
-        parity ^= 1;
+        $(kv == 1 and "parity ^= 1" or tails and "keys_come = true" or "keys.next()");
     }
 
     // The next stage, as soon as the consumers are done with it.
@@ -290,7 +346,7 @@ struct Producer {
         const u32 i = free_stage(), tile = smem + smem_q + i * stage_bytes, rows = smem + smem_rows + i * (block_m * 8);
 @ if problem.packed then
         const int num_rows = at.seqlen_q - n * block_m;
-        const u32 bar = smem + (num_rows < block_m ? tail_full : full + 8 * i);
+        const u32 bar = smem + (num_rows < block_m ? tail_full$(kv > 1 and " + 8 * 2" or "") : full + 8 * i);
 @ else
         const u32 bar = smem + full + 8 * i;
 @ end
@@ -305,9 +361,12 @@ struct Producer {
             load_tile<block_m, $(layout.dv_cols)>(tile + q_bytes, p.map_dout, bar, row, at.h, $(batch));
             bulk_load(rows + block_m * 4, p.delta + statistics, block_m * 4, bar);
         }
+@ if tails and kv > 1 then
+        finish_keys(at);
+@ end
 @ if problem.packed then
         if (num_rows < block_m) {
-            wait_tail();
+            wait_tail($(kv > 1 and "2" or ""));
             clear_rows<block_m, $(layout.d_cols)>(tile, num_rows);
             clear_rows<block_m, $(layout.dv_cols)>(tile + q_bytes, num_rows);
             pass_tail(smem + full + 8 * i);
@@ -332,8 +391,23 @@ struct Producer {
     }
 @ end
 
+@ if heads then
+    // The statistics of the head's rows are there, of a CTA's first head from the start; the next one's may be computed.
+    __device__ __forceinline__ void begin_head(int round) {
+        if (round > 0) {
+            mbarrier_wait(smem + rows_full, rows_parity);
+            rows_parity ^= 1;
+            fence_proxy_async_global();
+        }
+        if (elect_lane()) mbarrier_arrive(smem + rows_empty);
+    }
+
+@ end
     // Sends instead of a tile of queries that these keys have none.
-    __device__ __forceinline__ void send_end() {
+    __device__ __forceinline__ void send_end($(tails and kv > 1 and "const Where &at" or "")) {
+@ if tails and kv > 1 then
+        finish_keys(at);
+@ end
         const u32 i = free_stage();
         if (threadIdx.x % 32 == 0) {
             st_shared_u32(smem + stage_tile + 8 * i, u32(no_more));
@@ -379,16 +453,7 @@ struct Producer {
         for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ elseif heads then
-        u32 rows_parity = 0;
         for (HeadTiles tiles; tiles.index(p) < p.num_tiles;) {
-            if (tiles.place == 0) { // the statistics of the head's rows are there; the next one's may be computed
-                if (tiles.round > 0) { // those of a CTA's first head are there from the start
-                    mbarrier_wait(smem + rows_full, rows_parity);
-                    rows_parity ^= 1;
-                    fence_proxy_async_global();
-                }
-                if (elect_lane()) mbarrier_arrive(smem + rows_empty);
-            }
 @ else
         for (int claimed = blockIdx.x, next; claimed < p.num_tiles; claimed = __shfl_sync(full_warp, next, 0)) {
 @   if not mask.residual or problem.packed then -- of packed sequences some tiles are none, and the next one is needed at once
@@ -405,18 +470,24 @@ struct Producer {
             at.split = split;
 @ end
 @ if heads then
+            const int round = tiles.place == 0 ? tiles.round : -1; // that begins
             tiles.next(p, at);
 @ else
             if (at.b < 0) continue;
 @ end
             RowWalk walk(p, at); // while the consumers still compute
-@ if pair then
-            send_keys(at, kv_head, index); // dO's buffer is free no sooner than K is
-            if (walk.n < 0) send_end();
+@ if pair or kv > 1 then
+            send_keys(at, kv_head, index); // $(pair and "dO's buffer is free no sooner than K is" or "whose buffer has been free since the tile before")
+@ end
+@ if heads then
+            if (round >= 0) begin_head(round);
+@ end
+@ if pair or kv > 1 then
+            if (walk.n < 0) send_end($(tails and kv > 1 and "at" or ""));
             while (walk.n >= 0) send_next(walk, at);
 @ else
             // A stage is free before V is, and V before K: the first tile comes while the last one before is computed.
-            if (walk.n < 0) send_end();
+            if (walk.n < 0) send_end($(tails and kv > 1 and "at" or ""));
             for (bool first = true; first || walk.n >= 0; first = false) {
                 if (walk.n >= 0) send_next(walk, at);
                 if (first) send_keys(at, kv_head, index);
@@ -426,10 +497,14 @@ struct Producer {
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
         }
-        mbarrier_wait(smem + v_empty, parity);
+@ if kv > 1 then
+        const u32 last = smem + keys.index() * kv_bars, parity = keys.parity() ^ 1;
+@ end
+@ local last = kv > 1 and "last" or "smem"
+        mbarrier_wait($(last) + v_empty, parity);
         if (threadIdx.x % 32 == 0) {
-            st_shared_u32(smem + key_tile, u32(no_more));
-            mbarrier_arrive(smem + v_full);
+            st_shared_u32($(last) + key_tile, u32(no_more));
+            mbarrier_arrive($(last) + v_full);
         }
     }
 };
