@@ -301,6 +301,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     const bool holds = tile->walks_q && tile->wgmma;
     out->held_k = holds ? fk_table_int(L, path, "held_k", 0, 16) : 0;
     out->held_v = holds ? fk_table_int(L, path, "held_v", 0, 16) : 0;
+    out->kv_buffers = holds ? fk_table_int(L, path, "kv_buffers", 1, 2) : 1;
     out->registers = holds ? fk_table_int(L, path, "registers", 1, 1024) : 0;
     out->dq_share = tile->walks_q && !tile->wgmma ? fk_table_int(L, path, "dq_share", 1, 32) : 0;
     fk_lua_seal(L, "layout", NULL);

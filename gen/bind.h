@@ -56,6 +56,7 @@ typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
     int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
     int held_k, held_v;  /* steps of 16 columns of K, of V that stay in registers: backward, family wgmma */
+    int kv_buffers;      /* of K and V there */
     int registers;       /* about how many a thread has there; else 0 */
     int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma; /* of the tile */

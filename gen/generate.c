@@ -190,8 +190,10 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     }
     fk_kernel_launch *next = out->kernel;
     if (score->grad) *next++ = (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS};
-    if (!plan->head_rows) *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
-    else if (p->packed) *next++ = (fk_kernel_launch){"fk_backward_order", 128, 0, FK_GRID_SEQUENCES};
+    if (!plan->head_rows)
+        *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
+    else if (p->packed)
+        *next++ = (fk_kernel_launch){"fk_backward_order", 128, 0, FK_GRID_SEQUENCES};
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
     out->main_kernel = (int32_t)(next - out->kernel);
     if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */

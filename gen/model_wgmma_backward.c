@@ -35,7 +35,7 @@ static const double DOCUMENTS = 0.82;
 static const double THIRD_STAGE = 0.975;
 /* Clocks of a tile of keys where a CTA has all of a head's; more with rows that fill no panels. Of the time that HBM
  * takes some is left over (model.c): 0.88 to 1.10 of what was measured at 64 to 512 tokens. */
-static const double HEADS_START = 2000.0, HEADS_UNEVEN = 10000.0;
+static const double HEADS_START = 2000.0, HEADS_AHEAD = 300.0, HEADS_UNEVEN = 10000.0, HEADS_UNEVEN_PACKED = 7000.0;
 /* Clocks that a pair takes more where threads read an array although tiles of it could be copied, and add its gradient
  * although tiles could be added: 0.3 at head dim 64, 0.8 at 128. */
 static const double UNSTAGED_PAIR = 0.3;
@@ -85,7 +85,9 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     if (layout->mask_rows && parts == 1 && shared == 1) cost.serial *= DOCUMENTS;
     if (parts == 1 && shared == 1 && plan->stages == 3) cost.serial *= THIRD_STAGE;
     if (plan->head_rows) {
-        cost.start = p->head_dim > 64 && p->head_dim % 64 ? HEADS_UNEVEN : HEADS_START;
+        const bool uneven = p->head_dim > 64 && p->head_dim % 64;
+        cost.start = !uneven ? HEADS_START : p->packed ? HEADS_UNEVEN_PACKED : HEADS_UNEVEN;
+        if (layout->kv_buffers > 1) cost.start -= HEADS_AHEAD;
         cost.edge = 0;
     } else if (!plan->q_stages && shared == 1) {
         cost.serial *= DIRECT;

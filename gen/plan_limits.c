@@ -85,9 +85,7 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
 /* A CTA that has all keys of a head: of how many queries, and which problems it does not serve. */
 static void check_heads(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
-    const char *refused = p->gqa                               ? "gqa"
-                          : planner->terms.score.num_sinks > 0 ? "score with sinks"
-                                                               : NULL;
+    const char *refused = p->gqa ? "gqa" : planner->terms.score.num_sinks > 0 ? "score with sinks" : NULL;
     if (refused) {
         fk_plan_reject(plan, "head_rows %d: plans with all keys of a head have no %s", tile->head_rows, refused);
     } else if (tile->q_stages) {

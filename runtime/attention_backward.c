@@ -1,8 +1,8 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
  * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | dk and dv of splits | turns to add | exact sums of
- * arrays' gradients | the order of sequences |, each part from a multiple of 256 bytes; rows are padded to whole query tiles. Where dq has a kernel of its own it
- * needs no sum; exact sums are there if the problem is deterministic. */
+ * arrays' gradients | the order of sequences |, each part from a multiple of 256 bytes; rows are padded to whole query
+ * tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, claims, splits, added, order, exact[FK_MAX_ARRAYS], bytes; /* offsets, and the sum */
+    size_t delta, lse_log2, dq_acc, claims, splits, added, order, exact[FK_MAX_ARRAYS],
+        bytes; /* offsets, and the sum */
 } parts;
 
 /* Appends `rows` x `row_bytes` to the layout; false: more than MAX_WORKSPACE. */

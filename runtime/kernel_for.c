@@ -203,7 +203,8 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
                        context->planned.num_sms);
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
-    const fk_plan_info *best = fk_short_choose(canonical, plans, count, &of_all, context->runs.smem_per_block);
+    const fk_plan_info *best =
+        fk_short_choose(canonical, &s->class, plans, count, &of_all, context->runs.smem_per_block);
     *found = best != NULL;
     if (best) *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
     free(plans);

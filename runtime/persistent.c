@@ -134,7 +134,7 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
             "batch is %lld, num_heads_%s %lld, %s_%c %lld, which makes %lld tiles of %d rows; the limit is %d",
             (long long)a->batch, own_keys ? "kv" : "q", (long long)(own_keys ? a->num_heads_kv : a->num_heads_q),
             by_total ? "total" : "seqlen", own_keys ? 'k' : 'q',
-            (long long)(own_keys ? (by_total ? a->total_k : a->seqlen_k)
+            (long long)(own_keys   ? (by_total ? a->total_k : a->seqlen_k)
                         : by_total ? a->total_q
                                    : a->seqlen_q),
             (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);

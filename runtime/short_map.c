@@ -29,9 +29,15 @@ static int number_of(fk_short_map *map, const fk_plan_info *plan) {
     return map->count;
 }
 
+static fk_short_class class_at(size_t shape) {
+    const int64_t rows = ((int64_t)(shape / FK_SHORT_HALVES) + 1) * FK_SHORT_STEP;
+    return (fk_short_class){true, true, rows, rows, (int32_t)(shape % FK_SHORT_HALVES)};
+}
+
 static void take(void *user, size_t shape, const fk_plan_info *plans, size_t count) {
     const making *m = user;
-    const fk_plan_info *best = fk_short_choose(m->problem, plans, count, m->for_all, m->smem);
+    const fk_short_class class = class_at(shape);
+    const fk_plan_info *best = fk_short_choose(m->problem, &class, plans, count, m->for_all, m->smem);
     m->map->choice[shape / FK_SHORT_HALVES][shape % FK_SHORT_HALVES] = (uint8_t)(best ? number_of(m->map, best) : 0);
 }
 
@@ -45,8 +51,7 @@ fk_status fk_short_map_make(const fk_problem *p, const fk_device_info *device, c
     memset(out, 0, sizeof *out);
     if (!for_all->k_stages) return FK_OK;
     for (int i = 0; i < classes; i++) {
-        const int64_t rows = (i / FK_SHORT_HALVES + 1) * FK_SHORT_STEP;
-        const fk_short_class class = {true, true, rows, rows, i % FK_SHORT_HALVES};
+        const fk_short_class class = class_at((size_t)i);
         shapes[i] = fk_short_shape(p, &class, p->gqa ? ratio : 1, device->num_sms);
     }
     return fk_plan_sweep(p, device, template_dir, shapes, (size_t)classes, take, (void *)&m, err);

@@ -8,8 +8,8 @@ static int64_t steps(int64_t seqlen) {
 }
 
 int fk_short_rows_of(const fk_problem *p) {
-    if (p->packed || p->split) return 0;
-    return p->op == FK_FORWARD ? FK_SHORT_ROWS : p->gqa ? 0 : FK_SHORT_BACK;
+    if (p->op == FK_BACKWARD) return p->gqa ? 0 : FK_SHORT_BACK;
+    return p->packed || p->split ? 0 : FK_SHORT_ROWS;
 }
 
 /* Where a tile of queries ends, and how many rounds of tiles the SMs have, is what one tile does better than another,
@@ -21,33 +21,40 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double halves = problem->op == FK_FORWARD ? round(2 * log2(heads)) : ceil(2 * heads / num_sms);
     c.square = steps(shape->seqlen_q) == steps(shape->seqlen_k);
+    c.is_short = c.square || !problem->packed;
+    if (!c.is_short) return c;
     c.q = steps(shape->seqlen_q) * FK_SHORT_STEP;
     c.k = c.square ? c.q : 0;
     c.half = halves < FK_SHORT_HALVES - 1 ? (int32_t)halves : FK_SHORT_HALVES - 1;
     return c;
 }
 
-/* Of half a round the middle, or a little more. */
+/* Of half a round the middle, or a little more; of packed sequences, the longest of which has q rows, nine sixteenths
+ * of them. */
 fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int64_t ratio, int num_sms) {
     const double heads = problem->op == FK_FORWARD ? exp2(c->half / 2.0) : (c->half - 0.3) * num_sms / 2;
     const int64_t group = ratio > 0 ? ratio : 1, kv_heads = llround(heads) / group;
     const int64_t heads_kv = kv_heads > 0 ? kv_heads : 1;
-    return (fk_shape){1, group * heads_kv, heads_kv, c->q, c->k};
+    const int64_t of_16 = problem->packed ? 9 : 16;
+    return (fk_shape){1, group * heads_kv, heads_kv, c->q * of_16 / 16, c->k * of_16 / 16};
 }
 
 /* One more kernel where that for all sizes would take so many times as long, and so many microseconds more in each
  * launch: of rows of few tiles, of which the last one may be nearly empty, or for so few heads that SMs have none.
  * Measured on an H100, 341 cases of 50 to 2,048 queries for which the model says so: 0.81 of the time in the mean, 12
  * of them more than 1.02 (docs/performance-log.md). Of its plans of family mma that is not so, nor backward, but of
- * those in which a CTA has all keys of a head, which the model knows to a tenth. */
-const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_plan_info *plans, size_t count,
-                                    const fk_plan_info *for_all, int smem) {
+ * those in which a CTA has all keys of a head, which the model knows to a tenth. Of packed sequences the longest has a
+ * head that all others wait for, unless an SM has three heads for each four tiles of its keys. */
+const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_class *class, const fk_plan_info *plans,
+                                    size_t count, const fk_plan_info *for_all, int smem) {
     const bool backward = problem->op == FK_BACKWARD;
+    const int64_t tiles = (class->k + 127) / 128;
+    if (problem->packed && 2 * class->half < 3 * tiles) return NULL;
     const double times = backward ? 1.05 : 1.1, more_us = 2.0;
     if (!for_all->k_stages) return NULL; /* family mma */
     const size_t at = fk_plan_find(plans, count, for_all);
     const fk_plan_info *best = plans; /* the first of family wgmma, as that for all sizes is one */
-    while (best < plans + at && (!best->k_stages || (backward && !best->head_rows)))
+    while (best < plans + at && (!best->k_stages || (backward && best->head_rows < class->q)))
         best++;
     const bool gains = at < count && plans[at].legal && best->smem_bytes <= smem &&
                        plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);

@@ -29,8 +29,8 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
 fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *class, int64_t ratio, int num_sms);
 /** Of plans for those sizes, in the model's order, the one to take; null: that for all sizes. `smem`: bytes that a
  * block may have. */
-const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_plan_info *plans, size_t count,
-                                    const fk_plan_info *for_all, int smem);
+const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_class *class, const fk_plan_info *plans,
+                                    size_t count, const fk_plan_info *for_all, int smem);
 
 /* ---- maps (short_map.c) -------------------------------------------------------------------------------- */
 

@@ -24,7 +24,7 @@ static void try_change(const drawn *d, const char *gpu, const fk_plan_info *chan
 static void try_heads(const drawn *d, const char *gpu, rng *r, char out[FK_MAX_PLAN]) {
     fk_plan_info *plans;
     size_t count, legal = 0;
-    if (d->packed || !list(d, gpu, NULL, true, &plans, &count)) return;
+    if (!list(d, gpu, NULL, true, &plans, &count)) return;
     for (size_t i = 0; i < count && plans[i].legal; i++)
         if (plans[i].head_rows) plans[legal++] = plans[i];
     if (legal) fk_plan_spell(&plans[rng_range(r, 0, (int64_t)legal - 1)], out, FK_MAX_PLAN);

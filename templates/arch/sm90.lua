@@ -59,7 +59,7 @@ return {
     { block_m = 64, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 2, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = true, overlap = 1, head_rows = 512 },
     { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 512 },
-    { block_m = 128, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 256 },
+    { block_m = 64, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 256 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 512 },
     { block_m = 64, block_n = 128, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 384 },
     { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 128 },

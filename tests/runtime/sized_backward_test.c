@@ -75,6 +75,18 @@ static void whole_heads_where_rows_are_short(void **state) {
         {"bwd bf16 d64", {1, 2, 2, 512, 512}, 0},
         {"bwd bf16 d64", {2, 12, 12, 512, 512}, 0},
         {"bwd bf16 d256", {64, 16, 16, 128, 128}, 0},
+        /* Packed, the longest sequence has so many rows. */
+        {"bwd bf16 d64 packed", {65, 32, 32, 512, 512}, 512},
+        {"bwd bf16 d64 causal packed", {40, 12, 12, 480, 490}, 512},
+        {"bwd bf16 d64 packed", {18, 12, 12, 512, 512}, 0},
+        {"bwd bf16 d64 packed", {72, 32, 32, 380, 380}, 384},
+        {"bwd bf16 d64 packed dropout", {24, 12, 12, 255, 255}, 256},
+        {"bwd bf16 d64 packed", {8, 12, 12, 255, 255}, 0},
+        {"bwd bf16 d64 packed", {239, 12, 12, 128, 128}, 256},
+        {"bwd fp16 d96 packed", {239, 20, 20, 128, 128}, 128},
+        {"bwd fp16 d128 packed", {127, 16, 16, 256, 256}, 0},
+        {"bwd bf16 d64 packed", {239, 12, 12, 128, 300}, 0},
+        {"bwd bf16 d64 gqa packed", {239, 12, 4, 128, 128}, 0},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -286,8 +286,9 @@ static void fill_tails(tails *t, uint16_t bits) {
         t->lse[i] = t->real[0][i % t->rows[0]] ? 3.0f : bits ? NAN : 0;
 }
 
-static void check_tails(const char *spelling, const emulated *e) {
-    fk_context *context = emulated_context("h200", store_dir, e);
+/* plan: null, the best for all sizes. */
+static void check_tails(const char *spelling, const char *plan, const emulated *e) {
+    fk_context *context = emulated_planned("h200", store_dir, plan, e);
     tails t;
     fk_kernel *kernel;
     fk_kernel_info info;
@@ -327,16 +328,22 @@ static void check_tails(const char *spelling, const emulated *e) {
 
 static void nan_tails(void **state) {
     (void)state;
-    static const char *const spellings[] = {"bwd bf16 d64 packed",
-                                            "bwd fp16 d128 packed causal",
-                                            "bwd bf16 d128 packed seqused_k",
-                                            "bwd bf16 d256 packed seqused_k causal",
-                                            "bwd fp16 d72 packed seqused_k dropout",
-                                            "bwd bf16 d64 packed seqused_k causal deterministic"};
+    static const struct {
+        const char *spelling, *plan;
+    } cases[] = {
+        {"bwd bf16 d64 packed", NULL},
+        {"bwd fp16 d128 packed causal", NULL},
+        {"bwd bf16 d128 packed seqused_k", NULL},
+        {"bwd bf16 d256 packed seqused_k causal", NULL},
+        {"bwd fp16 d72 packed seqused_k dropout", NULL},
+        {"bwd bf16 d64 packed seqused_k causal deterministic", NULL},
+        {"bwd bf16 d64 packed", "wgmma m64 n128 w12 s3 c1 k2 o1 h256"}, /* two buffers of K and V */
+        {"bwd fp16 d64 packed seqused_k causal dropout", "wgmma m64 n128 w12 s2 c1 k2 o1 h512"},
+    };
     setenv("FLASHKILN_EMU_THREADS", "1", 1); /* dQ is added in the same order */
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
-        check_tails(spellings[i], &(emulated){"2", "0", "1"});
-        check_tails(spellings[i], &(emulated){"2", "5", "0"});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_tails(cases[i].spelling, cases[i].plan, &(emulated){"2", "0", "1"});
+        check_tails(cases[i].spelling, cases[i].plan, &(emulated){"2", "5", "0"});
     }
     unsetenv("FLASHKILN_EMU_THREADS");
 }
@@ -353,6 +360,7 @@ static void whole_heads(void **state) {
         {"wgmma m128 n128 w12 s2 c1 k2 t1 o1 h512", {"bwd bf16 d32 dropout", "h200", 1, 4, 4, 330, 150, FK_BSHD, 0}},
         {"wgmma m64 n128 w12 s2 c1 k2 o1 h128", {"bwd fp16 d128 dv72", "h200", 1, 5, 5, 70, 290, FK_BSHD, 0}},
         {"wgmma m64 n128 w12 s3 c1 k2 o1 h384", {"bwd bf16 d40 window(64,0)", "h200", 1, 3, 3, 384, 384, FK_BSHD, 0}},
+        {"wgmma m64 n128 w12 s3 c1 k2 o1 h256", {"bwd bf16 d64 causal", "h200", 3, 2, 2, 130, 270, FK_BSHD, 0}},
         {"wgmma m128 n128 w12 s2 c1 k2 o1 h256", /* queries that see none, and atoms not in fours */
          {"bwd bf16 d24 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 3, 3, 200, 300, FK_BSHD, 0}},
     };

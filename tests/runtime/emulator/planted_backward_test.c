@@ -32,11 +32,11 @@ static void edit(const char *name, const char *old, const char *new) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* On one SM, so that its CTA goes through several tiles of keys. */
-static fk_status run_once(const char *spelling, const char *seed, const char *late, char *message, size_t size) {
-    static const sample shape = {NULL, "h200", 1, 1, 1, 300, 300, FK_BSHD, 0};
-    sample s = shape;
-    s.spelling = spelling;
+/* On one SM, so that its CTA goes through several tiles of keys; with a plan, through several heads. */
+static fk_status run_once(const char *spelling, const char *plan, const char *seed, const char *late, char *message,
+                          size_t size) {
+    const int heads = plan ? 3 : 1;
+    const sample s = {spelling, "h200", 1, heads, heads, plan ? 60 : 300, 300, FK_BSHD, 0};
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     fk_kernel *kernel;
@@ -46,7 +46,7 @@ static fk_status run_once(const char *spelling, const char *seed, const char *la
     setenv("FLASHKILN_EMU_SEED", seed, 1);
     setenv("FLASHKILN_EMU_LATE", late, 1);
     options.device = "emu", options.plan_for = "h200", options.cache_mode = FK_CACHE_OFF;
-    options.planning.template_dir = folder;
+    options.planning.template_dir = folder, options.planning.plan = plan;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
     assert_true(backward_make(context, &s, &t));
     if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", spelling, fk_last_error());
@@ -63,11 +63,11 @@ static fk_status run_once(const char *spelling, const char *seed, const char *la
 }
 
 /* `words`: what a report may say, with | between; null: there must be none. */
-static void expect(const char *spelling, const char *what, const char *words) {
+static void expect(const char *spelling, const char *plan, const char *what, const char *words) {
     static const char *const schedules[][2] = {{"0", "1"}, {"1", "0"}, {"2", "1"}, {"3", "0"}};
     char message[600], all[200];
     for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
-        if (!run_once(spelling, schedules[i][0], schedules[i][1], message, sizeof message)) continue;
+        if (!run_once(spelling, plan, schedules[i][0], schedules[i][1], message, sizeof message)) continue;
         if (!words) fail_msg("%s, %s: %s", spelling, what, message);
         snprintf(all, sizeof all, "%s", words);
         for (char *rest = all, *word; (word = strtok_r(rest, "|", &rest));)
@@ -92,15 +92,15 @@ static const plant plants[] = {
      RACE "|while in flight|in flight yet"},
     {"the last stage is never given back", CONSUMER, "            arrive(smem + held);\n", "", "deadlock: "},
     {"the last tile is not known", PRODUCER, "word + is_last : word", "word : word", "deadlock: "},
-    {"K comes too early", PRODUCER, "mbarrier_wait(smem + k_empty, parity);", "", RACE "|deadlock: "},
-    {"V comes too early", PRODUCER, "mbarrier_wait(smem + v_empty, parity);\n        if (elect_lane())",
+    {"K comes too early", PRODUCER, "mbarrier_wait(smem + $(bars)k_empty, parity);", "", RACE "|deadlock: "},
+    {"V comes too early", PRODUCER, "mbarrier_wait(smem + $(bars)v_empty, parity);\n        if (elect_lane())",
      "if (elect_lane())", RACE "|deadlock: "},
     {"V is never given back", CONSUMER, "if (word & is_last && threadIdx.x % 32 == 0)", "if (false)", "deadlock: "},
     {"gradients pass through dS too early", CONSUMER,
      "named_barrier_sync(1, 128 * consumers); // every warp is done with dS", "//", RACE},
     {"the next dS comes too early", CONSUMER, "            tma_store_wait_read<0>();\n", "", RACE},
     {"a tile is not waited for", CONSUMER, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
-    {"keys are not waited for", CONSUMER, "mbarrier_wait(smem + k_full, parity);", "", RACE "|wgmma|deadlock: "},
+    {"keys are not waited for", CONSUMER, "mbarrier_wait($(keys) + k_full, parity);", "", RACE "|wgmma|deadlock: "},
     {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);", "",
      RACE "|deadlock: "},
     {"too few bytes", PRODUCER, "mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);",
@@ -115,29 +115,42 @@ static const plant pair_plants[] = {
     {"the other CTA hears of nothing", CONSUMER, "cluster_arrive(cluster_map(bar, rank ^ 1));", "", "deadlock: "},
     {"dO is given back early", CONSUMER, "wgmma_wait<2>(registers(dv));", "", RACE},
     {"half of Q is loaded for one CTA", PRODUCER, "batch, 3);", "batch, 1);", "deadlock: "},
-    {"there is no room for dO", PRODUCER, "mbarrier_wait(smem + dout_empty, dout_parity);", "", RACE "|deadlock: "},
-    {"a claim is read before it comes", PRODUCER, "cluster_wait(smem + claim_full, claim_parity);", "",
+    {"there is no room for dO", "piece/send_pair.cu", "mbarrier_wait(smem + dout_empty, dout_parity);", "",
+     RACE "|deadlock: "},
+    {"a claim is read before it comes", "piece/send_pair.cu", "cluster_wait(smem + claim_full, claim_parity);", "",
      RACE "|deadlock: "},
 };
 
-static void test_each(const char *spelling, const plant *list, size_t count) {
+/* Of a CTA that has whole heads, and two buffers of K and V. */
+static const plant head_plants[] = {
+    {"K comes too early", PRODUCER, "mbarrier_wait(smem + $(bars)k_empty, parity);", "", RACE "|deadlock: "},
+    {"K is never given back", CONSUMER, "if (threadIdx.x % 32 == 0) mbarrier_arrive($(keys) + k_empty);", "",
+     "deadlock: "},
+    {"one buffer of K and V", PRODUCER, "kv_bytes = $(layout.kv_bytes)", "kv_bytes = 0", RACE},
+    {"the next head's statistics are never asked for", PRODUCER,
+     "if (elect_lane()) mbarrier_arrive(smem + rows_empty);", "", "deadlock: "},
+};
+
+static void test_each(const char *spelling, const char *plan, const plant *list, size_t count) {
     assert_true(scratch_make(folder, sizeof folder));
-    expect(spelling, "untouched", NULL);
+    expect(spelling, plan, "untouched", NULL);
     assert_true(scratch_remove(folder));
     for (size_t j = 0; j < count; j++) {
         assert_true(scratch_make(folder, sizeof folder));
         edit(list[j].file, list[j].old, list[j].new);
         print_message("%s: %s\n", spelling, list[j].what);
-        expect(spelling, list[j].what, list[j].words);
+        expect(spelling, plan, list[j].what, list[j].words);
         assert_true(scratch_remove(folder));
     }
 }
 
 static void test_plants(void **state) {
     (void)state;
-    test_each("bwd bf16 d128", plants, sizeof plants / sizeof *plants);
-    test_each("bwd fp16 d128 dv256 causal", plants, sizeof plants / sizeof *plants);
-    test_each("bwd bf16 d256 causal", pair_plants, sizeof pair_plants / sizeof *pair_plants);
+    test_each("bwd bf16 d128", NULL, plants, sizeof plants / sizeof *plants);
+    test_each("bwd fp16 d128 dv256 causal", NULL, plants, sizeof plants / sizeof *plants);
+    test_each("bwd bf16 d256 causal", NULL, pair_plants, sizeof pair_plants / sizeof *pair_plants);
+    test_each("bwd bf16 d64", "wgmma m64 n128 w12 s3 c1 k2 o1 h256", head_plants,
+              sizeof head_plants / sizeof *head_plants);
 }
 
 int main(void) {
