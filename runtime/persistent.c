@@ -120,6 +120,7 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
     else if (launches(kernel, FK_GRID_PARTS))
         end = lay_out_parts(kernel, a, out);
+    if (kernel->info.plan.head_rows) end += count_clusters(kernel) * out->group_tiles; /* a round is looked ahead */
     return end < INT32_MAX; /* CTAs count one past the last tile */
 }
 

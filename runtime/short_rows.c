@@ -15,14 +15,12 @@ int fk_short_rows_of(const fk_problem *p) {
 /* Where a tile of queries ends, and how many rounds of tiles the SMs have, is what one tile does better than another,
  * so that queries and heads have fine classes. */
 fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shape, int num_sms) {
-    fk_short_class c = {.is_short = problem->struct_size == sizeof *problem &&
-                                    shape->seqlen_q <= FK_SHORT_STEP * fk_short_rows_of(problem)};
-    if (!c.is_short) return c;
+    fk_short_class c = {.square = steps(shape->seqlen_q) == steps(shape->seqlen_k)};
+    c.is_short = problem->struct_size == sizeof *problem && (c.square || !problem->packed) &&
+                 shape->seqlen_q <= FK_SHORT_STEP * fk_short_rows_of(problem);
+    if (!c.is_short) return (fk_short_class){0};
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double halves = problem->op == FK_FORWARD ? round(2 * log2(heads)) : ceil(2 * heads / num_sms);
-    c.square = steps(shape->seqlen_q) == steps(shape->seqlen_k);
-    c.is_short = c.square || !problem->packed;
-    if (!c.is_short) return c;
     c.q = steps(shape->seqlen_q) * FK_SHORT_STEP;
     c.k = c.square ? c.q : 0;
     c.half = halves < FK_SHORT_HALVES - 1 ? (int32_t)halves : FK_SHORT_HALVES - 1;
