@@ -167,6 +167,25 @@ def pages(folder):
     return rows and grid(["causal", "rows", *(f"pages of {size}" for size in sizes)], lines) or ""
 
 
+# ---- packed sequences ----
+
+def packed_rows(folder):
+    """{(op, head_dim, mask): {lengths: {name: us}}}"""
+    out = {}
+    for r in read(folder, "packed-wgmma-h100"):
+        case, lengths = (r["op"], int(r["head_dim"]), r["mask"]), (int(r["shortest"]), int(r["longest"]))
+        out.setdefault(case, {}).setdefault(lengths, {})[r["name"]] = float(r["median_us"])
+    return out
+
+
+def packed(folder):
+    rows = packed_rows(folder)
+    lengths = list(dict.fromkeys(n for cells in rows.values() for n in cells))
+    lines = [[f"{op} d{dim} {mask}", *(f"{us[OURS]:.0f} ({us['sdpa-flash'] / us[OURS]:.2f})" for us in (rows[op, dim, mask][n] for n in lengths))]
+             for op, dim, mask in sorted(rows, key=lambda case: (case[0] != "fwd", case[1], case[2] != "full"))]
+    return rows and grid(["us (FLASH's over it)", *(f"{a:,} to {b:,}" for a, b in lengths)], lines) or ""
+
+
 # ---- the first screen ----
 
 def span(values, digits=2):
@@ -190,6 +209,11 @@ def front(folder):
     if ratios:
         lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
                       "SDPA's FLASH and FlexAttention"])
+    rows = packed_rows(folder)
+    if rows:
+        both = [[us["sdpa-flash"] / us[OURS] for case, cells in rows.items() if case[0] == op for us in cells.values()] for op in ("fwd", "bwd")]
+        lines.append(["packed sequences of 16 to 2,048 tokens, head dims 64, 128, full and causal (an H100)", *(f"{geomean(x):.2f}" for x in both),
+                      "to FlashAttention-2; least " + " and ".join(f"{min(x):.2f}" for x in both)])
     return lines and grid(["", "forward", "backward", ""], lines + steps_line(folder) + memory_line(folder)) or ""
 
 
@@ -222,4 +246,4 @@ def memory_line(folder):
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
-          "chunks": chunks, "pages": pages}
+          "chunks": chunks, "pages": pages, "packed": packed}

@@ -114,7 +114,7 @@ class Flex:
         compiled = torch.compile(flex_attention.flex_attention, dynamic=False)
         document = torch.repeat_interleave(torch.arange(len(b.lengths), device="cuda"), torch.tensor(b.lengths, device="cuda"))
         shows = lambda _, h, q, k: (document[q] == document[k]) & (q >= k if b.causal else q >= 0)
-        mask = flex_attention.create_block_mask(shows, None, None, b.args.tokens, b.args.tokens, device="cuda", _compile=True)
+        mask = flex_attention.create_block_mask(shows, None, None, b.args.tokens, b.args.tokens, device="cuda")
         inputs = [x.transpose(0, 1)[None].detach().requires_grad_(op == "bwd") for x in (b.q, b.k, b.v)]
         attend = lambda: compiled(*inputs, block_mask=mask)
         out, dout = attend(), b.dout.transpose(0, 1)[None]

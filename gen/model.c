@@ -161,8 +161,8 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
 }
 
 /* Of the time that HBM takes, what a CTA that has all keys of a head does not hide, as its rows are short; and clocks
- * that it takes for the statistics of its first head. */
-static const double HEADS_HBM = 0.8, HEADS_FIRST = 5000.0;
+ * that it takes for the statistics of its first head, and for each head where head dims are small. */
+static const double HEADS_HBM = 0.8, HEADS_FIRST = 5000.0, HEADS_NARROW = 3600.0;
 
 static void name_bound(fk_plan_info *plan) {
     static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm", "l2"};
@@ -225,6 +225,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         const double keys = (double)walks.num_ctas;
         walks.mean_visited *= keys, walks.min_visited = walks.max_visited = walks.mean_visited;
         cost.start *= keys, cost.edge *= keys;
+        if (p->head_dim <= 40) cost.start += HEADS_NARROW;
         walks.num_ctas = 1;
     }
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;

@@ -569,9 +569,9 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
  *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows
  * that see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes
  * for each element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for
- * each element of q (none with fk_plan_info.head_rows), 8 for each of its rows, and with family "wgmma" up to 8 for
- * each tile of queries of each head; `deterministic`: 80 more for each element of an array's gradient that more than
- * one pair of query and key adds to. */
+ * each element of q (none with fk_plan_info.head_rows, packed 4 for each sequence), 8 for each of its rows, and with
+ * family "wgmma" up to 8 for each tile of queries of each head; `deterministic`: 80 more for each element of an array's
+ * gradient that more than one pair of query and key adds to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
