@@ -19,7 +19,7 @@ from timing import append, arguments, median, round_robin, run, stamp
 
 FIELDS = ["date", "gpu", "driver_torch", "op", "dtype", "head_dim", "mask", "heads", "shortest", "longest", "tokens", "sequences", "name",
           "head_rows", "median_us"]
-LENGTHS = "16-128,1-256,64-512,256-1024,512-2048"
+LENGTHS = "16-64,16-128,1-256,64-512,256-1024,512-2048"
 GRADIENTS = ("dq", "dk", "dv")
 
 

@@ -203,6 +203,9 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
                        context->planned.num_sms);
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
+    fk_plan_info other = of_all;
+    other.turns = !of_all.turns; /* which wants_other_turns would give */
+    if (fk_plan_find(plans, count, &other) < fk_plan_find(plans, count, &of_all)) of_all = other;
     const fk_plan_info *best =
         fk_short_choose(canonical, &s->class, plans, count, &of_all, context->runs.smem_per_block);
     *found = best != NULL;

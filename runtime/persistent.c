@@ -95,12 +95,16 @@ static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int
     return out->num_tiles;
 }
 
+/* Whether tiles count through the rows of all sequences; with head_rows each packed head has room for the longest. */
+static bool counts_by_total(const fk_kernel *kernel) {
+    return kernel->problem.packed && !kernel->info.plan.head_rows;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
-    const bool packed = kernel->problem.packed, own_keys = kernel->problem.op == FK_BACKWARD;
+    const bool by_total = counts_by_total(kernel), own_keys = kernel->problem.op == FK_BACKWARD;
     const int64_t block = own_keys ? kernel->info.plan.block_n : kernel->info.plan.block_m;
     const int64_t own_heads = own_keys ? a->num_heads_kv : a->num_heads_q;
-    const bool by_total = packed && !kernel->info.plan.head_rows; /* else a packed head has room for the longest */
     const int64_t heads = by_total ? own_heads : a->batch * own_heads;
     const int64_t seqlen = own_keys ? a->seqlen_k : a->seqlen_q, total = own_keys ? a->total_k : a->total_q;
     const int64_t head_tiles = by_total ? fk_packed_tiles(total, a->batch, block) : (seqlen + block - 1) / block;
@@ -128,7 +132,7 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
     fk_persistent tiles;
     const bool fits = fk_persistent_lay_out(kernel, a, &tiles);
     const fk_plan_info *plan = &kernel->info.plan;
-    const bool by_total = kernel->problem.packed && !plan->head_rows, own_keys = kernel->problem.op == FK_BACKWARD;
+    const bool by_total = counts_by_total(kernel), own_keys = kernel->problem.op == FK_BACKWARD;
     if (!fits)
         return fk_fail(
             err, FK_BAD_ARGUMENT,

@@ -46,15 +46,16 @@ fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int6
 const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_class *class, const fk_plan_info *plans,
                                     size_t count, const fk_plan_info *for_all, int smem) {
     const bool backward = problem->op == FK_BACKWARD;
-    const int64_t tiles = (class->k + 127) / 128;
-    if (problem->packed && 2 * class->half < 3 * tiles) return NULL;
     const double times = backward ? 1.05 : 1.1, more_us = 2.0;
     if (!for_all->k_stages) return NULL; /* family mma */
     const size_t at = fk_plan_find(plans, count, for_all);
+    if (at == count) return NULL;
     const fk_plan_info *best = plans; /* the first of family wgmma, as that for all sizes is one */
     while (best < plans + at && (!best->k_stages || (backward && best->head_rows < class->q)))
         best++;
-    const bool gains = at < count && plans[at].legal && best->smem_bytes <= smem &&
+    const int64_t tiles = (class->k + best->block_n - 1) / best->block_n; /* of the longest sequence's keys */
+    if (problem->packed && 2 * class->half < 3 * tiles) return NULL;
+    const bool gains = plans[at].legal && best->smem_bytes <= smem &&
                        plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);
     return gains ? best : NULL;
 }

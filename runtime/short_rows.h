@@ -17,7 +17,7 @@ enum {
 typedef struct fk_short_class {
     bool is_short; /* the problem and its rows are of those that may have a plan of their own */
     bool square;   /* there are as many keys as queries */
-    int64_t q, k;  /* rows that stand for those of the class; k: 0 if not square */
+    int64_t q, k;  /* rows that stand for those of the class, packed of the longest; k: 0 if not square */
     int32_t half;  /* heads of all sequences, in half octaves or rounds */
 } fk_short_class;
 

@@ -48,4 +48,14 @@ static inline fk_context *emulated_context(const char *plan_for, const char *sto
     return emulated_planned(plan_for, store_dir, NULL, e);
 }
 
+/** The kernel of a problem for these sizes; null: for all. */
+static inline fk_kernel *emulated_kernel(fk_context *context, const char *spelling, const fk_shape *shape) {
+    fk_problem p;
+    fk_kernel *kernel = NULL;
+    assert_int_equal(fk_problem_parse(spelling, &p), FK_OK);
+    if (shape ? fk_kernel_create_for(context, &p, shape, &kernel) : fk_kernel_create(context, &p, &kernel))
+        fail_msg("%s: %s", spelling, fk_last_error());
+    return kernel;
+}
+
 #endif

@@ -33,12 +33,9 @@ static void turns_where_rows_are_long(void **state) {
     fk_context *context = emulated_context("h200", store_dir, &plain);
     fk_kernel *other = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fk_problem p;
-        fk_kernel *all, *sized;
+        fk_kernel *all = emulated_kernel(context, cases[i].spelling, NULL);
+        fk_kernel *sized = emulated_kernel(context, cases[i].spelling, &cases[i].shape);
         fk_kernel_info info;
-        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
-        assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
-        if (fk_kernel_create_for(context, &p, &cases[i].shape, &sized)) fail_msg("%s", fk_last_error());
         assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
         assert_int_equal(info.plan.turns, cases[i].turns);
         assert_int_equal(sized == all, cases[i].for_all);
@@ -75,6 +72,8 @@ static void whole_heads_where_rows_are_short(void **state) {
         {"bwd bf16 d64", {1, 2, 2, 512, 512}, 0},
         {"bwd bf16 d64", {2, 12, 12, 512, 512}, 0},
         {"bwd bf16 d256", {64, 16, 16, 128, 128}, 0},
+        {"bwd bf16 d32", {128, 64, 64, 128, 128}, 0}, /* without turns it is as fast */
+        {"bwd bf16 d32", {85, 64, 64, 192, 192}, 512},
         /* Packed, the longest sequence has so many rows. */
         {"bwd bf16 d64 packed", {65, 32, 32, 512, 512}, 512},
         {"bwd bf16 d64 causal packed", {40, 12, 12, 480, 490}, 512},
@@ -90,14 +89,11 @@ static void whole_heads_where_rows_are_short(void **state) {
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fk_problem p;
-        fk_kernel *all, *sized;
+        fk_kernel *sized = emulated_kernel(context, cases[i].spelling, &cases[i].shape);
         fk_kernel_info info;
-        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
-        if (fk_kernel_create_for(context, &p, &cases[i].shape, &sized)) fail_msg("%s", fk_last_error());
         assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
         if (info.plan.head_rows != cases[i].head_rows) fail_msg("case %zu: %d rows", i, info.plan.head_rows);
-        assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+        fk_kernel *all = emulated_kernel(context, cases[i].spelling, NULL);
         assert_int_equal(fk_kernel_describe(all, &info), FK_OK);
         assert_int_equal(info.plan.head_rows, 0);
         fk_kernel_destroy(all);
@@ -111,14 +107,11 @@ static void one_for_all_serves_all(void **state) {
     (void)state;
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
-    fk_problem p;
-    fk_kernel *all;
     fk_kernel_info info;
     options.device = "emu", options.plan_for = "h200", options.cache_dir = store_dir;
     options.planning.shape = (fk_shape){64, 16, 16, 256, 256};
     assert_int_equal(fk_context_create(&options, &context), FK_OK);
-    assert_int_equal(fk_problem_parse("bwd bf16 d64", &p), FK_OK);
-    assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
+    fk_kernel *all = emulated_kernel(context, "bwd bf16 d64", NULL);
     assert_int_equal(fk_kernel_describe(all, &info), FK_OK);
     assert_int_equal(info.plan.head_rows, 0);
     assert_int_equal(info.plan.chosen, FK_CHOSEN_BY_RULE);

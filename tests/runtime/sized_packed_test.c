@@ -18,14 +18,6 @@ static fk_context *open_context(fk_cache_mode mode, const char *packs, const cha
     return context;
 }
 
-static fk_kernel *create_for(fk_context *context, const char *spelling, const fk_shape *shape) {
-    fk_problem p;
-    fk_kernel *kernel = NULL;
-    assert_int_equal(fk_problem_parse(spelling, &p), FK_OK);
-    if (fk_kernel_create_for(context, &p, shape, &kernel)) fail_msg("%s: %s", spelling, fk_last_error());
-    return kernel;
-}
-
 /* Whether it is the kernel for all sizes; gives it up. */
 static bool describe(fk_kernel *kernel, fk_kernel_info *info) {
     const bool for_all = kernel->variant == 0;
@@ -56,9 +48,9 @@ static void packed_are_those_compiled(void **state) {
     for (int i = 0; i < CASES; i++) {
         const char *spelling = spellings[cases[i].spelling];
         fk_kernel_info packed, asked, compiled;
-        const bool for_all = describe(create_for(sealed, spelling, &cases[i].shape), &packed);
-        describe(create_for(beside, spelling, &cases[i].shape), &asked);
-        describe(create_for(jit, spelling, &cases[i].shape), &compiled);
+        const bool for_all = describe(emulated_kernel(sealed, spelling, &cases[i].shape), &packed);
+        describe(emulated_kernel(beside, spelling, &cases[i].shape), &asked);
+        describe(emulated_kernel(jit, spelling, &cases[i].shape), &compiled);
         if (for_all == cases[i].own)
             fail_msg("case %d, %s: %d x %d", i, spelling, packed.plan.block_m, packed.plan.block_n);
         if (strcmp(packed.image.key, compiled.image.key) != 0 || strcmp(asked.image.key, compiled.image.key) != 0)
@@ -78,8 +70,8 @@ static void that_for_all_sizes_serves(void **state) {
     fk_context *with = open_context(FK_CACHE_SEALED, with_path, NULL);
     fk_context *without = open_context(FK_CACHE_SEALED, without_path, NULL);
     fk_kernel_info info;
-    assert_true(describe(create_for(with, spellings[0], &cross), &info));
-    assert_true(describe(create_for(without, spellings[0], &shape), &info));
+    assert_true(describe(emulated_kernel(with, spellings[0], &cross), &info));
+    assert_true(describe(emulated_kernel(without, spellings[0], &shape), &info));
     fk_context_destroy(without);
     fk_context_destroy(with);
 }
@@ -96,7 +88,7 @@ static void packs_beside_each_other(void **state) {
     const char *const paths[] = {merged_path, both};
     for (int i = 0; i < 2; i++) {
         fk_context *context = open_context(FK_CACHE_SEALED, paths[i], NULL);
-        assert_false(describe(create_for(context, spellings[0], &shape), &info));
+        assert_false(describe(emulated_kernel(context, spellings[0], &shape), &info));
         fk_context_destroy(context);
     }
 }
@@ -107,7 +99,7 @@ static void other_templates(void **state) {
     static const fk_shape shape = {64, 16, 16, 257, 257};
     fk_kernel_info info;
     fk_context *context = open_context(FK_CACHE_NORMAL, with_path, dir);
-    describe(create_for(context, spellings[0], &shape), &info);
+    describe(emulated_kernel(context, spellings[0], &shape), &info);
     assert_int_not_equal(info.from_store, 2);
     fk_context_destroy(context);
 }
