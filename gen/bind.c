@@ -189,7 +189,7 @@ int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
 
 int fk_tile_teams(const fk_tile *tile) {
     const int of_rows = tile->block_m / 64, computing = computing_warpgroups(tile);
-    return !tile->walks_q && computing > 1 && computing == 2 * of_rows ? 2 : 1;
+    return !tile->walks_q && of_rows > 0 && computing > of_rows && computing % of_rows == 0 ? computing / of_rows : 1;
 }
 
 int fk_tile_consumers(const fk_tile *tile) {

@@ -128,7 +128,7 @@ local function wgmma(problem, plan, scan)
     (plan.cluster > 1 and 4 * (8 + 4) or 0) +
     (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
-  local all = plan.teams == 2 and team_bytes + bytes or bytes
+  local all = (plan.teams - 1) * team_bytes + bytes
   local order = (all + 7) // 8 * 8
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,

@@ -133,7 +133,7 @@ static double makespan(double sms, const fk_plan_info *plan, const fk_visit_cost
     const double waves = num_ctas / (sms * resident);
     const double busy = num_ctas / sms * (tiles->mean_visited * clocks + cta);
     const double idle = (ceil(waves) - waves) * resident * (tiles->min_visited * clocks + cta);
-    const double longest = tiles->max_visited * visit_clocks(cost, cost->turns) + cost->start;
+    const double longest = tiles->max_visited * fmax(cost->lone, visit_clocks(cost, cost->turns)) + cost->start;
     return fmax(busy + idle, longest);
 }
 
@@ -164,6 +164,15 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
  * that it takes for the statistics of its first head, and for each head where head dims are small. */
 static const double HEADS_HBM = 0.8, HEADS_FIRST = 5000.0, HEADS_NARROW = 3600.0;
 
+/* The share of its rate at which HBM was seen, and how sharp the bend is between what computing bounds and what HBM
+ * does: where they are alike, both count. Fitted to rows of 32 to 512 tokens on an H100. */
+static const double HBM_SHARE = 0.9, HBM_BEND = 6.0;
+
+static double beside_hbm(double clocks_us, double hbm_us) {
+    const double longer = fmax(clocks_us, hbm_us / HBM_SHARE), shorter = fmin(clocks_us, hbm_us / HBM_SHARE);
+    return longer * pow(1 + pow(shorter / longer, HBM_BEND), 1 / HBM_BEND);
+}
+
 static void name_bound(fk_plan_info *plan) {
     static const char *const names[] = {"tensor", "exp", "issue", "smem", "hbm", "l2"};
     const double floors[] = {plan->tensor_us, plan->exp_us, plan->issue_us, plan->smem_us, plan->hbm_us, plan->l2_us};
@@ -181,14 +190,14 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
     fk_visit_cost cost = walks_q && layout->wgmma ? fk_wgmma_backward_visit(p, device, arch, layout, plan, partial)
                          : walks_q                ? fk_backward_visit(p, device, arch, layout, plan, partial)
-                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial)
+                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial, tiles->mean_visited)
                          : forward                ? forward_visit(p, device, arch, layout, plan, score, partial)
                                                   : fk_dq_visit(p, device, arch, layout, plan, partial);
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
     /* Packed sequences are shorter than those that are planned for: rows end more often, and anywhere in a tile. It was
      * measured with wgmma alone. */
-    if (forward && p->packed && !p->split && arch->wgmma_flops) {
+    if (forward && p->packed && !p->split && arch->wgmma_flops && !fk_lengths_spread(p, shape)) {
         const double ends = fmax(1, (double)shape->seqlen_k / FK_SHORT_SEQUENCE);
         const double more =
             (1 + plan->block_m / (2 * FK_SHORT_SEQUENCE)) * (1 + plan->block_n / (2 * FK_SHORT_SEQUENCE));
@@ -234,20 +243,26 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const bool beside = !layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     const double times = !beside ? 1 : forward ? BESIDE_WGMMA : BACKWARD_BESIDE_WGMMA;
-    plan->model_us = fmax(clocks_us, hbm_us) * times + around_bytes * us_per_byte;
+    const double both = layout->wgmma && forward ? beside_hbm(clocks_us, hbm_us) : fmax(clocks_us, hbm_us);
+    plan->model_us = both * times + around_bytes * us_per_byte;
     if (plan->head_rows) plan->model_us = clocks_us + HEADS_HBM * hbm_us + HEADS_FIRST * us_per_clock;
     if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
     name_bound(plan);
 }
 
-void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq) {
-    plan->tensor_us += dq->tensor_us;
-    plan->exp_us += dq->exp_us;
-    plan->issue_us += dq->issue_us;
-    plan->smem_us += dq->smem_us;
-    plan->l2_us += dq->l2_us;
-    plan->hbm_us += dq->hbm_us;
-    plan->hbm_bytes += dq->hbm_bytes;
-    plan->model_us += dq->model_us;
+bool fk_lengths_spread(const fk_problem *p, const fk_shape *shape) {
+    static const int64_t longest = 512;
+    return p->packed && p->op == FK_FORWARD && !p->split && shape->seqlen_q <= longest && shape->seqlen_k <= longest;
+}
+
+void fk_model_add(fk_plan_info *plan, const fk_plan_info *other, double share) {
+    plan->tensor_us += share * other->tensor_us;
+    plan->exp_us += share * other->exp_us;
+    plan->issue_us += share * other->issue_us;
+    plan->smem_us += share * other->smem_us;
+    plan->l2_us += share * other->l2_us;
+    plan->hbm_us += share * other->hbm_us;
+    plan->hbm_bytes += share * other->hbm_bytes;
+    plan->model_us += share * other->model_us;
     name_bound(plan);
 }

@@ -26,9 +26,14 @@ static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
 static const double FAST_LANES = 2.6, FAST_TENSOR = 0.53, FAST_ISSUE = 1.88, FAST_THREE = 0.9, FAST_LEAST = 1.1,
                     FAST_LATENCY = 340.0, FAST_TURNS = 0.05, FAST_SHALLOW = 0.02;
 /* Clocks of a tile that no visits hide: claim, first product and first softmax; Q and O pass at EDGE_RATE bytes a
- * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, EDGE_TEAMS times where another
- * team computes meanwhile, or two more warpgroups that take no turns and do not fall into step. */
+ * clock, and take ONE_BUFFER times as long where a single buffer of Q is all there is, less where there are few visits,
+ * as O then leaves the warps at once; EDGE_TEAMS times where another team computes meanwhile, or two more warpgroups
+ * that take no turns and do not fall into step. */
 static const double TILE_CLOCKS = 400.0, EDGE_RATE = 18.0, ONE_BUFFER = 1.5, EDGE_TEAMS = 0.75;
+/* Teams of one warpgroup: clocks that one has for a tile besides its visits, in which others compute, and what is less
+ * of them as these do; and the share by which a visit takes longer with rings of two. Fitted to 64 x 64 with two, three
+ * and four teams at 32 to 512 tokens of head dims 32 to 128, on an H100. */
+static const double SINGLE_CLOCKS = 2000.0, SINGLE_SPARED = 100.0, SINGLE_SHALLOW = 0.05;
 /* Share by which a visit of three warpgroups takes longer with 64 keys, for which they read all of Q, where products
  * are what takes long: fitted to 192 x 64 at head dim 128. Beside dropout it goes as softmax and products become alike,
  * else NARROW_FADES times as fast: none is left at head dim 112, where 128 x 128 takes as long as at 128. Where scores
@@ -99,9 +104,10 @@ static const double STAGED_PASSES = 2.0, STAGED_RATE = 50.0, STAGED_WAIT = 600.0
 /* Scores that become weights at once: shares by which a visit takes longer of teams, of two warpgroups that take no
  * turns where the softmax is longer than the products, and of two or three with one array of weights. */
 static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 0.01;
-/* Clocks in which TMA copies a row of 128 bytes or less where rows are not whole sectors of 32, as head dims of 8, 24,
- * 40 are: fitted to 128 x 128 at head dims 72 to 120, whose visits take 1.35 to 1.4 times as long for it. */
-static const double ODD_ROW = 4.8;
+/* Clocks in which TMA copies a row of 128 bytes or less: fitted to teams of 64 x 64, which nothing else bounds; and
+ * where rows are not whole sectors of 32, as head dims of 8, 24, 40 are: fitted to 128 x 128 at head dims 72 to 120,
+ * whose visits take 1.35 to 1.4 times as long for it. */
+static const double COPIED_ROW = 3.5, ODD_ROW = 4.8;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -155,6 +161,7 @@ typedef struct visit {
     int teams, consumers; /* warpgroups of a team */
     bool fast, e4m3;
     bool pair;                    /* two warpgroups and no others, of 16 bits */
+    bool single;                  /* teams of one warpgroup */
     bool accompanied;             /* another team or pair computes meanwhile */
     bool at_once;                 /* scores become weights at once */
     bool line;                    /* along the keys, and not added by the products */
@@ -164,36 +171,46 @@ typedef struct visit {
     bool offset;                  /* the pair may begin a diagonal apart */
     bool held;                    /* Q in registers beside a line */
     bool unlike;                  /* CTAs walk over unlike numbers of tiles */
+    double visits;                /* of a tile of queries, in the mean */
     double block_m, scores;       /* of a team's tile */
     double columns;               /* that its products go over */
     double partial_share, masked; /* of a CTA's tiles; of a warpgroup's */
     double tensor, exp, softmax;  /* softmax: exp and the instructions around it */
     double besides;               /* dropout and masks */
     double in_step;               /* 0 to 1: is the softmax as long as the products? */
+    double spared;                /* of its instructions */
     double pressed;               /* all instructions over the products */
 } visit;
+
+/* Share of the softmax's instructions besides exponentials that find a place beside them where products leave the clocks
+ * free: half of them at head dim 32. */
+static const double LANES_SPARED = 0.25;
 
 static double softmax_lanes(const visit *v) {
     const double line_lanes = v->layout->lines ? LINE_BESIDE : v->line ? LINE_LANES / v->plan->overlap : 0;
     const double own = v->fast ? FAST_LANES : SOFTMAX_LANES - fk_prescales_queries(v->p); /* without the multiply-add */
-    return own + (v->layout->lines ? 0 : v->score->lanes) + line_lanes / (v->plan->block_n / 2.0);
+    return own * (1 - v->spared) + (v->layout->lines ? 0 : v->score->lanes) + line_lanes / (v->plan->block_n / 2.0);
 }
 
 static visit look_at(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                      const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
-                     double partial_share) {
+                     double partial_share, double visits) {
     visit v = {p, device, layout, plan, score, .tile = fk_plan_tile(p, plan), .partial_share = partial_share};
+    v.visits = visits;
     v.teams = fk_tile_teams(&v.tile), v.consumers = fk_tile_consumers(&v.tile);
     v.fast = fk_sums_by_products(p), v.e4m3 = p->dtype == FK_E4M3;
     v.pair = v.teams == 1 && v.consumers == 2 && !v.e4m3;
-    v.accompanied = v.teams == 2 || v.consumers == 4;
+    v.single = v.teams > 1 && v.consumers == 1;
+    v.accompanied = v.teams > 1 || v.consumers == 4;
     v.at_once = score->at_once && !p->dropout && !v.e4m3;
     v.line = score->along && !layout->lines;
     v.held = v.line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
     v.block_m = 64 * v.consumers, v.scores = v.block_m * plan->block_n;
     const double columns = layout->d_pad + (v.fast ? fk_value_rows(p) : layout->dv_pad);
     v.columns = columns + (layout->lines ? LINE_COLUMNS : 0);
-    v.in_step = v.fast ? 0 : fmin(1, fmax(0, arch->wgmma_flops / device->exp_rate / columns - 1));
+    const double longer = arch->wgmma_flops / device->exp_rate / columns - 1; /* softmax than products */
+    v.in_step = v.fast ? 0 : fmin(1, fmax(0, longer));
+    v.spared = v.e4m3 || p->num_scores > 0 ? 0 : LANES_SPARED * fmin(2, fmax(0, longer - 1));
     /* a staged array's tiles are copied for warpgroups that do not see them, too; with dropout 192 x 64 spills */
     v.runs = layout->runs && !layout->staged && !p->dropout;
     v.window = layout->window || v.runs;
@@ -211,13 +228,30 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     return v;
 }
 
-/* Of K and V, where rows are odd. */
+static double copied_row(int head_dim, int bytes) {
+    const int panel = 128 / bytes;
+    return (head_dim * bytes % 32 ? ODD_ROW : COPIED_ROW) * ((head_dim + panel - 1) / panel);
+}
+
+static bool has_odd_rows(const fk_problem *p) {
+    const int bytes = fk_dtype_bytes(p->dtype);
+    return p->head_dim * bytes % 32 || p->head_dim_v * bytes % 32;
+}
+
+/* Of K and V. */
 static double copies_of(const visit *v) {
     const fk_problem *p = v->p;
-    const int bytes = fk_dtype_bytes(p->dtype), sector = 32 / bytes, panel = 128 / bytes;
-    const int of_k = p->head_dim % sector ? (p->head_dim + panel - 1) / panel : 0;
-    const int of_v = p->head_dim_v % sector ? (p->head_dim_v + panel - 1) / panel : 0;
-    return v->e4m3 ? 0 : ODD_ROW * v->plan->block_n * (of_k + of_v) / fk_tile_cluster(p, &v->tile);
+    const int bytes = fk_dtype_bytes(p->dtype);
+    const double row = copied_row(p->head_dim, bytes) + copied_row(p->head_dim_v, bytes);
+    return v->e4m3 ? 0 : v->plan->block_n * row / fk_tile_cluster(p, &v->tile);
+}
+
+/* What a warpgroup waits for. */
+static double chain_of(const visit *v) {
+    const double ahead = (double)fk_wgmma_pairs_ahead(v->p, &v->tile) / fmax(1, v->score->pairs);
+    const double reads = v->layout->staged ? 0 : v->plan->block_n / 8.0 - ahead;
+    const double latency = (v->e4m3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(v->score, reads);
+    return (v->tensor + v->softmax) / v->consumers + latency;
 }
 
 /* All but `serial`. */
@@ -232,7 +266,8 @@ static fk_visit_cost units_of(const visit *v) {
     const int panel = layout->staged ? 128 / layout->staged : 1; /* of so many keys */
     const double copied = layout->staged * v->block_m * ((plan->block_n + panel - 1) / panel * panel);
     const double aside = v->accompanied ? 1 : v->consumers == 3 && !plan->turns ? 1 - v->in_step : 0;
-    return (fk_visit_cost){
+    const double one_buffer = v->consumers == 1 ? ONE_BUFFER : fmin(ONE_BUFFER, (1 + v->visits) / 3);
+    fk_visit_cost cost = {
         .tensor = v->tensor,
         .exp = v->exp,
         .issue = v->softmax - v->exp + v->besides,
@@ -240,16 +275,16 @@ static fk_visit_cost units_of(const visit *v) {
         .l2 = fmax(copies_of(v), layout->staged ? (copied + stored) / STAGED_RATE : v->scores * v->score->l2),
         .turns = 1,
         .start = TILE_CLOCKS,
-        .edge = own / EDGE_RATE * (plan->q_stages == 1 ? ONE_BUFFER : 1) * (1 - aside * (1 - EDGE_TEAMS)),
+        .edge = own / EDGE_RATE * (plan->q_stages == 1 ? one_buffer : 1) * (1 - aside * (1 - EDGE_TEAMS)),
     };
+    if (v->single) cost.start = SINGLE_CLOCKS / v->teams - SINGLE_SPARED;
+    if (v->teams > 1 && !v->fast) cost.lone = chain_of(v) + v->besides;
+    return cost;
 }
 
 static double longest_of(const visit *v, const fk_visit_cost *cost) {
-    const double ahead = (double)fk_wgmma_pairs_ahead(v->p, &v->tile) / fmax(1, v->score->pairs);
-    const double reads = v->layout->staged ? 0 : v->plan->block_n / 8.0 - ahead;
-    const double latency = (v->e4m3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(v->score, reads);
-    const double chain = ((v->tensor + v->softmax) / v->consumers + latency) / v->teams;
-    return fmax(fmax(v->tensor, v->softmax), fmax(fmax(cost->smem, cost->l2), chain)) + v->besides;
+    const double all = fmax(fmax(cost->smem, cost->l2), chain_of(v) / v->teams);
+    return fmax(fmax(v->tensor, v->softmax), all) + v->besides;
 }
 
 static double longest_of_fast(const visit *v) {
@@ -262,7 +297,8 @@ static double longest_of_fast(const visit *v) {
 
 /* Factor of two teams, which lose or gain by turns. */
 static double of_teams(const visit *v) {
-    if (v->teams != 2 || v->e4m3) return 1;
+    if (v->single) return v->plan->stages == 2 ? 1 + SINGLE_SHALLOW : 1;
+    if (v->teams == 1 || v->e4m3) return 1;
     const double missed = fmax(v->layout->scans ? TEAMS_SCAN : 0, v->p->dropout ? TEAMS_DROPOUT : 0);
     return 1 + TEAMS + (v->plan->turns ? (missed > 0 ? 0 : TEAMS_TURNS) : missed);
 }
@@ -307,7 +343,7 @@ static double wide_factor(const visit *v) {
 /* Factor of three warpgroups. */
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
-    const double fades = copies_of(v) > 0 ? 1 : fmin(1, NARROW_FADES * v->in_step); /* of slow copies it has fewer */
+    const double fades = !v->e4m3 && has_odd_rows(v->p) ? 1 : fmin(1, NARROW_FADES * v->in_step); /* of slow copies it has fewer */
     const double alike = v->at_once || v->p->dropout ? v->in_step : fades;
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
     double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;
@@ -327,8 +363,8 @@ static double of_q_in_registers(const visit *v) {
 
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
-                             double partial_share) {
-    const visit v = look_at(p, device, arch, layout, plan, score, partial_share);
+                             double partial_share, double visits) {
+    const visit v = look_at(p, device, arch, layout, plan, score, partial_share, visits);
     fk_visit_cost cost = units_of(&v);
     cost.serial = v.fast ? longest_of_fast(&v) : longest_of(&v, &cost);
     if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);

@@ -247,12 +247,33 @@ static void model_kernel(const fk_planner *planner, const fk_smem_layout *layout
     fk_model_times(planner->p, planner->device, &planner->arch, layout, &planner->shape, &tiles, &planner->score, plan);
 }
 
+/* Packed sequences end anywhere in tiles, which matters where they are short: of lengths that are spread evenly below
+ * the longest, the mean. */
+static void model_spread(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+    enum { LENGTHS = 4 };
+    const fk_shape *longest = &planner->shape;
+    fk_planner of_length = *planner;
+    fk_plan_info mean = *plan;
+    for (int i = 0; i < LENGTHS; ++i) {
+        fk_plan_info one = *plan;
+        of_length.shape.seqlen_q = (longest->seqlen_q * (2 * i + 1) + 2 * LENGTHS - 1) / (2 * LENGTHS);
+        of_length.shape.seqlen_k = (longest->seqlen_k * (2 * i + 1) + 2 * LENGTHS - 1) / (2 * LENGTHS);
+        model_kernel(&of_length, layout, &one);
+        fk_model_add(&mean, &one, 1.0 / LENGTHS);
+    }
+    *plan = mean;
+}
+
 void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
+    if (fk_lengths_spread(planner->p, &planner->shape)) {
+        model_spread(planner, layout, plan);
+        return;
+    }
     model_kernel(planner, layout, plan);
     if (!plan->dq_kernel) return;
     fk_plan_info dq = planner->dq;
     model_kernel(planner, &planner->dq_layout, &dq);
-    fk_model_add(plan, &dq);
+    fk_model_add(plan, &dq, 1);
 }
 
 void fk_plan_model_candidate(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {

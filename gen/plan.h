@@ -66,8 +66,11 @@ int fk_model_copied_rows(int block_n, int chunks, int threads);
  * for fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
 
-/** Adds what the kernel of dq takes to the plan of the main kernel. */
-void fk_model_add(fk_plan_info *plan, const fk_plan_info *dq);
+/** Whether packed sequences are so short that where they end within tiles counts: the shape then has the longest, and
+ * lengths are taken as spread evenly below it. */
+bool fk_lengths_spread(const fk_problem *p, const fk_shape *shape);
+/** Adds a share of another plan's times and bytes, as of dq's own kernel. */
+void fk_model_add(fk_plan_info *plan, const fk_plan_info *other, double share);
 
 /** Clocks of an SM for one visit of a walked tile, by unit. */
 typedef struct fk_visit_cost {
@@ -75,6 +78,7 @@ typedef struct fk_visit_cost {
     double serial;      /* of one warp alone */
     double turns;       /* warps of a CTA on each scheduler that take turns; 1: serial is of all of them */
     double alone;       /* share that one CTA without neighbours takes longer */
+    double lone;        /* clocks of a team that has the SM to itself; 0: there is but one */
     double start, edge; /* clocks of an own tile besides; and for what it reads first and writes last */
 } fk_visit_cost;
 
@@ -123,9 +127,10 @@ int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
 /** That a thread of a warpgroup gets, as templates/kernel/forward_wgmma.cu shares them out (of 16 bits), where so many
  * compute. */
 int fk_wgmma_consumer_registers(int computing);
+/** `visits`: of a tile of queries, in the mean. */
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                              const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
-                             double partial_share);
+                             double partial_share, double visits);
 /** Of the atoms of 8 keys in a tile, how many are read ahead where terms read arrays along the keys: as many as there
  * are registers for. */
 int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile);

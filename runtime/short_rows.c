@@ -9,7 +9,7 @@ static int64_t steps(int64_t seqlen) {
 
 int fk_short_rows_of(const fk_problem *p) {
     if (p->op == FK_BACKWARD) return p->gqa ? 0 : FK_SHORT_BACK;
-    return p->packed || p->split ? 0 : FK_SHORT_ROWS;
+    return p->split ? 0 : p->packed ? FK_SHORT_PACKED : FK_SHORT_ROWS;
 }
 
 /* Where a tile of queries ends, and how many rounds of tiles the SMs have, is what one tile does better than another,
@@ -27,13 +27,13 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
     return c;
 }
 
-/* Of half a round the middle, or a little more; of packed sequences, the longest of which has q rows, nine sixteenths
- * of them. */
+/* Of half a round the middle, or a little more; of packed sequences, the longest of which has q rows, backward nine
+ * sixteenths of them: forward the model takes the longest. */
 fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int64_t ratio, int num_sms) {
     const double heads = problem->op == FK_FORWARD ? exp2(c->half / 2.0) : (c->half - 0.3) * num_sms / 2;
     const int64_t group = ratio > 0 ? ratio : 1, kv_heads = llround(heads) / group;
     const int64_t heads_kv = kv_heads > 0 ? kv_heads : 1;
-    const int64_t of_16 = problem->packed ? 9 : 16;
+    const int64_t of_16 = problem->packed && problem->op == FK_BACKWARD ? 9 : 16;
     return (fk_shape){1, group * heads_kv, heads_kv, c->q * of_16 / 16, c->k * of_16 / 16};
 }
 
@@ -46,7 +46,7 @@ fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int6
 const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_class *class, const fk_plan_info *plans,
                                     size_t count, const fk_plan_info *for_all, int smem) {
     const bool backward = problem->op == FK_BACKWARD;
-    const double times = backward ? 1.05 : 1.1, more_us = 2.0;
+    const double times = backward ? 1.05 : 1.07, more_us = 2.0;
     if (!for_all->k_stages) return NULL; /* family mma */
     const size_t at = fk_plan_find(plans, count, for_all);
     if (at == count) return NULL;
@@ -54,7 +54,7 @@ const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_cl
     while (best < plans + at && (!best->k_stages || (backward && best->head_rows < class->q)))
         best++;
     const int64_t tiles = (class->k + best->block_n - 1) / best->block_n; /* of the longest sequence's keys */
-    if (problem->packed && 2 * class->half < 3 * tiles) return NULL;
+    if (backward && problem->packed && 2 * class->half < 3 * tiles) return NULL;
     const bool gains = plans[at].legal && best->smem_bytes <= smem &&
                        plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);
     return gains ? best : NULL;

@@ -9,6 +9,7 @@ enum {
     FK_SHORT_STEP = 64,   /* rows of a class */
     FK_SHORT_ROWS = 32,   /* classes of rows: up to 2,048 queries */
     FK_SHORT_BACK = 8,    /* the same backward: up to 512, of which a CTA can sum up dq */
+    FK_SHORT_PACKED = 8,  /* and of packed sequences */
     FK_SHORT_HALVES = 32, /* classes of heads, in half octaves: up to 2^15.5, and all that are more; backward, where a
                              CTA has a whole head, in half rounds of the SMs: up to 15, and all that are more */
     FK_SHORT_PLANS = 32   /* plans of a map; sizes of others have the kernel for all sizes */

@@ -2,6 +2,7 @@
  * on several OS threads, so all of it is atomic here, too. */
 #include "engine.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static fk_block *check_word(const void *p, uintptr_t alignment, const char *what) {
@@ -46,10 +47,17 @@ unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit) {
     return old;
 }
 
-unsigned long long fk_atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired) {
-    check_word(p, 8, "atom_cas_u64");
-    __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    return expected;
+/* Few hosts have it without a library: a lock between those that ask, and the first word last, by which others know. */
+void fk_cas_u64x2(unsigned long long *p, const unsigned long long *expected, const unsigned long long *desired) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    check_word(p, 16, "cas_u64x2");
+    pthread_mutex_lock(&lock);
+    if (__atomic_load_n(p, __ATOMIC_ACQUIRE) == expected[0] &&
+        __atomic_load_n(p + 1, __ATOMIC_RELAXED) == expected[1]) {
+        __atomic_store_n(p + 1, desired[1], __ATOMIC_RELAXED);
+        __atomic_store_n(p, desired[0], __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 unsigned long long fk_ld_acquire_u64(const unsigned long long *p) {

@@ -297,8 +297,10 @@ inline unsigned int atom_inc_u32(unsigned int *p, unsigned int limit) {
 }
 inline void start_next() {}
 inline void wait_for_previous() {}
-inline unsigned long long atom_cas_u64(unsigned long long *p, unsigned long long expected, unsigned long long desired) {
-    return fk_emu_engine->atom_cas_u64(p, expected, desired);
+inline void cas_u64x2(unsigned long long *p, unsigned long long expected_0, unsigned long long expected_1,
+                      unsigned long long desired_0, unsigned long long desired_1) {
+    const unsigned long long expected[2] = {expected_0, expected_1}, desired[2] = {desired_0, desired_1};
+    fk_emu_engine->cas_u64x2(p, expected, desired);
 }
 inline unsigned long long ld_acquire_u64(const unsigned long long *p) {
     return fk_emu_engine->ld_acquire_u64(p);

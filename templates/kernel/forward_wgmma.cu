@@ -27,7 +27,7 @@
 
 // A warp owns 16 query rows and sees every key of a tile; four warps make a warpgroup. The last warpgroup loads.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
-__device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams == 2 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
+__device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams > 1 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
 __device__ __forceinline__ int warp_col() { return 0; }
 @ local ones = layout.o_cols > layout.dv_pad -- P V sums up weights as well
 constexpr int m_atoms = 1;           // atoms of 16 query rows
@@ -86,7 +86,9 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @   include("piece/values.cu")
 
 @ end
-@ include("piece/pipeline.cu", { staged = staged })
+@ -- Behind a packed sequence's values lie others', which are finite as a rule.
+@ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3")
+@ include("piece/pipeline.cu", { staged = staged, trusts = trusts })
 
 @ include("piece/epilogue.cu", { ones = ones })
 
@@ -95,7 +97,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ steps.estimates, steps.along, steps.along_tiles, steps.lines, steps.ahead = estimates, along and not lines, along_tiles, lines, ahead
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ include("piece/consumer_steps.cu", { steps = steps })
-@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, along_tiles = along_tiles, lines = lines })
+@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })
 
 @ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
 @ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers
@@ -113,10 +115,11 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 @   end
 @ end
 @ local warp_number = "__shfl_sync(full_warp, threadIdx.x / 32, 0)" -- which the compiler then knows to be the same for all lanes
-@ if plan.teams == 2 then
+@ if plan.teams > 1 then
+@   local each = plan.teams == 2 and 2 or 1 -- warps of a team that do not compute; one is left where there are three teams
     // Teams share nothing but the SM: while one begins a tile of queries or ends it, the other computes.
     const int number = $(warp_number), loading = number - 4 * teams * consumers;
-    const int team = loading >= 0 ? loading / 2 : number / (4 * consumers);
+    const int team = loading >= 0 ? loading$(each == 2 and " / 2" or "") : number / (4 * consumers);
     const u32 smem = smem_base() + team * team_bytes;
 @   init_order()
     if (threadIdx.x % (128 * consumers) == 0 && loading < 0) init_barriers(smem);
@@ -126,15 +129,19 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
     __syncthreads();
     if (loading >= 0) {
         setmaxnreg_dec<$(producer_regs)>();
+@   if each == 2 then
         if (loading % 2 == 0) {
             Producer(p, smem, team).run();
         } else {
             claim_first(p, smem, team);
-@   if mask.residual then
+@     if mask.residual then
             __syncwarp();
             Scanner(p, smem).run();
-@   end
+@     end
         }
+@   else
+        if (loading < teams) Producer(p, smem, team).run();
+@   end
     } else {
         setmaxnreg_inc<$(consumer_regs)>();
 @   order()

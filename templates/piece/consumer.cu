@@ -218,7 +218,7 @@ struct Consumer {
 @     finish_step((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
 @   end
-        optimistic = $((estimates or steps.prescaled) and "!careful" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $((estimates or steps.prescaled) and "!careful" or trusts and "!is_redo(claim(smem, done))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end

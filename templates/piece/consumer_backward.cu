@@ -2,10 +2,10 @@
 @ local early = plan.overlap == 2 and not fused and not problem.dropout
 @ -- dQ is multiplied a tile later, so that no warpgroup waits for the other's dS, nor do both compute weights at once.
 @ local late = plan.turns or plan.k_stages == 3
-@ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local heads = plan.head_rows > 0
 @ local kv = layout.kv_buffers -- of K and V
 @ local keys, key_tiles = kv > 1 and "key_bars" or "smem", kv > 1 and "key_tiles" or "smem" -- where their barriers and they begin
+@ -- dQ goes to its sum straight from registers, half of it behind the exponentials: the adds' queue is short.
 @ local halved = plan.q_stages == 0 and not heads
 @ -- dQ lies in shared memory until an adder has added it. To tell the adder takes a wait for the stores, in front of which dP's product is
 @ -- issued: 3 to 8 % less.

@@ -7,6 +7,9 @@ struct Values {
 @ if tails then
     u32 tail_parity = 0;
 @ end
+@ if trusts then
+    bool careful = false; // the tile is computed once more
+@ end
 
     __device__ __forceinline__ Values(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
@@ -29,6 +32,10 @@ struct Values {
 @ local rows = paged and ", rows" or ""
 @ if tails then
     // Of a tile that reaches past its sequence: what lies there may be NaN, and zero times NaN is NaN.
+@   if trusts then
+    // As it is another sequence's it seldom is, and to wait for the copy would keep back what follows: so a tile is sent as it is, and once
+    // more, without what is not its own, if its output is not finite.
+@   end
     __device__ __forceinline__ void finish_tail(u32 tile, u32 bar, const Where &at, int n) {
         mbarrier_wait(smem + tail_full, tail_parity);
         tail_parity ^= 1;
@@ -50,7 +57,7 @@ struct Values {
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
-        const bool tail = at.seqlen_k - own_key(at, n) < block_n;
+        const bool tail = $(trusts and "careful && " or "")at.seqlen_k - own_key(at, n) < block_n;
         load(tile, tail ? smem + tail_full : bar, at, n$(rows));
         if (tail) finish_tail(tile, bar, at, n);
 @ else
@@ -99,6 +106,9 @@ struct $(name) : $(base) {
             Where at;
             at.b = -1;
             if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
+@     if trusts and base == "Values" then
+            careful = is_redo(word);
+@     end
 @     if mask.runs then
             const TileWalk walk = written_walk(tile_place(smem, q));
 @     end

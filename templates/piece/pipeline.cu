@@ -19,7 +19,7 @@ constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_
 constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the producer has time for them
 @ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
-@ local lone = plan.teams == 2 -- of a team one warp loads Q, K and V
+@ local lone = plan.teams > 1 -- of a team one warp loads Q, K and V
 @ if mask.residual then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
@@ -138,12 +138,14 @@ constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes);
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch })
+@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts })
 @ if lone then
 // The tile that a team begins with.
 __device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }
 
 @ end
+@ local claimer = plan.teams <= 2 -- whether there is a warp that loads nothing
+@ if claimer then
 // A first claim is made by a warp of its own: it takes several trips to memory, for which no copy should wait.
 __device__ __forceinline__ void claim_first(const Params &p, u32 smem$(lone and ", int team" or "")) {
     if (threadIdx.x % 32 != 0) return;
@@ -158,6 +160,7 @@ __device__ __forceinline__ void claim_first(const Params &p, u32 smem$(lone and 
     mbarrier_arrive(smem + claim_full);
 }
 
+@ end
 struct Producer {
     const Params &p;
     const u32 smem;
@@ -299,10 +302,19 @@ struct Producer {
     }
 @ end
 
+@ if claimer then
     __device__ __forceinline__ int claimed_first() const {
         mbarrier_wait(smem + claim_full, 0);
         return ld_shared_u32(smem + first_claim);
     }
+@ else
+    // For the leader, who claims while its team has a tile to begin with; who has none claims none.
+    __device__ __forceinline__ int claimed_first() const {
+        if (!leader || first_tile(team) >= p.num_tiles) return p.num_tiles;
+        open_claims(p);
+        return claim_tile(p);
+    }
+@ end
 
 @ if pair then
     __device__ __forceinline__ int told(int &word) {
@@ -387,6 +399,9 @@ struct Producer {
             if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
 @   end
             Where at_next;
+@   if lone and trusts then
+            values.careful = is_redo(word);
+@   end
             send_k(at, $(mask.residual and "is_redo(word), " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.

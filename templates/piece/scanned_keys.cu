@@ -83,7 +83,7 @@
 @ if problem.paged then
             paged.load<$(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
 @ end
-@ if plan.teams == 2 then
+@ if plan.teams > 1 then
             values.send(at, sent);
 @ end
         }

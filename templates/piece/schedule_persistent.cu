@@ -92,21 +92,18 @@ __device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(
 @ end
 
 // CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]
-// says for which launch it counts; before the first claim both may hold anything.
+// says for which launch it counts; before the first claim both may hold anything, and the first CTA to come writes both. That there is no
+// loop leaves producers their registers.
 __device__ __forceinline__ void open_claims(const Params &p) {
-    const u64 seen = ld_acquire_u64(p.claims);
-    if (seen != p.epoch && seen != ~p.epoch && atom_cas_u64(p.claims, seen, ~p.epoch) == seen) {
-        p.claims[1] = 0;
-        st_release_u64(p.claims, p.epoch);
-    }
-    while (ld_acquire_u64(p.claims) != p.epoch) {}
+    const u64 count = p.claims[1], seen = ld_acquire_u64(p.claims);
+    if (seen != p.epoch) cas_u64x2(p.claims, seen, count, p.epoch, 0); // or another CTA was first
 }
 
 // The last claim of a launch closes, so that a launch of the same epoch (of a graph) does not trust what others wrote since.
 __device__ __forceinline__ int claim_tile(const Params &p) {
     const u32 claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1), p.num_tiles - 1);
     if (claimed == p.num_tiles - 1) st_release_u64(p.claims, 0);
-    return $(plan.walk == "k" and plan.teams == 2 and "2 * " or "")gridDim.x$(plan.cluster > 1 and " / " .. plan.cluster or "") + claimed;
+    return $(plan.walk == "k" and plan.teams > 1 and plan.teams .. " * " or "")gridDim.x$(plan.cluster > 1 and " / " .. plan.cluster or "") + claimed;
 }
 
 // A place for each tile, from which those that must be computed once more are chained.

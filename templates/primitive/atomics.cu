@@ -10,11 +10,14 @@ __device__ __forceinline__ void st_release_u64(u64 *p, u64 v) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-// Writes `desired` where `expected` is, and returns what was there.
-__device__ __forceinline__ u64 atom_cas_u64(u64 *p, u64 expected, u64 desired) {
-    u64 old;
-    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(desired) : "memory");
-    return old;
+// Writes two words, from a multiple of 16 bytes, where two others are, at once.
+__device__ __forceinline__ void cas_u64x2(u64 *p, u64 expected_0, u64 expected_1, u64 desired_0, u64 desired_1) {
+    asm volatile("{\n"
+                 ".reg .b128 old, expected, desired;\n"
+                 "mov.b128 expected, {%1, %2};\n"
+                 "mov.b128 desired, {%3, %4};\n"
+                 "atom.acq_rel.gpu.global.cas.b128 old, [%0], expected, desired;\n"
+                 "}" ::"l"(p), "l"(expected_0), "l"(expected_1), "l"(desired_0), "l"(desired_1) : "memory");
 }
 
 @ elseif plan.adders then

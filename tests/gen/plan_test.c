@@ -53,7 +53,7 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
             strcmp(plan->family, "wgmma") == 0; /* its last four warps load, with 24 registers at least */
         const int owners = wgmma ? plan->warps - 4 : plan->warps, others = wgmma ? 4 * 32 * 24 : 0;
         assert_true(plan->ctas_per_sm * owners * 32 * plan->registers + others <= device->registers_per_sm);
-        const int teams = wgmma && !backward && plan->block_m < 16 * owners ? 2 : 1;
+        const int teams = wgmma && !backward && plan->block_m < 16 * owners ? 16 * owners / plan->block_m : 1;
         assert_int_equal(plan->block_m % (backward ? 16 : 16 * owners / teams), 0);
         assert_true(plan->mma_flops >= device->mma_flops);
         assert_true(!wgmma || (plan->q_stages >= (backward ? 0 : 1) && plan->k_stages >= 2 && plan->overlap >= 1));

@@ -23,15 +23,22 @@ static void who_gets_which(void **state) {
         {"fwd bf16 d64", {16, 16, 16, 1024, 1024}, 0, 0},
         {"fwd bf16 d64", {16, 16, 16, 2049, 2049}, 0, 0}, /* a row of tiles is long */
         /* few heads: more SMs have a tile */
-        {"fwd bf16 d64", {1, 12, 12, 1024, 1024}, 128, 64},
-        {"fwd bf16 d64", {1, 8, 8, 2048, 2048}, 128, 64},
-        {"fwd bf16 d64 causal", {1, 8, 8, 2048, 2048}, 64, 64},
-        {"fwd bf16 d64 causal gqa", {1, 21, 3, 300, 300}, 64, 64}, /* 7 divides no class of heads */
+        {"fwd bf16 d64", {1, 12, 12, 1024, 1024}, 128, 128},
+        {"fwd bf16 d64", {1, 8, 8, 2048, 2048}, 128, 128},
+        {"fwd bf16 d64 causal", {1, 8, 8, 2048, 2048}, 128, 128},
+        {"fwd bf16 d64 causal gqa", {99, 21, 3, 49, 49}, 64, 64}, /* 7 divides no class of heads */
         {"fwd bf16 d80 dropout", {1, 12, 12, 1024, 1024}, 128, 128},
         {"fwd bf16 d128", {64, 16, 16, 257, 257}, 192, 64}, /* two tiles of 192 instead of three */
         {"fwd bf16 d128", {32, 32, 32, 512, 512}, 0, 0},
+        /* rows of one tile: four teams, or the two that there is room for */
+        {"fwd bf16 d64", {512, 16, 16, 49, 49}, 64, 64},
+        {"fwd bf16 d128", {512, 16, 16, 49, 49}, 64, 64},
+        /* packed, by the longest */
+        {"fwd bf16 d64 packed", {400, 32, 32, 64, 64}, 64, 64},
+        {"fwd bf16 d128 packed causal", {400, 16, 16, 64, 64}, 64, 64},
+        {"fwd bf16 d128 packed", {64, 16, 16, 577, 577}, 0, 0},
+        {"fwd bf16 d64 packed", {400, 32, 32, 64, 128}, 0, 0},
         /* what the model was not checked for */
-        {"fwd bf16 d64 packed", {64, 16, 16, 257, 257}, 0, 0},
         {"fwd bf16 d64 split", {1, 12, 12, 1024, 1024}, 0, 0},
         {"bwd bf16 d192 causal", {64, 12, 12, 200, 200}, 0, 0},
     };
@@ -55,11 +62,11 @@ static void who_gets_which(void **state) {
 /* Classes that want the same plan have one kernel, which is compiled once; so has a class that is asked for again. */
 static void who_shares_one(void **state) {
     (void)state;
-    static const fk_shape shapes[] = {{64, 16, 16, 257, 257},
-                                      {64, 16, 16, 257, 257},
-                                      {64, 16, 16, 319, 300},
+    static const fk_shape shapes[] = {{64, 16, 16, 100, 100},
+                                      {64, 16, 16, 100, 100},
+                                      {64, 16, 16, 119, 100},
                                       {32, 16, 16, 577, 577},
-                                      {1, 12, 12, 1024, 1024}};
+                                      {90, 16, 16, 65, 128}};
     enum { NUM = sizeof shapes / sizeof *shapes };
     fk_problem p;
     fk_kernel *kernel[NUM];

@@ -44,8 +44,9 @@ static void samples(void **state) {
         }
 }
 
-/* Two teams in a CTA: with fewer tiles than teams, and more; rows that see nothing; masks of every kind. */
-static void two_teams(void **state) {
+/* Two to four teams in a CTA: with fewer tiles than teams, and more; rows that see nothing; masks of every kind, but
+ * with more than two teams no tiles that are looked for. */
+static void teams(void **state) {
     (void)state;
     static const sample cases[] = {
         {"fwd bf16 d64", "h200", 1, 1, 1, 100, 130, FK_BSHD, 0},
@@ -55,12 +56,14 @@ static void two_teams(void **state) {
         {"fwd bf16 d64 causal fast", "h200", 1, 3, 3, 300, 200, FK_BHSD, 0},
         {"fwd bf16 d40 blocks(32x64)=\"hash(i, j) % 4 == 0\" causal", "h200", 1, 2, 2, 300, 300, FK_BSHD, 0},
     };
-    static const char *const plans[] = {"wgmma m128 n64 w20 s4 c1 q2 k4 o1", "wgmma m64 n64 w12 s2 c1 q2 k3 o2"};
+    static const char *const plans[] = {"wgmma m128 n64 w20 s4 c1 q2 k4 o1", "wgmma m64 n64 w12 s2 c1 q2 k3 o2",
+                                        "wgmma m64 n64 w16 s2 c1 q2 k2 o1", "wgmma m64 n64 w20 s2 c1 q2 k2 o1"};
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}};
     for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++)
             for (size_t j = 0; j < sizeof plans / sizeof *plans; j++) {
                 fk_kernel_info info;
+                if (j > 1 && strstr(cases[i].spelling, "blocks(")) continue;
                 fk_context *context = emulated_planned("h200", store_dir, plans[j],
                                                        &(emulated){schedules[n][0], schedules[n][1], schedules[n][2]});
                 assert_true(sample_run(context, &cases[i], &info));
@@ -296,7 +299,7 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),   cmocka_unit_test(two_teams), cmocka_unit_test(shared_keys),
+        cmocka_unit_test(samples),   cmocka_unit_test(teams), cmocka_unit_test(shared_keys),
         cmocka_unit_test(soft_caps), cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors),
         cmocka_unit_test(documents),
     };

@@ -41,10 +41,8 @@ static void test_claims(void **state) {
     (void)state;
     static const char body[] =
         "u64 *epoch = (u64 *)p.out; if (threadIdx.x) return;"
-        "const u64 seen = ld_acquire_u64(epoch), own = p.n;"
-        "if (seen != own && seen != ~own && atom_cas_u64(epoch, seen, ~own) == seen) {"
-        "    p.out[2] = 0; st_release_u64(epoch, own); }"
-        "while (ld_acquire_u64(epoch) != own) {}"
+        "const u64 count = epoch[1], seen = ld_acquire_u64(epoch), own = p.n;"
+        "if (seen != own) cas_u64x2(epoch, seen, count, own, 0);"
         "for (u32 tile = blockIdx.x; tile < 300; tile = gridDim.x + atom_inc_u32(p.out + 2, 299))"
         "    atom_inc_u32(p.out + 16 + tile, 1000);";
     fk_emu_image *image = load_body(body);
@@ -100,10 +98,10 @@ static void test_returned_words(void **state) {
     (void)state;
     fk_error err = {FK_OK, ""};
     const char *body =
-        "if (threadIdx.x) return; u64 *w = (u64 *)p.out + 1; u32 *r = p.out + 8;"
-        "st_release_u64(w, 5000000000); r[0] = atom_cas_u64(w, 1, 2) == 5000000000;"
-        "r[1] = ld_acquire_u64(w) == 5000000000; r[2] = atom_cas_u64(w, 5000000000, ~0ull) == 5000000000;"
-        "r[3] = ld_acquire_u64(w) == ~0ull;"
+        "if (threadIdx.x) return; u64 *w = (u64 *)p.out + 2; u32 *r = p.out + 8;"
+        "st_release_u64(w, 5000000000); st_release_u64(w + 1, 6); cas_u64x2(w, 1, 6, 2, 3); cas_u64x2(w, 5000000000, 7, 2, 3);"
+        "r[0] = ld_acquire_u64(w) == 5000000000; r[1] = ld_acquire_u64(w + 1) == 6;"
+        "cas_u64x2(w, 5000000000, 6, ~0ull, 8); r[2] = ld_acquire_u64(w) == ~0ull; r[3] = ld_acquire_u64(w + 1) == 8;"
         "for (u32 i = 0; i < 4; ++i) r[4 + i] = atom_inc_u32(p.out, 2);"
         "p.out[1] = 9; r[8] = atom_inc_u32(p.out + 1, 2);";
     if (launch(body, 1, "1", NULL, &err) != FK_OK) fail_msg("%s", err.text);
@@ -145,7 +143,7 @@ static void test_alignment(void **state) {
         {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
         {"red_add_u64((u64 *)(p.out + 1), 0);", "red_add_u64: global address"},
         {"atom_inc_u32((u32 *)((char *)p.out + 2), 0);", "atom_inc_u32: global address"},
-        {"atom_cas_u64((u64 *)(p.out + 1), 0, 1);", "atom_cas_u64: global address"},
+        {"cas_u64x2((u64 *)p.out + 1, 0, 0, 1, 1);", "cas_u64x2: global address"},
         {"ld_acquire_u64((u64 *)(p.out + 1));", "ld_acquire_u64: global address"},
         {"st_release_u64((u64 *)(p.out + 1), 0);", "st_release_u64: global address"},
         {"ld_acquire_u32((u32 *)((char *)p.out + 2));", "ld_acquire_u32: global address"},

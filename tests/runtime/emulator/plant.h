@@ -47,6 +47,7 @@ static inline void allocate(void) {
     if (kernel.problem.packed) {
         args.total_q = args.total_k = SEQLEN;
         args.cu_seqlens_q = args.cu_seqlens_k = memory[MEM_CU];
+        args.seqused_k = (int32_t *)memory[MEM_CU] + 1; /* all */
     }
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &args), FK_OK);
 }

@@ -4,7 +4,7 @@
 /* One buffer of Q and two, one array of weights and two; packed, the last tile's values have a tail to clear; a mask
  * that is no bound, by which the first two tiles of queries visit all keys and the third none; lines along the keys. */
 static const plan_wanted variants[] = {
-    {"fwd fp16 d64 packed causal", "h200", 2, 1, 2, 2},
+    {"fwd fp16 d64 packed causal seqused_k", "h200", 2, 1, 2, 2},
     {"fwd bf16 d128 causal", "h200", 2, 0, 1, 1},
     {"fwd bf16 d64 keep=\"q < 256 && (q + k) % 3 != 0\"", "h200", 2, 1, 2, 2},
     {"fwd bf16 d64 score=\"s - 0.1 * abs(k - 128)\"", "h200", 2, 0, 1, 1},
