@@ -190,9 +190,10 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double visits = tiles->partial + tiles->full, partial = visits > 0 ? tiles->partial / visits : 0;
     fk_visit_cost cost = walks_q && layout->wgmma ? fk_wgmma_backward_visit(p, device, arch, layout, plan, partial)
                          : walks_q                ? fk_backward_visit(p, device, arch, layout, plan, partial)
-                         : layout->wgmma          ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial, tiles->mean_visited)
-                         : forward                ? forward_visit(p, device, arch, layout, plan, score, partial)
-                                                  : fk_dq_visit(p, device, arch, layout, plan, partial);
+                         : layout->wgmma
+                             ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial, tiles->mean_visited)
+                         : forward ? forward_visit(p, device, arch, layout, plan, score, partial)
+                                   : fk_dq_visit(p, device, arch, layout, plan, partial);
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
     /* Packed sequences are shorter than those that are planned for: rows end more often, and anywhere in a tile. It was

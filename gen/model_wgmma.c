@@ -182,8 +182,8 @@ typedef struct visit {
     double pressed;               /* all instructions over the products */
 } visit;
 
-/* Share of the softmax's instructions besides exponentials that find a place beside them where products leave the clocks
- * free: half of them at head dim 32. */
+/* Share of the softmax's instructions besides exponentials that find a place beside them where products leave the
+ * clocks free: half of them at head dim 32. */
 static const double LANES_SPARED = 0.25;
 
 static double softmax_lanes(const visit *v) {
@@ -343,7 +343,8 @@ static double wide_factor(const visit *v) {
 /* Factor of three warpgroups. */
 static double of_three(const visit *v) {
     if (v->consumers != 3) return 1;
-    const double fades = !v->e4m3 && has_odd_rows(v->p) ? 1 : fmin(1, NARROW_FADES * v->in_step); /* of slow copies it has fewer */
+    const double fades =
+        !v->e4m3 && has_odd_rows(v->p) ? 1 : fmin(1, NARROW_FADES * v->in_step); /* of slow copies it has fewer */
     const double alike = v->at_once || v->p->dropout ? v->in_step : fades;
     const double narrow = !v->at_once ? NARROW : v->p->num_masks > 0 ? NARROW_AT_ONCE_MASK : NARROW_AT_ONCE;
     double factor = v->plan->stages == 2 && v->unlike ? 1 + SHALLOW : 1;

@@ -100,6 +100,11 @@ static bool counts_by_total(const fk_kernel *kernel) {
     return kernel->problem.packed && !kernel->info.plan.head_rows;
 }
 
+/* CTAs count one past the last tile; packed forward, twice the number of one that is computed once more. */
+static int most_tiles(const fk_kernel *kernel) {
+    return kernel->problem.packed && kernel->problem.op == FK_FORWARD ? INT32_MAX / 2 - 1 : INT32_MAX - 1;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool by_total = counts_by_total(kernel), own_keys = kernel->problem.op == FK_BACKWARD;
@@ -125,7 +130,7 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     else if (launches(kernel, FK_GRID_PARTS))
         end = lay_out_parts(kernel, a, out);
     if (kernel->info.plan.head_rows) end += count_clusters(kernel) * out->group_tiles; /* a round is looked ahead */
-    return end < INT32_MAX; /* CTAs count one past the last tile */
+    return end <= most_tiles(kernel);
 }
 
 fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid *out, fk_error *err) {
@@ -142,7 +147,7 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
             (long long)(own_keys   ? (by_total ? a->total_k : a->seqlen_k)
                         : by_total ? a->total_q
                                    : a->seqlen_q),
-            (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, INT32_MAX - 1);
+            (long long)tiles.num_tiles, own_keys ? plan->block_n : plan->block_m, most_tiles(kernel));
     const int64_t clusters = count_clusters(kernel), ctas = fk_plan_cluster(&kernel->problem, plan);
     const int64_t shares = plan->head_rows ? tiles.num_tiles / tiles.group_tiles : tiles.num_tiles; /* whole heads */
     *out = (fk_grid){(uint32_t)((shares < clusters ? shares : clusters) * ctas), 1, 1};

@@ -1,6 +1,17 @@
 // What the producer of Q wrote beside the queries.
 __device__ __forceinline__ int claim(u32 smem, const Ring<q_stages> &q) { return warp_word(smem + q_tile + 4 * q.slot()); }
 __device__ __forceinline__ bool is_redo(int word) { return word < flush; }
+@ if trusts then
+// A tile is computed once more with its own values alone, as it is else; and, if it is still out of its range, carefully.
+constexpr int careful_words = -0x7fffffff - 1; // from here up
+__device__ __forceinline__ bool is_careful(int word) { return word < careful_words / 2; }
+__device__ __forceinline__ int redone_tile(int word) { return is_careful(word) ? word - careful_words : flush - 1 - word; }
+__device__ __forceinline__ int redo_word(int word) { return word >= 0 ? flush - 1 - word : careful_words + (flush - 1 - word); }
+@ else
+__device__ __forceinline__ bool is_careful(int word) { return is_redo(word); }
+__device__ __forceinline__ int redone_tile(int word) { return flush - 1 - word; }
+__device__ __forceinline__ int redo_word(int word) { return flush - 1 - word; }
+@ end
 @ if e4m3 then
 __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
     const int kv_head = $(kv_head);
@@ -9,7 +20,7 @@ __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
     return fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
 }
 @ end
-__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? flush - 1 - word : word); }
+__device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? redone_tile(word) : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
 // queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences,

@@ -124,7 +124,7 @@ struct Consumer {
         if (walk.n < 0) release_k();
         return 0;
 @ else
-        walk = TileWalk(p, at, is_redo(word));
+        walk = TileWalk(p, at, is_careful(word));
         return 0;
 @ end
     }
@@ -218,7 +218,7 @@ struct Consumer {
 @     finish_step((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
 @   end
-        optimistic = $((estimates or steps.prescaled) and "!careful" or trusts and "!is_redo(claim(smem, done))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
+        optimistic = $((estimates or steps.prescaled) and "!careful" or trusts and "!is_careful(claim(smem, done))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");
 @   if bounds then
         trail = behind;
 @   end
@@ -310,7 +310,7 @@ struct Consumer {
                 Lines line;
 @ end
 @ if estimates or steps.prescaled then
-                const bool careful = is_redo(claim(smem, q)); // each tile takes the maximum
+                const bool careful = is_careful(claim(smem, q)); // each tile takes the maximum
 @ end
 @ if steps.settles then
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference

@@ -8,7 +8,7 @@ struct Values {
     u32 tail_parity = 0;
 @ end
 @ if trusts then
-    bool careful = false; // the tile is computed once more
+    bool clean = false; // the tile is computed once more
 @ end
 
     __device__ __forceinline__ Values(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
@@ -57,7 +57,7 @@ struct Values {
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
-        const bool tail = $(trusts and "careful && " or "")at.seqlen_k - own_key(at, n) < block_n;
+        const bool tail = $(trusts and "clean && " or "")at.seqlen_k - own_key(at, n) < block_n;
         load(tile, tail ? smem + tail_full : bar, at, n$(rows));
         if (tail) finish_tail(tile, bar, at, n);
 @ else
@@ -107,7 +107,7 @@ struct $(name) : $(base) {
             at.b = -1;
             if (word >= 0 || is_redo(word)) at = claimed(p, smem, q);
 @     if trusts and base == "Values" then
-            careful = is_redo(word);
+            clean = is_redo(word);
 @     end
 @     if mask.runs then
             const TileWalk walk = written_walk(tile_place(smem, q));

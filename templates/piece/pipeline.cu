@@ -3,7 +3,7 @@
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
-// Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout),
+// Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout; is_redo),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
@@ -122,7 +122,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local kv_head = problem.gqa and "at.kv_head" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair, trusts = trusts })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -167,7 +167,7 @@ struct Producer {
     const bool leader = threadIdx.x % 32 == 0;
     Ring<q_stages> q;
     Ring<k_stages> k;
-    int redo = no_more; // the chain of tiles to be computed once more
+    int redo = no_more; // the chain of tiles to be computed once more: the first one's word
 @ if pair then
     Ring<num_words> words;
 @ end
@@ -194,11 +194,11 @@ struct Producer {
         const u32 flag = smem + q_redo + (ring.slot() * $(redo_warps) + threadIdx.x % 32) * 4;
         const bool set = threadIdx.x % 32 < $(redo_warps) && ld_shared_u32(flag);
         if (!__any_sync(full_warp, set)) return;
-        const int tile = ld_shared_u32(smem + q_tile + 4 * ring.slot());
+        const int word = ld_shared_u32(smem + q_tile + 4 * ring.slot());
         if (set) st_shared_u32(flag, 0);
-        if (leader) next_redo(p, tile) = redo;
+        if (leader) next_redo(p, $(trusts and "word >= 0 ? word : redone_tile(word)" or "word")) = redo;
         __syncwarp();
-        redo = tile;
+        redo = redo_word(word);
     }
 
 @ if pair then
@@ -223,7 +223,7 @@ struct Producer {
 @ end
 @ if mask.runs then
         Ranges ranges; // of what lies in memory: before the wait
-        if (at.b >= 0) ranges = Ranges(p, at, is_redo(word));
+        if (at.b >= 0) ranges = Ranges(p, at, is_careful(word));
 @ end
         acquire_q(q);
 @ if pair then
@@ -242,7 +242,7 @@ struct Producer {
 @ if mask.runs then
         if (at.b >= 0) ranges.write(tile_place(smem, q));
 @ elseif bounds then
-        if (at.b >= 0) Ranges(p, at, is_redo(word)).write(tile_place(smem, q));
+        if (at.b >= 0) Ranges(p, at, is_careful(word)).write(tile_place(smem, q));
 @ end
 @ if stages_queries or problem.dropout or bounds then
         __syncwarp();
@@ -343,9 +343,8 @@ struct Producer {
         } else {
             Ring<q_stages> rest = q;
             for (int i = 0; word == flush && i < q_stages; ++i, rest.next()) acquire_q(rest);
-            tile = redo;
-            word = tile >= 0 ? flush - 1 - tile : no_more;
-            if (tile >= 0) redo = next_redo(p, tile);
+            word = redo != no_more ? redo : $(trusts and "is_redo(word) ? flush : " or "")no_more;
+            if (redo != no_more) tile = redone_tile(redo), redo = next_redo(p, tile);
         }
         Where at;
         at.b = -1;
@@ -400,9 +399,9 @@ struct Producer {
 @   end
             Where at_next;
 @   if lone and trusts then
-            values.careful = is_redo(word);
+            values.clean = is_redo(word);
 @   end
-            send_k(at, $(mask.residual and "is_redo(word), " or "")[&] {
+            send_k(at, $(mask.residual and "is_careful(word), " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);

@@ -68,7 +68,7 @@ struct Scanner {
 @ if mask.leading_rows > 0 then
             if (at.split >= 0) tiles = split_range(tiles, p, at);
 @ end
-            if (is_redo(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
+            if (is_careful(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
             TileScan scan;
             int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));
             while (end > tiles.begin) {

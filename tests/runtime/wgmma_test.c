@@ -299,7 +299,7 @@ static int stop(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples),   cmocka_unit_test(teams), cmocka_unit_test(shared_keys),
+        cmocka_unit_test(samples),   cmocka_unit_test(teams),     cmocka_unit_test(shared_keys),
         cmocka_unit_test(soft_caps), cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors),
         cmocka_unit_test(documents),
     };

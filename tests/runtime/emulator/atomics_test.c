@@ -99,7 +99,8 @@ static void test_returned_words(void **state) {
     fk_error err = {FK_OK, ""};
     const char *body =
         "if (threadIdx.x) return; u64 *w = (u64 *)p.out + 2; u32 *r = p.out + 8;"
-        "st_release_u64(w, 5000000000); st_release_u64(w + 1, 6); cas_u64x2(w, 1, 6, 2, 3); cas_u64x2(w, 5000000000, 7, 2, 3);"
+        "st_release_u64(w, 5000000000); st_release_u64(w + 1, 6); cas_u64x2(w, 1, 6, 2, 3); cas_u64x2(w, 5000000000, "
+        "7, 2, 3);"
         "r[0] = ld_acquire_u64(w) == 5000000000; r[1] = ld_acquire_u64(w + 1) == 6;"
         "cas_u64x2(w, 5000000000, 6, ~0ull, 8); r[2] = ld_acquire_u64(w) == ~0ull; r[3] = ld_acquire_u64(w + 1) == 8;"
         "for (u32 i = 0; i < 4; ++i) r[4 + i] = atom_inc_u32(p.out, 2);"
