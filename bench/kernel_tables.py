@@ -73,6 +73,12 @@ def h100(folder):
     return "\n".join(table for table in tables if table)
 
 
+def short_rows(folder):
+    """Both passes, of up to 512 tokens."""
+    tables = (by_length(folder, f"{which}-short-wgmma-h100", f"{which}, H100") for which in ("forward", "backward"))
+    return "\n".join(table for table in tables if table)
+
+
 def deterministic(folder):
     return by_length(folder, "backward-wgmma-h200", "deterministic", ORDERED, only="d256")
 
@@ -244,6 +250,6 @@ def memory_line(folder):
              f"eager {mib['eager']:.0f}, the least of SDPA {least:.0f}"]]
 
 
-TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "deterministic": deterministic,
+TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "short-rows": short_rows, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
           "chunks": chunks, "pages": pages, "packed": packed}
