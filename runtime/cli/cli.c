@@ -225,7 +225,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                    plan->head_rows);
         total = k_bytes + v_bytes + plan->stages * (q_bytes + dout_bytes);
     } else if (wgmma) {
-        const char *times = most_rows > rows_q ? "two teams of " : rows_q < plan->block_m ? "in each of two CTAs " : "";
+        static const char *const teams[] = {"", "", "two teams of ", "three teams of ", "four teams of "};
+        const char *times = rows_q < plan->block_m ? "in each of two CTAs " : teams[most_rows / rows_q];
         printf("%sblock_m %d, block_n %d: %s%d warpgroup%s of 64 query rows%s, and one that loads; tiles of %d keys\n",
                indent, plan->block_m, plan->block_n, times, rows_q / 64, rows_q == 64 ? "" : "s",
                plan->turns ? " that multiply in turns" : "", plan->block_n);
