@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define BELOW_LAST 15 /* rows: 113 stand for 65 to 128, which are as many tiles of any kind as 128 */
+
 static int64_t steps(int64_t seqlen) {
     return (seqlen + FK_SHORT_STEP - 1) / FK_SHORT_STEP;
 }
@@ -27,14 +29,17 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
     return c;
 }
 
-/* Of half a round the middle, or a little more; of packed sequences, the longest of which has q rows, backward nine
- * sixteenths of them: forward the model takes the longest. */
+/* Of half a round the middle, or a little more; of rows that are all alike forward fewer than q, as there what HBM
+ * takes hides what tiles take; of packed sequences, the longest of which has q rows, backward nine sixteenths of them:
+ * forward the model takes the longest. */
 fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int64_t ratio, int num_sms) {
     const double heads = problem->op == FK_FORWARD ? exp2(c->half / 2.0) : (c->half - 0.3) * num_sms / 2;
     const int64_t group = ratio > 0 ? ratio : 1, kv_heads = llround(heads) / group;
     const int64_t heads_kv = kv_heads > 0 ? kv_heads : 1;
-    const int64_t of_16 = problem->packed && problem->op == FK_BACKWARD ? 9 : 16;
-    return (fk_shape){1, group * heads_kv, heads_kv, c->q * of_16 / 16, c->k * of_16 / 16};
+    const bool forward = problem->op == FK_FORWARD;
+    const int64_t of_16 = problem->packed && !forward ? 9 : 16, less = forward && !problem->packed ? BELOW_LAST : 0;
+    const int64_t k = c->square ? c->k - less : c->k;
+    return (fk_shape){1, group * heads_kv, heads_kv, (c->q - less) * of_16 / 16, k * of_16 / 16};
 }
 
 /* One more kernel where that for all sizes would take so many times as long, and so many microseconds more in each
@@ -46,7 +51,7 @@ fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int6
 const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_class *class, const fk_plan_info *plans,
                                     size_t count, const fk_plan_info *for_all, int smem) {
     const bool backward = problem->op == FK_BACKWARD;
-    const double times = backward ? 1.05 : 1.07, more_us = 2.0;
+    const double times = problem->packed && !backward ? 1.07 : 1.05, more_us = 2.0;
     if (!for_all->k_stages) return NULL; /* family mma */
     const size_t at = fk_plan_find(plans, count, for_all);
     if (at == count) return NULL;

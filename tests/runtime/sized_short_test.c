@@ -27,7 +27,7 @@ static void who_gets_which(void **state) {
         {"fwd bf16 d64", {1, 8, 8, 2048, 2048}, 128, 128},
         {"fwd bf16 d64 causal", {1, 8, 8, 2048, 2048}, 128, 128},
         {"fwd bf16 d64 causal gqa", {99, 21, 3, 49, 49}, 64, 64}, /* 7 divides no class of heads */
-        {"fwd bf16 d80 dropout", {1, 12, 12, 1024, 1024}, 128, 128},
+        {"fwd bf16 d80 dropout", {1, 24, 24, 1024, 1024}, 128, 128},
         {"fwd bf16 d128", {64, 16, 16, 257, 257}, 192, 64}, /* two tiles of 192 instead of three */
         {"fwd bf16 d128", {32, 32, 32, 512, 512}, 0, 0},
         /* rows of one tile: four teams, or the two that there is room for */
