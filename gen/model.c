@@ -10,8 +10,8 @@
  * With w warps on each scheduler, one warp's softmax runs under the others' GEMMs:
  *     visit  = floor + (serial - floor) / w,      floor = max(tensor, exp, issue, smem)
  * The problem takes the visits of all CTAs over all SMs, the part of the last wave in which SMs are idle, at least the
- * longest CTA, and at least its HBM bytes / bandwidth. Visits of family wgmma, whose tiles are fetched, are of
- * model_wgmma.c. */
+ * longest CTA, and at least its HBM bytes / bandwidth; forward in family wgmma both count where they are alike. Visits
+ * of that family, whose tiles are fetched, are of model_wgmma.c. */
 #include "plan.h"
 
 #include <math.h>

@@ -328,7 +328,7 @@ fk_status fk_descale_check(const fk_problem *canonical, const fk_args *args, int
 /** An entry of one, on the host. */
 double fk_descale_at(const float *data, const int64_t stride[2], int64_t b, int64_t kv_head);
 
-/** A number that this process has not given before: neither 0 nor 2^64 - 1. */
+/** A number that this process has not given before: not 0. */
 uint64_t fk_epoch_next(void);
 
 /* ---- dropout (dropout_launch.c) ----------------------------------------------------------------------- */

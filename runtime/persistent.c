@@ -100,7 +100,8 @@ static bool counts_by_total(const fk_kernel *kernel) {
     return kernel->problem.packed && !kernel->info.plan.head_rows;
 }
 
-/* CTAs count one past the last tile; packed forward, twice the number of one that is computed once more. */
+/* CTAs count one past the last tile; packed forward, half of the words are of tiles that are computed with care
+ * (templates/piece/claimed.cu). */
 static int most_tiles(const fk_kernel *kernel) {
     return kernel->problem.packed && kernel->problem.op == FK_FORWARD ? INT32_MAX / 2 - 1 : INT32_MAX - 1;
 }
@@ -176,7 +177,7 @@ uint64_t fk_epoch_next(void) {
     uint64_t seen = __atomic_load_n(&last, __ATOMIC_RELAXED), next;
     do {
         next = (seen ? seen : first_epoch(&next)) + 1;
-        if (next == 0 || next == UINT64_MAX) next = 1; /* neither is anyone's */
+        if (next == 0) next = 1; /* 0 is no launch's */
     } while (!__atomic_compare_exchange_n(&last, &seen, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return next;
 }
