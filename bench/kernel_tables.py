@@ -67,16 +67,18 @@ def backward(folder):
     return by_length(folder, "backward-wgmma-h200")
 
 
-def h100(folder):
-    """Both passes, a table each."""
-    tables = (by_length(folder, f"{which}-wgmma-h100", f"{which}, H100") for which in ("forward", "backward"))
+def both_passes(folder, which):
+    """A table each."""
+    tables = (by_length(folder, f"{op}{which}-wgmma-h100", f"{op}, H100") for op in ("forward", "backward"))
     return "\n".join(table for table in tables if table)
+
+
+def h100(folder):
+    return both_passes(folder, "")
 
 
 def short_rows(folder):
-    """Both passes, of up to 512 tokens."""
-    tables = (by_length(folder, f"{which}-short-wgmma-h100", f"{which}, H100") for which in ("forward", "backward"))
-    return "\n".join(table for table in tables if table)
+    return both_passes(folder, "-short")
 
 
 def deterministic(folder):
