@@ -43,6 +43,8 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local estimates = score.by_place
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3" and not problem.prescaled
+@ -- Then a row's largest weight is not 1, and one that sees a single key would not have its value: docs/precision.md.
+@ local few_keys = estimates and #score.sinks == 0 and not mask.in_blocks
 @ include("piece/softmax.cu", { estimates = estimates, ones = ones })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
@@ -67,7 +69,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 @ end
 @ if estimates then
-@   include("piece/estimate.cu")
+@   include("piece/estimate.cu", { few_keys = few_keys })
 
 @ end
 @ if problem.dropout then
@@ -90,10 +92,11 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3")
 @ include("piece/pipeline.cu", { staged = staged, trusts = trusts })
 
-@ include("piece/epilogue.cu", { ones = ones })
+@ include("piece/epilogue.cu", { ones = ones, few_keys = few_keys })
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}
+@ steps.few_keys = few_keys
 @ steps.estimates, steps.along, steps.along_tiles, steps.lines, steps.ahead = estimates, along and not lines, along_tiles, lines, ahead
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ include("piece/consumer_steps.cu", { steps = steps })

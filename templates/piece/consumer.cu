@@ -193,11 +193,17 @@ struct Consumer {
         }
 @ end
 @ local function finish_step(where)
-            finish_rows(inverse, lse, m_i, l_i, p, $(where));
+            finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", lost" or ""), p, $(where));
             find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i"));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
+@   if steps.few_keys then
+        float lost[2] = {};
+@     if from == 0 then
+        if (!started) sum_lost(lost, s);
+@     end
+@   end
 @   if plan.q_stages == 1 then
         release_q(q.index()); // all scores are there
 @   end
@@ -359,7 +365,7 @@ struct Consumer {
                 release_held();
 @ end
                 fill(o, 0.0f);
-                finish_rows(inverse, lse, m_i, l_i, p, at);
+                finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", {}" or ""), p, at);
                 spoiled[0] = spoiled[1] = 0;
                 optimistic = false;
 @ if bounds then

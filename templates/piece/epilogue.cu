@@ -1,7 +1,7 @@
 // O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. `inverse` is
 // what the rows of acc are to be multiplied by.
 __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], const float (&m_i)[m_atoms][2],
-                                            const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
+                                            const float (&l_i)[m_atoms][2], $(few_keys and "const float (&lost)[2], " or "")const Params &p, const Where &at) {
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu")
 @ end
@@ -33,7 +33,10 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
             lse[m][r] = $(natural) + $(log("l"));
 @ elseif #score.sinks == 0 then
             const float l = $(sum)$(unit);
-            inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(l)" or "/ l");
+@   if few_keys then
+            const float rounded = l - quad_sum(lost[r]); // as acc has the weights
+@   end
+            inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(" .. (few_keys and "rounded" or "l") .. ")" or "/ l");
             lse[m][r] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + " .. log("l"));
 @ else
             float top = $(natural);

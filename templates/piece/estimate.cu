@@ -44,3 +44,17 @@ __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const fl
 #pragma unroll
         for (int r = 0; r < 2; ++r) m_i[m][r] = taken ? estimate[m][r] : m_i[m][r];
 }
+@ if few_keys then
+
+// What rounding takes from the weights of a row's only tile, in which it may see few keys; over many it evens out.
+__device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&s)[m_atoms][s_atoms][4]) {
+#pragma unroll
+    for (int n = 0; n < s_atoms; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float *pair = &s[0][n][2 * r];
+            const u32 rounded = pack_$(problem.dtype)(pair[0], pair[1]);
+            lost[r] += (pair[0] - lower_$(problem.dtype)(rounded)) + (pair[1] - upper_$(problem.dtype)(rounded));
+        }
+}
+@ end

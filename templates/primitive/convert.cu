@@ -101,7 +101,9 @@ __device__ __forceinline__ float rcp(float x) {
 @ end
 @ local elements = {}
 @ for _, array in ipairs(arrays) do elements[array.element] = true end
-@ if plan.family == "wgmma" and walk == "k" and layout.line_bytes > 0 then elements[problem.dtype] = true end -- a slope's parts
+@ if plan.family == "wgmma" and walk == "k" then -- a slope's parts, rounded weights
+@   elements[problem.dtype] = elements[problem.dtype] or layout.line_bytes > 0 or mask.residual or #mask.lower > 0 or score.by_place
+@ end
 @ if problem.prescaled then elements.bf16 = true end
 @ if elements.fp16 or elements.bf16 then
 // Of two elements of 16 bits the lower and the upper one.
