@@ -2,9 +2,7 @@
  */
 #include "e4m3_sample.h"
 #include "emulated.h"
-#include "scratch.h"
-
-static char store_dir[256];
+#include "store.h"
 
 static void samples(void **state) {
     (void)state;
@@ -225,20 +223,10 @@ static void arguments(void **state) {
     fk_context_destroy(context);
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples),   cmocka_unit_test(limits_are_sharp), cmocka_unit_test(extremes),
         cmocka_unit_test(nan_tails), cmocka_unit_test(arguments),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }

@@ -2,27 +2,13 @@
  * rounded, and a row that sees one key has its value to the last bit, as eager has, whatever the weight is. */
 #include "emulated.h"
 #include "sample.h"
-#include "scratch.h"
+#include "store.h"
 
-static char store_dir[256];
-
-/* A scale of 0: 1 / sqrt(head_dim). */
-static void run(const sample *s, float scale) {
-    const emulated as = {"2", "0", "0"};
-    fk_context *context = emulated_context("h200", store_dir, &as);
-    fk_kernel *kernel;
+static void run(const sample *s, float softmax_scale) {
+    fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "0", "0"});
     fk_kernel_info info;
-    sample_tensors t;
-    assert_true(sample_make(context, s, &t));
-    t.args.softmax_scale = t.host.softmax_scale = scale;
-    if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", s->spelling, fk_last_error());
-    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_true(sample_run_scaled(context, s, softmax_scale, &info));
     assert_string_equal(info.plan.family, "wgmma");
-    if (launch_once(context, kernel, &t.args)) fail_msg("%s: %s", s->spelling, fk_last_error());
-    sample_fetch(context, s, &t);
-    sample_check(s, &t);
-    fk_kernel_destroy(kernel);
-    sample_free(context, &t);
     fk_context_destroy(context);
 }
 
@@ -55,17 +41,7 @@ static void rising_maximum(void **state) {
             run(&cases[i], scales[j]);
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_key), cmocka_unit_test(rising_maximum)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }

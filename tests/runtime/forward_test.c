@@ -1,12 +1,10 @@
 /* The whole way on the emulator: spelling -> plan -> text -> image -> store -> launch, against the reference. Broad
  * random coverage is tests/random_problems.c; here is one small case of each kind of path. */
 #include "sample.h"
-#include "scratch.h"
+#include "store.h"
 
 #include <pthread.h>
 #include <unistd.h>
-
-static char store_dir[256];
 
 static const sample samples[] = {
     {"fwd fp16 d32 causal", "a100", 1, 2, 2, 200, 200, FK_BSHD, 0},
@@ -101,18 +99,8 @@ static void threads(void **state) {
     fk_context_destroy(context[1]);
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(compiled), cmocka_unit_test(from_the_store),
                                        cmocka_unit_test(threads)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }

@@ -3,11 +3,9 @@
 #include "emulated.h"
 #include "runtime/object.h"
 #include "sample.h"
-#include "scratch.h"
+#include "store.h"
 
 enum { PATTERN = 0x5a5a5a5a };
-static char store_dir[256];
-
 typedef struct parts_case {
     sample s;
     const char *sms;
@@ -184,22 +182,11 @@ static void refused(void **state) {
     }
 }
 
-static int make_store(void **state) {
-    (void)state;
-    unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-static int remove_store(void **state) {
-    (void)state;
-    scratch_remove(store_dir);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_parts),
         cmocka_unit_test(who_gets_one),
         cmocka_unit_test(refused),
     };
-    return cmocka_run_group_tests(tests, make_store, remove_store);
+    return cmocka_run_group_tests(tests, make_sized_store, remove_store);
 }

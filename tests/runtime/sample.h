@@ -158,12 +158,13 @@ static inline void sample_check(const sample *s, const sample_tensors *t) {
     free(lse);
 }
 
-/** The whole of one sample in `context`. False: too little memory. */
-static inline bool sample_run(fk_context *context, const sample *s, fk_kernel_info *info) {
+/** The whole of one sample in `context`. A softmax_scale of 0: 1 / sqrt(head_dim). False: too little memory. */
+static inline bool sample_run_scaled(fk_context *context, const sample *s, float softmax_scale, fk_kernel_info *info) {
     fk_kernel *kernel;
     sample_tensors t;
     const bool fits = sample_make(context, s, &t);
     if (fits) {
+        t.args.softmax_scale = t.host.softmax_scale = softmax_scale;
         if (fk_kernel_create(context, &t.p, &kernel)) fail_msg("%s: %s", s->spelling, fk_last_error());
         assert_int_equal(fk_kernel_describe(kernel, info), FK_OK);
         if (launch_once(context, kernel, &t.args)) fail_msg("%s: %s", s->spelling, fk_last_error());
@@ -174,6 +175,10 @@ static inline bool sample_run(fk_context *context, const sample *s, fk_kernel_in
     }
     sample_free(context, &t);
     return fits;
+}
+
+static inline bool sample_run(fk_context *context, const sample *s, fk_kernel_info *info) {
+    return sample_run_scaled(context, s, 0, info);
 }
 
 #endif

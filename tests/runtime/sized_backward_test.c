@@ -3,9 +3,7 @@
  */
 #include "emulated.h"
 #include "runtime/object.h"
-#include "scratch.h"
-
-static char store_dir[256];
+#include "store.h"
 
 static void turns_where_rows_are_long(void **state) {
     (void)state;
@@ -119,22 +117,11 @@ static void one_for_all_serves_all(void **state) {
     fk_context_destroy(context);
 }
 
-static int make_store(void **state) {
-    (void)state;
-    unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-static int remove_store(void **state) {
-    (void)state;
-    scratch_remove(store_dir);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_where_rows_are_long),
         cmocka_unit_test(whole_heads_where_rows_are_short),
         cmocka_unit_test(one_for_all_serves_all),
     };
-    return cmocka_run_group_tests(tests, make_store, remove_store);
+    return cmocka_run_group_tests(tests, make_sized_store, remove_store);
 }

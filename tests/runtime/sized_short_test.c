@@ -2,9 +2,7 @@
  * where it takes less time; sizes that want the same plan share it. */
 #include "emulated.h"
 #include "runtime/object.h"
-#include "scratch.h"
-
-static char store_dir[256];
+#include "store.h"
 
 static const emulated plain = {"132", "0", "0"};
 
@@ -84,19 +82,7 @@ static void who_shares_one(void **state) {
     fk_context_destroy(context);
 }
 
-static int make_store(void **state) {
-    (void)state;
-    unsetenv("FLASHKILN_TUNING"); /* with which one kernel serves all sizes */
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int remove_store(void **state) {
-    (void)state;
-    scratch_remove(store_dir);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_gets_which), cmocka_unit_test(who_shares_one)};
-    return cmocka_run_group_tests(tests, make_store, remove_store);
+    return cmocka_run_group_tests(tests, make_sized_store, remove_store);
 }

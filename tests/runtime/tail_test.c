@@ -1,9 +1,7 @@
 /* NaNs past the ends of sequences in the wgmma family's kernels, whose copies take whole tiles; on the emulator. */
 #include "emulated.h"
-#include "scratch.h"
+#include "store.h"
 #include "tail_sample.h"
-
-static char store_dir[256];
 
 static void with_schedule(const emulated *e) {
     fk_context *context = emulated_context("h200", store_dir, e);
@@ -24,17 +22,7 @@ static void three_sms(void **state) {
     with_schedule(&(emulated){"3", "5", "0"});
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_sm), cmocka_unit_test(three_sms)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }

@@ -4,11 +4,9 @@
 #include "backward_sample.h"
 #include "emulated.h"
 #include "runtime/object.h"
-#include "scratch.h"
+#include "store.h"
 
 #include <errno.h>
-
-static char store_dir[256];
 
 static void samples(void **state) {
     (void)state;
@@ -392,20 +390,10 @@ static void whole_heads(void **state) {
     }
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(samples),        cmocka_unit_test(other_tiles),
                                        cmocka_unit_test(fixed_order),    cmocka_unit_test(first_to_come_stores),
                                        cmocka_unit_test(walks_in_parts), cmocka_unit_test(nan_tails),
                                        cmocka_unit_test(whole_heads)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }

@@ -2,11 +2,9 @@
  * workspace holds, and whoever used it before. Broad random coverage is tests/random_problems.c. */
 #include "emulated.h"
 #include "sample.h"
-#include "scratch.h"
+#include "store.h"
 
 #include <unistd.h>
-
-static char store_dir[256];
 
 static fk_context *open_context(const char *sms, const char *seed, const char *late) {
     return emulated_context("h100", store_dir, &(emulated){sms, seed, late});
@@ -287,21 +285,11 @@ static void documents(void **state) {
     }
 }
 
-static int start(void **state) {
-    (void)state;
-    return scratch_make(store_dir, sizeof store_dir) ? 0 : -1;
-}
-
-static int stop(void **state) {
-    (void)state;
-    return scratch_remove(store_dir) ? 0 : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples),   cmocka_unit_test(teams),     cmocka_unit_test(shared_keys),
         cmocka_unit_test(soft_caps), cmocka_unit_test(same_bits), cmocka_unit_test(expanded_tensors),
         cmocka_unit_test(documents),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_store, remove_store);
 }
