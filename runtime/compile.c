@@ -219,7 +219,8 @@ fk_status fk_compile(const char *text, const char *entry, const char *target, fk
     const char *options[8] = {arch, FK_COMPILE_FLAGS, "--no-source-include"};
     int num_options = 4;
     if (cubin) options[num_options++] = "--ptxas-options=-v";
-    if (n->version >= 1204) options[num_options++] = "--minimal"; /* no declarations of CUDA's runtime; the same image */
+    if (n->version >= 1204)
+        options[num_options++] = "--minimal"; /* no declarations of CUDA's runtime; the same image */
     if (n->version >= 1209) options[num_options++] = "--no-cache"; /* older ones have no cache and no such option */
 
     fk_image image = {.registers = -1, .spill_bytes = -1, .smem_static = -1, .stack_bytes = -1};

@@ -80,7 +80,7 @@ static const char *fake_nvrtc(void) {
     setenv("FAKE_NVRTC_SPILL", "12", 1);
     EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_OK);
     EXPECT(strcmp((char *)image.bytes + 64, "--gpu-architecture=sm_80 --std=c++17 -default-device --no-source-include "
-                                            "--ptxas-options=-v --no-cache ") == 0);
+                                            "--ptxas-options=-v --minimal --no-cache ") == 0);
     EXPECT(image.registers == 168 && image.spill_bytes == 24 && image.stack_bytes == 16 && image.smem_static == 1024);
     free(image.bytes);
     setenv("FAKE_NVRTC", "refuse", 1);
@@ -90,6 +90,26 @@ static const char *fake_nvrtc(void) {
     EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED);
     EXPECT(fk_compile("", "fk_forward", "sm_80", &image, &err) == FK_COMPILE_FAILED && strstr(err.text, "error 3"));
     return NULL;
+}
+
+/* With options that it does not know it would compile nothing. */
+static const char *older_nvrtc(const char *file, const char *last) {
+    fk_error err;
+    fk_image image;
+    fake_use("FLASHKILN_NVRTC", file);
+    EXPECT(fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_OK);
+    const char *behind = strstr((char *)image.bytes + 64, "--ptxas-options=-v ");
+    EXPECT(behind && strcmp(behind + strlen("--ptxas-options=-v "), last) == 0);
+    free(image.bytes);
+    return NULL;
+}
+
+static const char *nvrtc_12_0(void) {
+    return older_nvrtc("nvrtc_12_0.so", "");
+}
+
+static const char *nvrtc_12_4(void) {
+    return older_nvrtc("nvrtc_12_4.so", "--minimal ");
 }
 
 static const char *folder(void) {
@@ -107,9 +127,13 @@ static void fakes(void **state) {
     fake_build("nvrtc", "", "nvrtc.so");
     fake_build("nvrtc", "", "libnvrtc.so.13");
     fake_build("nvrtc", "-DINCOMPLETE", "incomplete.so");
+    fake_build("nvrtc", "-DMINOR=0", "nvrtc_12_0.so");
+    fake_build("nvrtc", "-DMINOR=4", "nvrtc_12_4.so");
     fake_run(no_nvrtc);
     fake_run(incomplete_nvrtc);
     fake_run(fake_nvrtc);
+    fake_run(nvrtc_12_0);
+    fake_run(nvrtc_12_4);
     fake_run(folder);
 }
 

@@ -1,12 +1,16 @@
-/* An NVRTC of our own, version 12.9. Its image is the options behind a cubin's ELF header, or behind PTX's .target
- * line. FAKE_NVRTC=refuse|empty|slow|old|die makes it fail with a log, give no bytes, take a while, put "old" into the
- * image, or abort; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is
- * set; FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
+/* An NVRTC of our own, version 12.9 or 12.MINOR. Its image is the options behind a cubin's ELF header, or behind PTX's
+ * .target line. FAKE_NVRTC=refuse|empty|slow|old|die makes it fail with a log, give no bytes, take a while, put "old"
+ * into the image, or abort; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if
+ * that is set; FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef MINOR
+#define MINOR 9
+#endif
 
 int fake_nvrtc_compiles;
 
@@ -26,7 +30,7 @@ static int mode(const char *name) {
 
 int nvrtcVersion(int *major, int *minor) {
     *major = 12;
-    *minor = 9;
+    *minor = MINOR;
     return 0;
 }
 int nvrtcCreateProgram(void **out, const char *text, const char *name, int num_headers, const char *const *headers,
