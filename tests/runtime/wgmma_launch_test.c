@@ -1,11 +1,9 @@
 /* Kernels of the wgmma family on a fake driver: the maps that a launch takes, where its block begins, and which plan is
  * taken where the compiler serialises wgmma. What the kernels compute is the emulator's to test. */
-#include "fake/fake.h"
+#include "fake/gpu.h"
 
 #include "runtime/clock.h"
 #include "runtime/object.h"
-
-#include <dlfcn.h>
 
 /* What the fake driver's maps hold. */
 typedef struct map_facts {
@@ -15,21 +13,9 @@ typedef struct map_facts {
     int type;
 } map_facts;
 
-static char store_dir[300];
-
-static fk_context *open_context(fk_cache_mode mode) {
-    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
-    fk_context *context = NULL;
-    fake_use("FLASHKILN_LIBCUDA", "cuda.so");
-    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+static fk_context *open_hopper(fk_cache_mode mode) {
     setenv("FAKE_CUDA_SM", "90", 1);
-    if (!*store_dir) {
-        snprintf(store_dir, sizeof store_dir, "%s/store-XXXXXX", fake_dir);
-        if (!mkdtemp(store_dir)) return NULL;
-    }
-    options.cache_dir = store_dir, options.cache_mode = (int32_t)mode;
-    if (fk_context_create(&options, &context)) fprintf(stderr, "%s\n", fk_last_error());
-    return context;
+    return open_context(NULL, mode);
 }
 
 static fk_kernel *kernel_of(fk_context *context, const char *spelling) {
@@ -38,19 +24,6 @@ static fk_kernel *kernel_of(fk_context *context, const char *spelling) {
     if (!context || fk_problem_parse(spelling, &p) || fk_kernel_create(context, &p, &kernel))
         fprintf(stderr, "%s\n", fk_last_error());
     return kernel;
-}
-
-static void *fake_variable(const char *library, const char *name) {
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", fake_dir, library);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    return handle ? dlsym(handle, name) : NULL;
-}
-static int compiles(void) {
-    return *(int *)fake_variable("nvrtc.so", "fake_nvrtc_compiles");
-}
-static int cuda(const char *name) {
-    return *(int *)fake_variable("cuda.so", name);
 }
 
 enum { ELEMENTS = 2 * 300 * 4 * 128 };
@@ -87,7 +60,7 @@ static launched last_launch(void) {
 }
 
 static const char *maps_stand_before_the_block(void) {
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 dv64 gqa");
     fk_kernel_info info;
     EXPECT(kernel && fk_kernel_describe(kernel, &info) == FK_OK && strcmp(info.image.target, "sm_90a") == 0);
@@ -127,7 +100,7 @@ static const char *maps_stand_before_the_block(void) {
 static const char *e4m3_reads_values_from_the_workspace(void) {
     static _Alignas(256) char room[1 << 20];
     static const float one[4] = {1, 1, 1, 1};
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd e4m3 d128 dv64 gqa");
     EXPECT(kernel && strcmp(kernel->info.plan.family, "wgmma") == 0 && kernel->num_launches == 2);
     fk_args a = some_args(kernel);
@@ -155,7 +128,7 @@ static const char *e4m3_reads_values_from_the_workspace(void) {
 /* In boxes of 64 keys, where the strides of 16 bytes are others. */
 static const char *staged_halves(void) {
     static _Alignas(16) uint16_t bias[4 * 100 * 304];
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 array=bias:bf16[b][h][q][k] bias");
     EXPECT(kernel && kernel->staged == 1);
     fk_args a = some_args(kernel);
@@ -179,7 +152,7 @@ static const char *staged_halves(void) {
 /* Of a bias tiles are copied where keys lie beside each other and other strides are of 16 bytes. */
 static const char *staged_array_comes_first(void) {
     static _Alignas(16) float bias[4 * 100 * 300];
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 bias");
     EXPECT(kernel && kernel->staged == 1);
     fk_args a = some_args(kernel);
@@ -215,7 +188,7 @@ static const char *staged_array_comes_first(void) {
 /* What a launch costs on the host, but for what a real driver adds. */
 static const char *host_cost(void) {
     enum { ROUNDS = 20000 };
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128");
     EXPECT(kernel);
     fk_args a = some_args(kernel);
@@ -234,7 +207,7 @@ static const char *host_cost(void) {
 
 static const char *packed_maps_have_one_batch(void) {
     static const int32_t cu[4] = {0, 100, 100, 170};
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd fp16 d64 packed");
     EXPECT(kernel);
     fk_args a = some_args(kernel);
@@ -253,7 +226,7 @@ static const char *packed_maps_have_one_batch(void) {
 }
 
 static const char *maps_that_cannot_be_made(void) {
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 dv64 gqa");
     EXPECT(kernel);
     fk_args a = some_args(kernel);
@@ -275,7 +248,7 @@ static const char *maps_that_cannot_be_made(void) {
 }
 
 static const char *keep_mask_needs_no_maps(void) {
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d64 dropout");
     static uint8_t mask[2 * 4 * 100 * 300];
     EXPECT(kernel && strcmp(kernel->info.plan.family, "wgmma") == 0);
@@ -293,7 +266,7 @@ static const char *keep_mask_needs_no_maps(void) {
 }
 
 static const char *serialized_plans_are_replaced(void) {
-    fk_context *context = open_context(FK_CACHE_NORMAL);
+    fk_context *context = open_hopper(FK_CACHE_NORMAL);
     fk_kernel_info info;
     setenv("FAKE_NVRTC_SERIALIZED", "1", 1);
     fk_kernel *kernel = kernel_of(context, "fwd bf16 d128 causal");
@@ -302,13 +275,13 @@ static const char *serialized_plans_are_replaced(void) {
     EXPECT(strstr(info.store_note, "spills 0 bytes, its wgmma are serialised: took plan 2 of 2"));
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
-    context = open_context(FK_CACHE_NO_JIT); /* what the store keeps leads to the same plan */
+    context = open_hopper(FK_CACHE_NO_JIT); /* what the store keeps leads to the same plan */
     kernel = kernel_of(context, "fwd bf16 d128 causal");
     EXPECT(kernel && fk_kernel_describe(kernel, &info) == FK_OK && compiles() == 2 && info.from_store);
     EXPECT(info.image.serialized_wgmma == 0 && strstr(info.store_note, "took plan 2 of 2"));
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
-    context = open_context(FK_CACHE_NORMAL);
+    context = open_hopper(FK_CACHE_NORMAL);
     setenv("FAKE_NVRTC_SERIALIZED", "100", 1); /* no plan is better: the best one stays */
     kernel = kernel_of(context, "fwd bf16 d64 causal");
     EXPECT(kernel && fk_kernel_describe(kernel, &info) == FK_OK && info.image.serialized_wgmma == 1);
