@@ -189,9 +189,9 @@ double fk_tuning_noise(const fk_tuning_record *a, const fk_tuning_record *b) {
     return fmax(LEAST_NOISE, fmax(a->spread, b->spread));
 }
 
-bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, const char *generator) {
+bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, fk_tuning_is_fresh *is_fresh) {
     const bool a_timed = a->rigor != FK_RIGOR_MODEL, b_timed = b->rigor != FK_RIGOR_MODEL;
-    const bool a_fresh = strcmp(a->generator, generator) == 0, b_fresh = strcmp(b->generator, generator) == 0;
+    const bool a_fresh = is_fresh(a), b_fresh = is_fresh(b);
     if (a_timed != b_timed) return b_timed;
     if (a_fresh != b_fresh) return b_fresh;
     if (a->rigor != b->rigor) return b->rigor > a->rigor;
@@ -206,10 +206,10 @@ static bool counts_more(const fk_tuning_answer *a, fk_tuning_level level, double
     if (!a->found) return true;
     if (level != a->level) return level < a->level;
     if (level != FK_TUNING_EXACT && fabs(distance - a->distance) > 1e-9) return distance < a->distance;
-    const bool same_kind = (old->rigor == FK_RIGOR_MODEL) == (r->rigor == FK_RIGOR_MODEL) &&
-                           (strcmp(old->generator, q->generator) == 0) == (strcmp(r->generator, q->generator) == 0);
+    const bool same_kind =
+        (old->rigor == FK_RIGOR_MODEL) == (r->rigor == FK_RIGOR_MODEL) && q->is_fresh(old) == q->is_fresh(r);
     if (same_kind && source != a->source) return source < a->source;
-    return fk_tuning_replaces(old, r, q->generator);
+    return fk_tuning_replaces(old, r, q->is_fresh);
 }
 
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer) {
@@ -230,7 +230,7 @@ void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_q
         const fk_tuning_level level = level_of(&r, query);
         if (level == FK_TUNING_UNRELATED || strcmp(r.problem, query->problem) != 0) continue;
         /* The model is at hand, and has learnt from what was timed before it; a user's own timings are news to it. */
-        if ((source != 0 || r.rigor == FK_RIGOR_MODEL) && strcmp(r.generator, query->generator) != 0) continue;
+        if ((source != 0 || r.rigor == FK_RIGOR_MODEL) && !query->is_fresh(&r)) continue;
         const fk_bucket bucket = fk_bucket_of(query->buckets, &r.shape);
         if (!fk_bucket_equal(&bucket, &query->bucket)) continue;
         const double distance = distance_of(&r, query->device);
@@ -252,7 +252,7 @@ bool fk_tuning_has(const char *text, size_t size, const fk_tuning_query *query, 
         next = newline ? newline + 1 : end;
         if (!fk_tuning_read(at, (size_t)((newline ? newline : end) - at), &r)) continue;
         if (level_of(&r, query) == FK_TUNING_EXACT && strcmp(r.problem, query->problem) == 0 && r.rigor >= rigor &&
-            strcmp(r.generator, query->generator) == 0 && memcmp(&r.shape, shape, sizeof *shape) == 0)
+            query->is_fresh(&r) && memcmp(&r.shape, shape, sizeof *shape) == 0)
             return true;
     }
     return false;

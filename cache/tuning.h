@@ -42,7 +42,7 @@ typedef struct fk_tuning_record {
     char device[96];               /* the GPU's name; FK_TUNING_EMULATOR before it: timed on the emulator */
     int32_t sm, num_sms;
     double clock_ghz, hbm_gbps; /* of the device, as its driver gives them */
-    char generator[17];         /* digest of templates and generator */
+    char generator[17];         /* digest of the sources that its kernel is made of */
     char compiler[96];
     int32_t registers, spill_bytes; /* as compiled; -1: not known */
     int32_t rigor;                  /* fk_rigor; FK_RIGOR_MODEL: `us` is modelled, and nothing was timed */
@@ -68,11 +68,14 @@ typedef enum fk_tuning_level {
     FK_TUNING_UNRELATED
 } fk_tuning_level;
 
+/** Whether a record was made with the sources at hand. */
+typedef bool fk_tuning_is_fresh(const fk_tuning_record *record);
+
 typedef struct fk_tuning_query {
     const char *problem;
     const fk_device_info *device;
     bool emulated; /* records of its emulator count */
-    const char *generator;
+    fk_tuning_is_fresh *is_fresh;
     const fk_buckets *buckets;
     fk_bucket bucket;
     bool (*accepts)(void *user, const char *plan); /* null: any */
@@ -89,14 +92,14 @@ typedef struct fk_tuning_answer {
 } fk_tuning_answer;
 
 /** Folds the lines of `text` into `answer`, which starts as zeros. Of two records that fit the query, the nearer GPU's
- *  counts, then a timed one before a modelled one, one of this generator, one of the lower `source`, the one of higher
- *  rigor, and else the earlier, unless the later is faster by more than the noise of both. Of another generator's
- *  only what was timed counts, and only from source 0: the user's own. */
+ *  counts, then a timed one before a modelled one, a fresh one, one of the lower `source`, the one of higher
+ *  rigor, and else the earlier, unless the later is faster by more than the noise of both. Of those that
+ *  are not fresh only what was timed counts, and only from source 0: the user's own. */
 void fk_tuning_scan(const char *text, size_t size, int source, const fk_tuning_query *query, fk_tuning_answer *answer);
-/** Whether a record of that very GPU, shape and generator is as rigorous. */
+/** Whether a fresh record of that very GPU and shape is as rigorous. */
 bool fk_tuning_has(const char *text, size_t size, const fk_tuning_query *query, const fk_shape *shape, int32_t rigor);
 /** Whether `b` replaces `a`, both of one problem, bucket, GPU and source. */
-bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, const char *generator);
+bool fk_tuning_replaces(const fk_tuning_record *a, const fk_tuning_record *b, fk_tuning_is_fresh *is_fresh);
 /** Share of a time that two records do not tell apart. */
 double fk_tuning_noise(const fk_tuning_record *a, const fk_tuning_record *b);
 

@@ -1,7 +1,6 @@
 /* The planner knows no files, and records know no plans: here they meet. */
 #include "advice.h"
 
-#include "cache/sha256.h"
 #include "cache/vfs.h"
 #include "gen/embedded.h"
 
@@ -15,34 +14,19 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fk_buckets buckets;
-static char generator[17];
 
 static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-static void read_embedded(void) {
-    fk_sha256 sha;
-    char hex[65];
-    fk_sha256_start(&sha);
-    for (const fk_embedded_file *f = fk_embedded; f->path; f++) {
+static void read_buckets(void) {
+    for (const fk_embedded_file *f = fk_embedded; f->path; f++)
         if (strcmp(f->path, "cache/tuned/buckets.json") == 0) fk_buckets_read(f->text, f->size, &buckets);
-        if (!starts_with(f->path, "templates/") && !starts_with(f->path, "gen/")) continue;
-        fk_sha256_add(&sha, f->path, strlen(f->path) + 1);
-        fk_sha256_add(&sha, f->text, f->size + 1);
-    }
-    fk_sha256_finish_hex(&sha, hex);
-    memcpy(generator, hex, 16);
 }
 
 const fk_buckets *fk_advice_buckets(void) {
-    pthread_once(&once, read_embedded);
+    pthread_once(&once, read_buckets);
     return &buckets;
-}
-
-const char *fk_advice_generator(void) {
-    pthread_once(&once, read_embedded);
-    return generator;
 }
 
 /* ---- the record that counts ---- */
@@ -80,7 +64,7 @@ static void explain(const fk_tuning_answer *answer, fk_plan_info *plan) {
     snprintf(text, sizeof text, "%s record: %s %.1f us +- %.1f%% for %s on %s%s%s",
              answer->source == 0 ? "own" : "shipped", how[r->rigor], r->us, 100 * r->spread, bucket, r->device,
              answer->level == FK_TUNING_EXACT ? "" : ", the nearest GPU that has one",
-             strcmp(r->generator, generator) == 0 ? "" : ", by another version");
+             fk_advice_is_fresh(r) ? "" : ", by another version");
     snprintf(plan->reason, sizeof plan->reason, "%.*s", (int)sizeof plan->reason - 1, text);
 }
 
@@ -108,7 +92,7 @@ static fk_status make_query(const fk_problem *p, const fk_device_info *device, c
     *out = (fk_tuning_query){.problem = spelling,
                              .device = device,
                              .emulated = advice->emulated,
-                             .generator = fk_advice_generator(),
+                             .is_fresh = fk_advice_is_fresh,
                              .buckets = fk_advice_buckets()};
     fk_status status = fk_problem_normalise(p, &problem, err);
     if (status == FK_OK) status = fk_problem_write(&problem, spelling, FK_MAX_SPELLING, err);

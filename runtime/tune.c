@@ -112,7 +112,6 @@ static fk_status fill_common(const common *c, fk_tuning_record *r, fk_error *err
     r->shape = *c->shape;
     snprintf(r->device, sizeof r->device, "%s%s", c->emulated ? FK_TUNING_EMULATOR : "", c->device->name);
     snprintf(r->compiler, sizeof r->compiler, "%s", c->compiler);
-    memcpy(r->generator, fk_advice_generator(), sizeof r->generator);
     r->sm = c->device->sm;
     r->num_sms = c->device->num_sms;
     r->clock_ghz = c->device->clock_ghz;
@@ -134,6 +133,7 @@ static fk_status append_records(const common *c, const fk_trial *trials, size_t 
         const fk_trial *t = &trials[i];
         if (t->state != FK_TRIAL_TIMED) continue;
         fk_plan_write(&t->plan, r->plan);
+        strcpy(r->generator, fk_advice_generator(r->problem, r->plan));
         r->us = t->us, r->spread = t->spread, r->error = t->error, r->samples = t->samples;
         r->registers = t->registers < 0 ? -1 : t->registers;
         r->spill_bytes = t->registers < 0 ? -1 : t->spill_bytes;

@@ -30,7 +30,7 @@ static fk_tuning_record *find(const winners *w, const fk_tuning_record *r) {
 static fk_status add(winners *w, const fk_tuning_record *r, fk_error *err) {
     fk_tuning_record *old = find(w, r);
     if (old) {
-        if (fk_tuning_replaces(old, r, fk_advice_generator())) *old = *r;
+        if (fk_tuning_replaces(old, r, fk_advice_is_fresh)) *old = *r;
         return FK_OK;
     }
     if (w->count == w->room) {
@@ -106,7 +106,7 @@ static fk_status import(const char *dir, const char *path, size_t *taken, size_t
     for (size_t i = 0; i < come.count && !status; i++) {
         const fk_tuning_record *old = find(&have, &come.at[i]);
         char line[FK_TUNING_LINE_MAX];
-        if (old && !fk_tuning_replaces(old, &come.at[i], fk_advice_generator())) continue;
+        if (old && !fk_tuning_replaces(old, &come.at[i], fk_advice_is_fresh)) continue;
         const size_t size = fk_tuning_write(&come.at[i], fk_advice_buckets(), line);
         status = fk_tuning_append(&fk_vfs_posix, dir, come.at[i].device, line, size, err);
         *taken += !status;

@@ -19,6 +19,12 @@ static inline int read_buckets(void **state) {
     return 0;
 }
 
+#define SAMPLE_GENERATOR "0123456789abcdef"
+
+static inline bool is_fresh(const fk_tuning_record *r) {
+    return strcmp(r->generator, SAMPLE_GENERATOR) == 0;
+}
+
 static inline fk_tuning_record sample_record(void) {
     fk_tuning_record r = {.problem = "fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\"",
                           .shape = {4, 16, 16, 4096, 4096},
@@ -28,7 +34,7 @@ static inline fk_tuning_record sample_record(void) {
                           .num_sms = 108,
                           .clock_ghz = 1.41,
                           .hbm_gbps = 2039,
-                          .generator = "0123456789abcdef",
+                          .generator = SAMPLE_GENERATOR,
                           .compiler = "NVRTC 13.0 (build 00ff)",
                           .registers = 168,
                           .spill_bytes = 8,

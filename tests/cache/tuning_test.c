@@ -9,7 +9,7 @@ static fk_device_info a100(void) {
 static fk_tuning_query query_of(const fk_tuning_record *r, const fk_device_info *device) {
     return (fk_tuning_query){.problem = r->problem,
                              .device = device,
-                             .generator = "0123456789abcdef",
+                             .is_fresh = is_fresh,
                              .buckets = &buckets,
                              .bucket = fk_bucket_of(&buckets, &r->shape)};
 }
@@ -237,7 +237,7 @@ static void nearer_gpus_count_more(void **state) {
     assert_false(a.found);
     strcpy(r[3].generator, "ffffffffffffffff");
     assert_false(ask(&r[3], 1, &query).found); /* what an older model said */
-    strcpy(r[3].generator, query.generator);
+    strcpy(r[3].generator, SAMPLE_GENERATOR);
     device.num_sms = 54; /* a slice of the same GPU is another one */
     a = ask(&r[3], 1, &query);
     assert_true(a.found && a.level == FK_TUNING_SAME_SM);
@@ -258,28 +258,27 @@ static void emulators_count_for_themselves(void **state) {
 
 static void merge_rules(void **state) {
     (void)state;
-    static const char fresh[] = "0123456789abcdef";
     fk_tuning_record a = sample_record(), b = sample_record();
     strcpy(b.plan, "mma m64 n64 w4 s2 c2");
     b.us = a.us * 0.995; /* within the noise */
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
     b.us = a.us * 0.97;
-    assert_true(fk_tuning_replaces(&a, &b, fresh));
+    assert_true(fk_tuning_replaces(&a, &b, is_fresh));
     b.spread = 0.05; /* its own noise is larger */
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
     b.spread = 0, a.spread = 0.05;
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
     b.us = a.us * 2, b.rigor = FK_RIGOR_PATIENT; /* who looked longer knows better */
-    assert_true(fk_tuning_replaces(&a, &b, fresh) && !fk_tuning_replaces(&b, &a, fresh));
+    assert_true(fk_tuning_replaces(&a, &b, is_fresh) && !fk_tuning_replaces(&b, &a, is_fresh));
     b.rigor = FK_RIGOR_MODEL, b.us = a.us / 10;
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
-    assert_true(fk_tuning_replaces(&b, &a, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
+    assert_true(fk_tuning_replaces(&b, &a, is_fresh));
     b = a, b.us = a.us / 2; /* of one plan nothing is decided */
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
     strcpy(b.plan, "mma m64 n64 w4 s2 c2");
     strcpy(b.generator, "ffffffffffffffff"); /* of another version */
-    assert_false(fk_tuning_replaces(&a, &b, fresh));
-    assert_true(fk_tuning_replaces(&b, &a, fresh));
+    assert_false(fk_tuning_replaces(&a, &b, is_fresh));
+    assert_true(fk_tuning_replaces(&b, &a, is_fresh));
 }
 
 static bool is_not_first(void *user, const char *plan) {
@@ -332,7 +331,7 @@ static void older_records_count_if_they_are_own(void **state) {
         for (int source = 0; source < 2; source++)
             for (int rigor = FK_RIGOR_MODEL; rigor <= FK_RIGOR_PATIENT; rigor++) {
                 fk_tuning_answer a = {0};
-                strcpy(r.generator, older ? "ffffffffffffffff" : query.generator);
+                strcpy(r.generator, older ? "ffffffffffffffff" : SAMPLE_GENERATOR);
                 r.rigor = rigor;
                 fk_tuning_scan(line, line_of(&r, line), source, &query, &a);
                 assert_int_equal(a.found, !older || (source == 0 && rigor != FK_RIGOR_MODEL));

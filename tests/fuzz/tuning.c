@@ -21,12 +21,16 @@ static void round_trip(const char *line, size_t size) {
     if (fk_plan_read(r.plan, &plan, NULL) == FK_OK) MUST(plan.block_m >= 0 && plan.block_n >= 0);
 }
 
+static bool is_fresh(const fk_tuning_record *r) {
+    return strcmp(r->generator, "9199aa6b24bfee66") == 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const fk_device_info device = {.name = "NVIDIA H200", .sm = 90, .num_sms = 132, .hbm_gbps = 4814};
     const fk_shape shape = {4, 16, 16, 4096, 4096};
     const fk_tuning_query query = {.problem = "fwd bf16 d128 causal",
                                    .device = &device,
-                                   .generator = "9199aa6b24bfee66",
+                                   .is_fresh = is_fresh,
                                    .buckets = &usual,
                                    .bucket = fk_bucket_of(&usual, &shape)};
     char *text = fuzz_text(data, size);
