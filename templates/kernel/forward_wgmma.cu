@@ -44,7 +44,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3" and not problem.prescaled
 @ -- Then a row's largest weight is not 1, and one that sees a single key would not have its value: docs/precision.md.
-@ local few_keys = estimates and #score.sinks == 0 and not mask.in_blocks
+@ local few_keys = estimates and #score.sinks == 0 and not mask.in_blocks and (#mask.lower > 0 and not (mask.residual or mask.reads) and "bounds" or "tile")
 @ include("piece/softmax.cu", { estimates = estimates, ones = ones })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.

@@ -193,12 +193,16 @@ struct Consumer {
         }
 @ end
 @ local function finish_step(where)
+@   if steps.few_keys == "bounds" then
+            float lost[2];
+            sum_lost(lost, l_i, p, $(where));
+@   end
             finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", lost" or ""), p, $(where));
             find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i"));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
-@   if steps.few_keys then
+@   if steps.few_keys == "tile" then
         float lost[2] = {};
 @     if from == 0 then
         if (!started) sum_lost(lost, s);

@@ -44,7 +44,42 @@ __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const fl
 #pragma unroll
         for (int r = 0; r < 2; ++r) m_i[m][r] = taken ? estimate[m][r] : m_i[m][r];
 }
-@ if few_keys then
+@ if few_keys == "bounds" then
+
+// What rounding takes from the weight, one lane's, of a row that the mask's bounds leave one key.
+__device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
+@   for _, name in ipairs({ "b", "seqlen_q", "seqlen_k", "diag" }) do
+@     if mask.uses[name] then
+    const int $(name) = at.$(name);
+@     end
+@   end
+@   for i, name in ipairs(mask.params) do
+    const int $(name) = p.mask_value[$(i - 1)];
+@   end
+    const int first_row = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+@   if mask.uses.q or problem.joins_heads and mask.uses.h then
+        const int row = first_row + 8 * r;
+@   end
+@   if mask.uses.q then
+        const int q = $(problem.joins_heads and "row_query(p, row)" or "row");
+@   end
+@   if mask.uses.h then
+        const int h = $(problem.joins_heads and "row_head(p, at, row)" or "at.h");
+@   end
+        int first = 0, last = at.seqlen_k - 1;
+@   for _, bound in ipairs(mask.upper_at) do
+        last = min(last, $(bound));
+@   end
+@   for _, bound in ipairs(mask.lower_at) do
+        first = max(first, $(bound));
+@   end
+        const float rounded = lower_$(problem.dtype)(pack_$(problem.dtype)(l_i[0][r], 0.0f));
+        lost[r] = first == last ? l_i[0][r] - rounded : 0.0f;
+    }
+}
+@ elseif few_keys then
 
 // What rounding takes from the weights of a row's only tile, in which it may see few keys; over many it evens out.
 __device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&s)[m_atoms][s_atoms][4]) {

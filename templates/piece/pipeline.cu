@@ -3,7 +3,7 @@
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
-// Of the tile at hand and the one before: which it is (below -2: -3 - tile, to be computed with the running maximum throughout; is_redo),
+// Of the tile at hand and the one before: which it is (or what is_redo knows, piece/claimed.cu: it is to be computed once more),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
