@@ -6,10 +6,9 @@
 #include "gen/embedded.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILES = 512 };
+enum { MAX_FILES = 512 }; /* more than there are: tests/runtime/advice_test.c */
 
 /* The files that kernels are written by: Lua, which all are, and templates. */
 typedef struct sources {
@@ -23,7 +22,7 @@ static bool starts_with(const char *text, const char *prefix) {
 }
 
 static bool is_template(const fk_embedded_file *f) {
-    return f->size > 0 && strcmp(f->path + strlen(f->path) - 3, ".cu") == 0;
+    return strcmp(f->path + strlen(f->path) - 3, ".cu") == 0;
 }
 
 static void read_sources(sources *all) {

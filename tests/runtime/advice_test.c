@@ -290,6 +290,10 @@ static void generators(void **state) {
     static const char *const problems[] = {"fwd bf16 d64", "bwd bf16 d64"};
     static const char *const plans[] = {"mma m128 n64 w4 s2 c2", "wgmma m128 n128 w12 s2 c1 q2 k2 o1"};
     const char *seen[4];
+    int num_files = 0;
+    while (fk_embedded[num_files].path)
+        num_files++;
+    assert_true(num_files < 512);
     for (int i = 0; i < 4; i++) {
         seen[i] = fk_advice_generator(problems[i / 2], plans[i % 2]);
         assert_int_equal(strspn(seen[i], "0123456789abcdef"), 16);
