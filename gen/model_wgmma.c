@@ -108,6 +108,10 @@ static const double TEAMS_AT_ONCE = 0.09, AT_ONCE_STEP = 0.065, AT_ONCE_ARRAY = 
  * where rows are not whole sectors of 32, as head dims of 8, 24, 40 are: fitted to 128 x 128 at head dims 72 to 120,
  * whose visits take 1.35 to 1.4 times as long for it. */
 static const double COPIED_ROW = 3.5, ODD_ROW = 4.8;
+/* Head dims 33 to 64: clocks of a score that takes the long way, in a row's first tile and on the diagonal where the
+ * products add lines, in its only one where scores become weights at once; and the share of them that teams do not
+ * hide. Fitted to rows of 128 to 512 tokens on an H100. */
+static const double LINE_ENDS = 0.15, AT_ONCE_ENDS = 0.05, ENDS_TEAMS = 0.55;
 /* What a visit takes where threads read the array although it could be copied. */
 static const double UNSTAGED = 1.5;
 
@@ -254,6 +258,14 @@ static double chain_of(const visit *v) {
     return (v->tensor + v->softmax) / v->consumers + latency;
 }
 
+/* What a row of tiles costs besides for scores that take the long way. */
+static double ends_of(const visit *v) {
+    if (v->layout->d_pad <= 32 || v->layout->d_pad > 64) return 0;
+    const double lines = v->layout->lines && v->p->num_masks == 0 ? LINE_ENDS * fmin(2, v->visits) : 0;
+    const double at_once = v->at_once ? AT_ONCE_ENDS * fmax(0, 2 - v->visits) : 0;
+    return (lines + at_once) * v->scores * (v->teams > 1 ? ENDS_TEAMS : 1);
+}
+
 /* All but `serial`. */
 static fk_visit_cost units_of(const visit *v) {
     const fk_smem_layout *layout = v->layout;
@@ -278,6 +290,7 @@ static fk_visit_cost units_of(const visit *v) {
         .edge = own / EDGE_RATE * (plan->q_stages == 1 ? one_buffer : 1) * (1 - aside * (1 - EDGE_TEAMS)),
     };
     if (v->single) cost.start = SINGLE_CLOCKS / v->teams - SINGLE_SPARED;
+    cost.start += ends_of(v);
     if (v->teams > 1 && !v->fast) cost.lone = chain_of(v) + v->besides;
     return cost;
 }
