@@ -15,10 +15,6 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fk_buckets buckets;
 
-static bool starts_with(const char *text, const char *prefix) {
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
 static void read_buckets(void) {
     for (const fk_embedded_file *f = fk_embedded; f->path; f++)
         if (strcmp(f->path, "cache/tuned/buckets.json") == 0) fk_buckets_read(f->text, f->size, &buckets);
@@ -78,7 +74,7 @@ static fk_status ask(const fk_tuning_query *query, const fk_advice *advice, fk_t
         free(own.bytes);
     }
     for (const fk_embedded_file *f = fk_embedded; f->path; f++)
-        if (starts_with(f->path, "cache/tuned/") && strstr(f->path, ".jsonl"))
+        if (strncmp(f->path, "cache/tuned/", 12) == 0 && strstr(f->path, ".jsonl"))
             fk_tuning_scan(f->text, f->size, 1, query, answer);
     return FK_OK;
 }

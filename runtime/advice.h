@@ -29,6 +29,8 @@ fk_status fk_advice_is_tuned(const fk_problem *p, const fk_device_info *device, 
 bool fk_advice_is_off(const fk_plan_options *options);
 /** The table of buckets that came with the library. */
 const fk_buckets *fk_advice_buckets(void);
+/** More than there are files that kernels are written by. */
+enum { FK_ADVICE_MAX_FILES = 512 };
 /** 16 hex digits (generators.c): of all Lua, and of the templates that kernels of the plan's family, for problems of
  *  this one's direction, may be made of. Both as records have them. */
 const char *fk_advice_generator(const char *problem, const char *plan);

@@ -8,12 +8,10 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MAX_FILES = 512 }; /* more than there are: tests/runtime/advice_test.c */
-
 /* The files that kernels are written by: Lua, which all are, and templates. */
 typedef struct sources {
-    const fk_embedded_file *file[MAX_FILES];
-    char digest[MAX_FILES][65];
+    const fk_embedded_file *file[FK_ADVICE_MAX_FILES];
+    char digest[FK_ADVICE_MAX_FILES][65];
     int count;
 } sources;
 
@@ -26,7 +24,7 @@ static bool is_template(const fk_embedded_file *f) {
 }
 
 static void read_sources(sources *all) {
-    for (const fk_embedded_file *f = fk_embedded; f->path && all->count < MAX_FILES; f++) {
+    for (const fk_embedded_file *f = fk_embedded; f->path && all->count < FK_ADVICE_MAX_FILES; f++) {
         if (!starts_with(f->path, "templates/") && !starts_with(f->path, "gen/")) continue;
         fk_sha256 sha;
         fk_sha256_start(&sha);
@@ -63,7 +61,7 @@ static void digest_all(void) {
     static sources all;
     read_sources(&all);
     for (int g = 0; g < GENERATORS; g++) {
-        bool reached[MAX_FILES] = {false};
+        bool reached[FK_ADVICE_MAX_FILES] = {false};
         fk_sha256 sha;
         char hex[65];
         reach(&all, root[g], strlen(root[g]), reached);

@@ -293,7 +293,7 @@ static void generators(void **state) {
     int num_files = 0;
     while (fk_embedded[num_files].path)
         num_files++;
-    assert_true(num_files < 512);
+    assert_true(num_files < FK_ADVICE_MAX_FILES);
     for (int i = 0; i < 4; i++) {
         seen[i] = fk_advice_generator(problems[i / 2], plans[i % 2]);
         assert_int_equal(strspn(seen[i], "0123456789abcdef"), 16);
