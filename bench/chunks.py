@@ -55,12 +55,13 @@ def flex(torch, q, k, v):
     return Peer("flex", lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=gqa), q, k, v)
 
 
-def exact(torch, q, k, v):
+def exact(torch, q, k, v, causal=True):
     """Of the first head, [seqlen_q, head_dim]."""
     q, k, v = (x[0, :, 0].double() for x in (q, k, v))
     s = q @ k.T * q.shape[1] ** -0.5
-    hidden = torch.ones(s.shape, device="cuda", dtype=torch.bool).triu(k.shape[0] - q.shape[0] + 1)
-    return s.masked_fill_(hidden, float("-inf")).softmax(-1) @ v
+    if causal:
+        s.masked_fill_(torch.ones(s.shape, device="cuda", dtype=torch.bool).triu(k.shape[0] - q.shape[0] + 1), float("-inf"))
+    return s.softmax(-1) @ v
 
 
 def contenders(session, args, dim, shape):

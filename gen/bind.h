@@ -34,7 +34,7 @@ int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
 /** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile);
 
-#define FK_MAX_TILES 64
+#define FK_MAX_TILES 72
 
 /** templates/arch/NAME.lua after inheritance; what C needs of it. */
 typedef struct fk_arch {

@@ -52,12 +52,12 @@ fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const
 
 /** Query heads whose rows a tile of this plan holds: all of a kv head's if their queries leave room, else 1. */
 int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv);
-/** The number of splits with the shortest time, in visits of key tiles: waves of CTAs, times what one walks over and
- * what it costs besides, with its rows of O in float32, and the combine kernel. `num_ctas`: with one split; `rows` of O
- * in all their tiles of a head; `k_tiles`: that one of them walks over then. Masks of a launch and lengths on the
- * device are not looked at. */
-int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t rows,
-                    int64_t k_tiles);
+/** The number of splits with the shortest time: waves of CTAs, times what one walks over, by what it waits for a tile
+ * or by HBM's rate, and the combine kernel. `num_ctas`: with one split; `rows` of O in one of their tiles; `k_tiles`:
+ * that one of them walks over then; `registers` that the compiler gave a thread, 0 or less: not known. Masks of a
+ * launch and lengths on the device are not looked at. */
+int fk_split_choose(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan, int64_t num_ctas,
+                    int64_t rows, int64_t k_tiles, int registers);
 
 /* How a kernel's grid follows from the sizes of a launch. */
 typedef enum fk_grid_kind {

@@ -247,7 +247,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double both = layout->wgmma && forward ? beside_hbm(clocks_us, hbm_us) : fmax(clocks_us, hbm_us);
     plan->model_us = both * times + around_bytes * us_per_byte;
     if (plan->head_rows) plan->model_us = clocks_us + HEADS_HBM * hbm_us + HEADS_FIRST * us_per_clock;
-    if (p->split) plan->model_us = fk_model_overlap(clocks_us, hbm_us, &split) + around_bytes * us_per_byte;
+    if (p->split) plan->model_us = fk_model_overlap(clocks_us, &split);
     name_bound(plan);
 }
 

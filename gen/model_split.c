@@ -3,40 +3,114 @@
 
 #include <math.h>
 
-/* Visits of key tiles that a CTA's start and end cost, and those of launching the combine kernel. */
-static const double CTA_VISITS = 2, COMBINE_VISITS = 4;
-/* Of a load from HBM while all SMs load; and of each copy of 16 bytes that a thread starts, one after another, where it
- * first looks for the row's page, or need not: fitted to what decoding takes on an H200. */
-static const double MEMORY_NS = 800, COPY_NS = 20, PAGED_COPY_NS = 50;
-/* Of one more kernel in a stream. */
-static const double COMBINE_US = 2.5;
-/* Share of what runs beside the longest of computing, loading and waiting that adds to it. */
-static const double NOT_HIDDEN = 0.15;
+/* Fitted to decoding on an H100, head dim 128, 8 to 512 pairs of sequence and kv head of 2,048 to 8,192 keys, three
+ * plans, 1 to 64 splits: 47 times, all within 5 % and most within 2. In us: a launch, the second kernel and what it
+ * takes for each split; a CTA's start and end. */
+static const double START_US = 1.6, COMBINE_US = 2, SPLIT_US = 0.047, CTA_US = 1.3;
+/* What HBM gives of its rate; what one CTA alone waits for a tile, what it takes for each of a thread's copies of 16
+ * bytes, and the KB that it gets in a us. */
+static const double HBM_SHARE = 0.922, TILE_US = 0.44, COPY_US = 0.009, CTA_KB = 63;
+/* Of each page that a thread looks up: fitted to what decoding takes on an H200. */
+static const double PAGED_COPY_US = 0.03;
+/* Registers of a thread over those that are estimated, of which these kernels take more; CTAs that an SM may hold. */
+static const double REGISTERS_MORE = 1.3;
+enum { MOST_CTAS = 16 };
+/* Share of the shorter of computing and loading that adds to the longer. */
+static const double NOT_HIDDEN = 0.3;
 
 int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seqlen_q, int64_t heads_per_kv) {
     return fk_problem_joins_heads(p) && seqlen_q < plan->block_m ? heads_per_kv : 1;
 }
 
-int fk_split_choose(const fk_problem *p, const fk_plan_info *plan, int64_t num_sms, int64_t num_ctas, int64_t rows,
-                    int64_t k_tiles) {
-    if (k_tiles < 1) return 1; /* a mask that leaves nothing to see */
-    const int64_t slots = num_sms * plan->ctas_per_sm;
-    const int64_t tile_rows = rows < plan->block_m ? rows : plan->block_m;
-    const double tile_bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);
-    const double o_visits = 8.0 * (double)(tile_rows * p->head_dim_v) / tile_bytes; /* written and read, in float32 */
-    const int most = k_tiles < FK_MAX_SPLITS ? (int)k_tiles : FK_MAX_SPLITS;
-    double shortest = (double)((num_ctas + slots - 1) / slots) * ((double)k_tiles + CTA_VISITS);
+/* Of the sizes of a launch what its time depends on. */
+typedef struct split_sizes {
+    const fk_problem *p;
+    const fk_device_info *device;
+    const fk_plan_info *plan;
+    int64_t num_ctas, rows, k_tiles; /* as in fk_split_choose */
+    int64_t slots;                   /* CTAs that run at a time */
+} split_sizes;
+
+/* Copies of a thread that share the look-up of a page: templates/piece/tile_paged.cu. */
+static int copies_alike(const fk_problem *p, const fk_plan_info *plan, int chunks) {
+    int lanes = 1;
+    while (lanes < chunks)
+        lanes *= 2;
+    const int step = 32 * plan->warps / lanes, together = plan->block_n < p->paged ? plan->block_n : p->paged;
+    const bool alike = step && together % step == 0 && plan->block_n % together == 0 && p->paged % together == 0;
+    return alike ? together / step : 1;
+}
+
+/* What a thread takes to start the copies of a tile of K or V. */
+static double copies_us(const fk_problem *p, const fk_plan_info *plan, int columns) {
+    const int chunks = (columns + 15) / 16 * 16 * (int)fk_dtype_bytes(p->dtype) / 16;
+    const int copies = fk_model_copied_rows(plan->block_n, chunks, 32 * plan->warps);
+    return copies * (COPY_US + (p->paged ? PAGED_COPY_US / copies_alike(p, plan, chunks) : 0));
+}
+
+static double tile_bytes(const split_sizes *s) {
+    return (double)fk_dtype_bytes(s->p->dtype) * s->plan->block_n * (s->p->head_dim + s->p->head_dim_v);
+}
+
+/* What a tile of keys takes where so many CTAs load at the same time: what one waits for it, or its share of HBM, and
+ * more than either where they are alike. */
+static double visit_us(const split_sizes *s, double resident) {
+    const double bytes = tile_bytes(s), waits = s->plan->stages == 1 ? 2 : 1; /* for K and for V */
+    const double copies = copies_us(s->p, s->plan, s->p->head_dim) + copies_us(s->p, s->plan, s->p->head_dim_v);
+    const double alone = waits * TILE_US + bytes * 1e-3 / CTA_KB + copies;
+    const double share = resident * bytes * 1e-3 / (HBM_SHARE * s->device->hbm_gbps);
+    return cbrt(alone * alone * alone + share * share * share);
+}
+
+static double loading_us(const split_sizes *s, int splits) {
+    const int64_t walk = (s->k_tiles + splits - 1) / splits;
+    const int64_t ctas = s->num_ctas * ((s->k_tiles + walk - 1) / walk), rest = ctas % s->slots;
+    const double full = (double)(ctas / s->slots) * ((double)walk * visit_us(s, (double)s->slots) + CTA_US);
+    return full + (rest ? (double)walk * visit_us(s, (double)rest) + CTA_US : 0);
+}
+
+static double combining_us(const split_sizes *s, int splits) {
+    if (splits == 1) return 0;
+    const double bytes = 8.0 * (double)splits * (double)(s->num_ctas * s->rows) * (s->p->head_dim_v + 1);
+    return COMBINE_US + splits * SPLIT_US + bytes * 1e-3 / (HBM_SHARE * s->device->hbm_gbps);
+}
+
+static int choose(const split_sizes *s) {
+    if (s->k_tiles < 1) return 1; /* a mask that leaves nothing to see */
+    const int most = s->k_tiles < FK_MAX_SPLITS ? (int)s->k_tiles : FK_MAX_SPLITS;
     int best = 1;
-    for (int64_t waves = 1; waves <= 4 && num_ctas < slots; waves++) {
-        const int64_t fitting = waves * slots / num_ctas < most ? waves * slots / num_ctas : most;
-        const int64_t walk = (k_tiles + fitting - 1) / fitting; /* of the longest share */
-        const double time = (double)waves * ((double)walk + CTA_VISITS + o_visits) + COMBINE_VISITS;
-        if (time < shortest) {
-            shortest = time;
-            best = (int)((k_tiles + walk - 1) / walk); /* no more than have something to do */
+    double shortest = loading_us(s, 1) + combining_us(s, 1);
+    /* As many CTAs as fill the GPU a quarter, half, once, twice, ... */
+    for (int64_t quarters = 1; quarters <= 16; quarters += quarters < 4 ? 1 : 4) {
+        const int64_t ctas = quarters * s->slots / 4;
+        for (int more = 0; more < 2; more++) {
+            const int64_t fitting = ctas / s->num_ctas + more, splits = fitting < most ? fitting : most;
+            if (splits < 2) continue;
+            const int64_t walk = (s->k_tiles + splits - 1) / splits;
+            const int used = (int)((s->k_tiles + walk - 1) / walk); /* no more than have something to do */
+            const double time = loading_us(s, used) + combining_us(s, used);
+            if (time < shortest) shortest = time, best = used;
         }
     }
     return best;
+}
+
+/* As many CTAs as there is room for, which are often more than the compiler was told of. */
+static int64_t slots_of(const fk_device_info *device, const fk_plan_info *plan, int registers) {
+    const int threads = 32 * plan->warps, smem = plan->smem_bytes + device->smem_reserved;
+    const int each = registers > 0 ? (registers + 7) / 8 * 8 : (int)fmin(255, REGISTERS_MORE * plan->registers);
+    int room = smem > 0 ? device->smem_per_sm / smem : MOST_CTAS;
+    if (room > MOST_CTAS) room = MOST_CTAS;
+    if (room > device->threads_per_sm / threads) room = device->threads_per_sm / threads;
+    if (each > 0 && room > device->registers_per_sm / (threads * each))
+        room = device->registers_per_sm / (threads * each);
+    return (int64_t)device->num_sms * (room > plan->ctas_per_sm ? room : plan->ctas_per_sm);
+}
+
+int fk_split_choose(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan, int64_t num_ctas,
+                    int64_t rows, int64_t k_tiles, int registers) {
+    const split_sizes sizes = {p, device, plan, num_ctas, rows, k_tiles, slots_of(device, plan, registers)};
+    return choose(&sizes);
 }
 
 void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
@@ -46,27 +120,23 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     const int64_t rows = shape->seqlen_q * row_heads; /* joined heads: seqlen_q < block_m <= 4096 */
     const double tiles = row_heads == 1 ? (double)walks->num_ctas : ceil((double)rows / plan->block_m);
     const double num_ctas = heads / (double)row_heads * tiles;
-    const int splits = fk_split_choose(p, plan, device->num_sms, (int64_t)fmin(num_ctas, 0x1p40), rows,
-                                       (int64_t)ceil(walks->max_visited));
+    const split_sizes sizes = {p,
+                               device,
+                               plan,
+                               (int64_t)fmin(fmax(1, num_ctas), 0x1p40),
+                               rows < plan->block_m ? rows : plan->block_m,
+                               (int64_t)ceil(walks->max_visited),
+                               slots_of(device, plan, 0)};
+    const int splits = choose(&sizes);
     walks->min_visited /= splits;
     walks->mean_visited /= splits;
     walks->max_visited = ceil(walks->max_visited / splits);
     *out = (fk_split_model){.num_ctas = num_ctas * splits, .share = num_ctas / (heads * (double)walks->num_ctas)};
-    if (splits > 1 || row_heads > 1) {
-        out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);
-        out->combine_us = COMBINE_US;
-    }
-    const double resident = fmin(plan->ctas_per_sm, ceil(out->num_ctas / device->num_sms));
-    const double visits = out->num_ctas * walks->mean_visited / (device->num_sms * resident);
-    const int per_chunk = 16 / (int)fk_dtype_bytes(p->dtype), threads = 32 * plan->warps;
-    const int copies = fk_model_copied_rows(plan->block_n, p->head_dim / per_chunk, threads) +
-                       fk_model_copied_rows(plan->block_n, p->head_dim_v / per_chunk, threads);
-    const double load_ns = MEMORY_NS * (plan->stages == 1 ? 2 : 1);
-    out->latency_us = visits * (load_ns + copies * (p->paged ? PAGED_COPY_NS : COPY_NS)) * 1e-3;
+    out->loading_us = sizes.k_tiles < 1 ? 0 : loading_us(&sizes, splits);
+    out->around_us = START_US + combining_us(&sizes, splits);
+    if (splits > 1) out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);
 }
 
-double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split) {
-    const double longest = fmax(fmax(clocks_us, hbm_us), split->latency_us);
-    const double rest = clocks_us + hbm_us + split->latency_us - longest;
-    return longest + NOT_HIDDEN * rest + split->combine_us;
+double fk_model_overlap(double clocks_us, const fk_split_model *split) {
+    return fmax(clocks_us, split->loading_us) + NOT_HIDDEN * fmin(clocks_us, split->loading_us) + split->around_us;
 }

@@ -85,15 +85,15 @@ typedef struct fk_visit_cost {
 /* ---- model_split.c: the forward pass of a problem with `split` ---- */
 
 typedef struct fk_split_model {
-    double num_ctas, share;           /* of the main kernel; and of its visits, of those of tiles of one head each */
-    double combine_bytes, combine_us; /* of the second kernel and its launch; 0 with one split */
-    double latency_us;                /* a CTA waits for one tile at a time (with one stage, for K and V) */
+    double num_ctas, share;       /* of the main kernel; and of its visits, of those of tiles of one head each */
+    double combine_bytes;         /* of the second kernel */
+    double loading_us, around_us; /* the keys' way from HBM; launches and the second kernel */
 } fk_split_model;
 /** Shares the tiles of each walk among as many splits as fk_split_choose says. */
 void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_shape *shape, const fk_plan_info *plan,
                     fk_tile_totals *walks, fk_split_model *out);
-/** The time of both kernels but for combine_bytes, given what the main one computes and what it loads. */
-double fk_model_overlap(double clocks_us, double hbm_us, const fk_split_model *split);
+/** The time of both kernels, given what the main one computes. */
+double fk_model_overlap(double clocks_us, const fk_split_model *split);
 
 /* ---- groups.c, model_l2.c: what is fetched more than once ---- */
 

@@ -7,17 +7,20 @@ static fk_status check_size(const char *field, int64_t value, int64_t limit, fk_
                    (long long)limit);
 }
 
-/* The nominal problem: 16,384 tokens as rows of 4,096, and 2,048 hidden; one kv head serves 8 query heads of gqa. */
+/* Keys of all entries of a batch. Decoding: of fewer a launch takes so few microseconds that plans differ little. */
+static const int64_t TOKENS = 16384, DECODED = 131072;
+
+/* The nominal problem: so many tokens as rows of 4,096, and 2,048 hidden; one kv head serves 8 query heads of gqa. */
 fk_status fk_shape_fill(const fk_problem *p, const fk_shape *in, fk_shape *out, fk_error *err) {
     fk_shape s = *in;
     if (p->split && !s.seqlen_q) { /* decoding */
         s.seqlen_q = 1;
         if (!s.seqlen_k) s.seqlen_k = 4096;
-        if (!s.batch) s.batch = s.seqlen_k > 0 && s.seqlen_k < 16384 ? 16384 / s.seqlen_k : 1;
+        if (!s.batch) s.batch = s.seqlen_k > 0 && s.seqlen_k < DECODED ? DECODED / s.seqlen_k : 1;
     }
     if (!s.seqlen_q) s.seqlen_q = s.seqlen_k ? s.seqlen_k : 4096;
     if (!s.seqlen_k) s.seqlen_k = s.seqlen_q;
-    if (!s.batch) s.batch = s.seqlen_q > 0 && s.seqlen_q < 16384 ? 16384 / s.seqlen_q : 1;
+    if (!s.batch) s.batch = s.seqlen_q > 0 && s.seqlen_q < TOKENS ? TOKENS / s.seqlen_q : 1;
     if (!s.num_heads_q) {
         s.num_heads_q = 2048 / p->head_dim;
         if (s.num_heads_kv > 0) s.num_heads_q = p->gqa ? s.num_heads_kv * 8 : s.num_heads_kv;

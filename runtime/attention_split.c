@@ -61,13 +61,14 @@ static int choose_splits(const fk_kernel *kernel, const fk_args *a) {
     const fk_problem *p = &kernel->problem;
     const fk_plan_info *plan = &kernel->info.plan;
     const fk_context *context = kernel->context;
-    const int64_t num_sms = context->runs.num_sms ? context->runs.num_sms : context->planned.num_sms;
+    const fk_device_info *device = context->runs.num_sms ? &context->runs : &context->planned;
     const int64_t row_heads = fk_row_heads(p, plan, a->seqlen_q, a->num_heads_q / a->num_heads_kv);
     const int64_t rows = a->seqlen_q * row_heads;
     const int64_t tiles = p->packed ? fk_packed_tiles(a->total_q, a->batch, plan->block_m)
                                     : a->batch * ((rows + plan->block_m - 1) / plan->block_m);
-    return fk_split_choose(p, plan, num_sms, a->num_heads_q / row_heads * tiles, rows,
-                           (a->seqlen_k + plan->block_n - 1) / plan->block_n);
+    return fk_split_choose(p, device, plan, a->num_heads_q / row_heads * tiles,
+                           rows < plan->block_m ? rows : plan->block_m,
+                           (a->seqlen_k + plan->block_n - 1) / plan->block_n, kernel->info.image.registers);
 }
 
 int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
@@ -75,17 +76,12 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
     return a->num_splits ? a->num_splits : choose_splits(kernel, a);
 }
 
-bool fk_combines(const fk_kernel *kernel, const fk_args *a) {
-    const int64_t ratio = a->num_heads_q / a->num_heads_kv;
-    return fk_num_splits(kernel, a) > 1 || fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio) > 1;
-}
-
 /* ---- workspace ---------------------------------------------------------------------------------------- */
 
 bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *a, fk_split_parts *out) {
     *out = (fk_split_parts){.num_splits = fk_num_splits(kernel, a),
                             .rows = a->num_heads_q * fk_rows_q(&kernel->problem, a)};
-    if (!fk_combines(kernel, a)) return true;
+    if (out->num_splits == 1) return true;
     const int64_t head_dim_v = kernel->problem.head_dim_v, unit = FK_PART_ALIGNMENT / (int64_t)sizeof(float);
     if (out->rows > MAX_WORKSPACE / FK_MAX_SPLITS / (head_dim_v + 1) / (int64_t)sizeof(float) - unit) return false;
     const int64_t o_floats = out->num_splits * out->rows * head_dim_v, lse_floats = out->num_splits * out->rows;

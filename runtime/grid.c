@@ -83,7 +83,7 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     if (rows > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT, "total_q + batch is %lld; with split the limit is %d", (long long)rows,
                        INT32_MAX);
-    *out = make_row_grid(heads, fk_combines(kernel, a) ? rows : 0);
+    *out = make_row_grid(heads, fk_num_splits(kernel, a) > 1 ? rows : 0);
     return FK_OK;
 }
 

@@ -391,8 +391,6 @@ fk_key_place fk_key_at(const fk_problem *canonical, const fk_args *args, int64_t
 fk_status fk_splits_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
 /** 1 without `split`; else args' own number, or the one that fills the GPU. */
 int fk_num_splits(const fk_kernel *kernel, const fk_args *args);
-/** Whether results pass through the combine kernel: those of several splits, and of several heads in a tile. */
-bool fk_combines(const fk_kernel *kernel, const fk_args *args);
 typedef struct fk_split_parts {
     int num_splits;
     int64_t rows;      /* of lse */

@@ -117,10 +117,11 @@ class Library:
         """Names of a problem's arrays, in the order of fk_args.array."""
         return [decl.name.decode() for decl in self.array_decls(problem)]
 
-    def context(self, device, plan_for=None, cache_dir=None, template_dir=None):
+    def context(self, device, plan_for=None, cache_dir=None, template_dir=None, plan=None):
         options = self.make("fk_context_options", device=device.encode(), plan_for=plan_for and plan_for.encode(),
                             cache_dir=cache_dir and cache_dir.encode())
         options.planning.template_dir = template_dir and template_dir.encode()
+        options.planning.plan = plan and plan.encode()
         out = c_void_p()
         self("fk_context_create", byref(options), byref(out))
         return out
@@ -163,6 +164,12 @@ class Library:
         plans = [kind.from_buffer_copy(entry) for entry in (kind * count.value).from_address(out.value)]
         self.lib.fk_free(out)
         return plans
+
+    def spell(self, plan):
+        """A plan's line, such as "mma m128 n64 w4 s2 c2 r1"."""
+        out = ctypes.create_string_buffer(self.values["FK_MAX_PLAN"])
+        self("fk_plan_spell", byref(plan), out, c_size_t(len(out)))
+        return out.value.decode()
 
     def build(self, problem, gpu, plan=None):
         """(description of the image, plan): what the compiler says of a kernel."""

@@ -21,9 +21,7 @@ def shape_of(shape):
 
 def told(trial):
     out = {**_explain.as_dict(trial), "state": STATES[trial.state], "plan": _explain.as_dict(trial.plan)}
-    line = ctypes.create_string_buffer(library().values["FK_MAX_PLAN"])
-    library()("fk_plan_spell", byref(trial.plan), line, c_size_t(len(line)))
-    out["spelling"] = line.value.decode()
+    out["spelling"] = library().spell(trial.plan)
     out["model_choice"] = trial.plan.chosen == library().values["FK_CHOSEN_BY_RULE"]
     return out
 

@@ -25,8 +25,10 @@ return {
   split_tiles = {
     { block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = true, ctas = 3 },
     { block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = true, ctas = 2 },
+    { block_m = 32, block_n = 64, warps = 2, stages = 2, q_in_regs = true, ctas = 6 },
     { block_m = 32, block_n = 64, warps = 2, stages = 2, q_in_regs = true, ctas = 3 },
     { block_m = 32, block_n = 64, warps = 2, stages = 2, q_in_regs = true, ctas = 2 },
+    { block_m = 32, block_n = 32, warps = 2, stages = 2, q_in_regs = true, ctas = 4 },
     { block_m = 32, block_n = 32, warps = 2, stages = 2, q_in_regs = true, ctas = 3 },
     { block_m = 16, block_n = 64, warps = 1, stages = 2, q_in_regs = true, ctas = 3 },
     { block_m = 16, block_n = 32, warps = 1, stages = 2, q_in_regs = true, ctas = 6 },

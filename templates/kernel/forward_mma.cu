@@ -141,6 +141,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   end
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+@ if problem.split and arch.early_start then
+    start_next(); // fk_forward_combine, which waits for what is written here
+@ end
     const u32 smem = smem_base();
     const Where at = this_tile(p);
     if (at.b < 0) return;
@@ -283,10 +286,16 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ local found = again and "this_tile(p, anew())" or "at"
 @ local own = problem.packed and "this_tile(p)" or found
 @ if problem.split then
-    if (p.num_splits > 1$(problem.joins_heads and " || p.row_heads > 1" or "")) {
+    if (p.num_splits > 1) {
         store_partial(o, m_i, l_i, p, $(found));
         return;
     }
+@   if problem.joins_heads then
+    if (p.row_heads > 1) {
+        store_joined(o, m_i, l_i, p, $(found));
+        return;
+    }
+@   end
 @ end
     store_output(o, m_i, l_i, smem + smem_o, p, $(own));
 }

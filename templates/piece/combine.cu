@@ -16,35 +16,53 @@ template <class Op> __device__ __forceinline__ float reduce_block(float x, u32 s
     return op(op(__uint_as_float(warps.x), __uint_as_float(warps.y)), op(__uint_as_float(warps.z), __uint_as_float(warps.w)));
 }
 
-// acc += weight * the thread's four columns of a split. A weight of 0 leaves memory alone: nothing was written there.
-__device__ __forceinline__ void add_split(float (&acc)[4], u32 weight_bits, const float *from) {
-    const float weight = __uint_as_float(weight_bits);
-    if (weight == 0.0f) return;
-    const uint4 o = ld_global_v4(from);
-    acc[0] = fmaf(weight, __uint_as_float(o.x), acc[0]);
-    acc[1] = fmaf(weight, __uint_as_float(o.y), acc[1]);
-    acc[2] = fmaf(weight, __uint_as_float(o.z), acc[2]);
-    acc[3] = fmaf(weight, __uint_as_float(o.w), acc[3]);
-}
+@ local early = plan.family == "mma" and arch.early_start
+// A thread's four columns of what the splits found of a row.
+struct SplitColumns {
+    const int group, num_splits;
+    const bool there; // are there such columns?
+    const float *from;
+    const i64 stride;
+    uint4 ahead[4]; // of the group's first splits
 
-// Sums row `row` of o_partial into shared memory, [group][lane][4].
-__device__ __forceinline__ void add_splits(u32 smem, i64 row, const Params &p) {
-    const int lane = threadIdx.x % combine_lanes, group = threadIdx.x / combine_lanes;
-    float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (lane * 4 < head_dim_v) {
-        const float *from = p.o_partial + row * head_dim_v + lane * 4;
-        const i64 stride = p.partial_rows * head_dim_v;
-        for (int split = 4 * group; split < p.num_splits; split += 4 * combine_groups) {
-            const uint4 weights = ld_shared_v4(smem + (combine_weight + split) * 4);
-            add_split(acc, weights.x, from + split * stride);
-            add_split(acc, weights.y, from + (split + 1) * stride);
-            add_split(acc, weights.z, from + (split + 2) * stride);
-            add_split(acc, weights.w, from + (split + 3) * stride);
-        }
+    // Reads the first of them, whose weights may be known later.
+    __device__ __forceinline__ SplitColumns(i64 row, const Params &p)
+        : group(threadIdx.x / combine_lanes), num_splits(p.num_splits), there(threadIdx.x % combine_lanes * 4 < head_dim_v),
+          from(p.o_partial + row * head_dim_v + threadIdx.x % combine_lanes * 4), stride(p.partial_rows * head_dim_v) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (there && 4 * group + i < num_splits) ahead[i] = $(early and "ld_global_last_v4" or "ld_global_v4")(from + (4 * group + i) * stride);
     }
-    st_shared_v4(smem + (combine_acc + threadIdx.x * 4) * 4, make_uint4(__float_as_uint(acc[0]), __float_as_uint(acc[1]),
-                                                                       __float_as_uint(acc[2]), __float_as_uint(acc[3])));
-}
+
+    // acc += weight * o, of splits that have a weight: of others memory may hold anything.
+    static __device__ __forceinline__ void add(float (&acc)[4], u32 weight_bits, uint4 o) {
+        const float weight = __uint_as_float(weight_bits);
+        if (weight == 0.0f) return;
+        acc[0] = fmaf(weight, __uint_as_float(o.x), acc[0]);
+        acc[1] = fmaf(weight, __uint_as_float(o.y), acc[1]);
+        acc[2] = fmaf(weight, __uint_as_float(o.z), acc[2]);
+        acc[3] = fmaf(weight, __uint_as_float(o.w), acc[3]);
+    }
+
+    // The sums, to shared memory: [group][lane][4].
+    __device__ __forceinline__ void sum(u32 smem) const {
+        float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (there) {
+            for (int split = 4 * group; split < num_splits; split += 4 * combine_groups) {
+                const uint4 weights = ld_shared_v4(smem + (combine_weight + split) * 4);
+                const u32 bits[4] = {weights.x, weights.y, weights.z, weights.w};
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (split == 4 * group)
+                        add(acc, bits[i], ahead[i]);
+                    else if (bits[i] != 0)
+                        add(acc, bits[i], $(early and "ld_global_last_v4" or "ld_global_v4")(from + (split + i) * stride));
+            }
+        }
+        st_shared_v4(smem + (combine_acc + threadIdx.x * 4) * 4, make_uint4(__float_as_uint(acc[0]), __float_as_uint(acc[1]),
+                                                                           __float_as_uint(acc[2]), __float_as_uint(acc[3])));
+    }
+};
 
 // The groups' sums of eight columns, times `factor`, to the output.
 __device__ __forceinline__ void store_sum(u32 smem, float factor, Element *out) {
@@ -63,6 +81,9 @@ __device__ __forceinline__ void store_sum(u32 smem, float factor, Element *out) 
 }
 
 extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine(const __grid_constant__ Params p) {
+@ if early then
+    wait_for_previous();
+@ end
     const u32 smem = smem_base();
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
     int q = blockIdx.x;
@@ -78,10 +99,11 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
     at.h = head - at.b * p.num_heads_q;
 @ end
 @ if #score.sinks > 0 then
-@   include("piece/sink.cu")
+@   include("piece/sink.cu", { of = "at" })
 @ end
 @ local parts = plan.family == "wgmma" -- of a head's first rows alone
     const i64 row = lse_start(p, at, at.h) + q, part_row = $(parts and "i64(head) * " .. mask.leading_rows .. " + q" or "row");
+    const SplitColumns columns(part_row, p);
     const float lse = int(threadIdx.x) < p.num_splits ? p.lse_partial[threadIdx.x * p.partial_rows + part_row] : NEG_INF;
     float top = reduce_block(lse, smem + combine_top * 4, [](float a, float b) { return fmaxf(a, b); });
 @ for i = 1, #score.sinks do
@@ -94,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
 @ for i = 1, #score.sinks do
     sum += expf(sink$(i) - top);
 @ end
-    add_splits(smem, part_row, p);
+    columns.sum(smem);
     __syncthreads();
     if (threadIdx.x == 0 && p.lse) p.lse[row] = sum == 0.0f ? NEG_INF : top + logf(sum);
     if (threadIdx.x * 8 < head_dim_v)

@@ -166,6 +166,9 @@ struct Consumer {
 @ local function store_step(parts)
         {
             const Leaving there(p, smem, done);
+@   if problem.dtype == "e4m3" and plan.consumers > 2 then
+            const int warp = same(opaque(int(threadIdx.x)) / 32); // not kept through the loop, which has no register for it
+@   end
 @   if mask.leading_rows > 0 then
             if (there.split >= 0) {
                 store_part(o, inverse, lse, spoiled, p, there);

@@ -2,8 +2,8 @@
 // what the rows of acc are to be multiplied by.
 __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], const float (&m_i)[m_atoms][2],
                                             const float (&l_i)[m_atoms][2], $(few_keys and "const float (&lost)[2], " or "")const Params &p, const Where &at) {
-@ if #score.sinks > 0 then
-@   include("piece/sink.cu")
+@ if #score.sinks > 0 and not problem.joins_heads then
+@   include("piece/sink.cu", { of = "at" })
 @ end
 @ if problem.dtype == "e4m3" then
     const int kv_head = $(problem.gqa and "at.kv_head" or "at.h");
@@ -39,6 +39,11 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
             inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(" .. (few_keys and "rounded" or "l") .. ")" or "/ l");
             lse[m][r] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + " .. log("l"));
 @ else
+@   if problem.joins_heads then
+            Where own = at;
+            own.h = row_head(p, at, at.q_first + warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4);
+@     include("piece/sink.cu", { of = "own" })
+@   end
             float top = $(natural);
 @   for i = 1, #score.sinks do
             top = fmaxf(top, sink$(i));

@@ -57,7 +57,7 @@
 @ else
 @   include("primitive/tensor_core.cu")
 
-@   if problem.op == "bwd" and arch.early_start then
+@   if (problem.op == "bwd" or problem.split) and arch.early_start then
 @     include("primitive/early_start.cu")
 
 @   end

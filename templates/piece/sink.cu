@@ -1,7 +1,8 @@
-@ -- Brings the scores of the row's sinks into scope: sink1, sink2, ...; they do not depend on the row of queries.
+@ -- Brings the scores of the row's sinks into scope: sink1, sink2, ...; they do not depend on the row of queries, but for its head
+@ -- where rows are of several: `of`.
 @ for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
 @   if score.sink_uses[name] then
-    const int $(name) = at.$(name);
+    const int $(name) = $(of).$(name);
 @   end
 @ end
 @ for i, param in ipairs(score.params) do

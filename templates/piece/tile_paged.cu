@@ -1,5 +1,5 @@
 // As TileCopy, of a matrix whose rows lie in pages: row j is row j % page_size of page pages[j / page_size]. Rows that are not
-// there are not looked up: the table may end with garbage.
+// there are not looked up: the table may end with garbage.$(problem.page_rows > 1 and " Where rows are known to lie together, one look-up serves them." or "")
 template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCopy<ROWS, COLS, COLS_IN_MEMORY> {
     using Tile = TileCopy<ROWS, COLS, COLS_IN_MEMORY>;
     using Tile::passes;
@@ -9,6 +9,10 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
     const int *pages;
     i64 page_stride;
     int row; // that the thread copies first
+@ if problem.page_rows > 1 then
+    static constexpr int together = ROWS < $(problem.page_rows) ? ROWS : $(problem.page_rows); // rows of a tile that are of one page
+    static constexpr int alike = together % Tile::step == 0 && ROWS % together == 0 && $(problem.page_rows) % together == 0 ? together / Tile::step : 1; // passes
+@ end
 
     __device__ __forceinline__ PagedTileCopy(const Params &p_, const Element *matrix, i64 row_stride_, i64 page_stride_, int b)
         : Tile(matrix, 0), p(p_), pages(p_.page_table + b * p_.page_table_stride), page_stride(page_stride_),
@@ -22,36 +26,66 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
         const bool in_memory = COLS == COLS_IN_MEMORY || threadIdx.x % Tile::lanes * chunk_elements < COLS_IN_MEMORY;
         const typename Tile::Destination to(tile);
         if (Tile::has_chunk()) {
-            constexpr int group = passes % 8 == 0 ? 8 : passes < 8 ? passes : 1; // look-ups that wait together
-            const int first = opaque(row); // the places within pages are computed anew: registers are dearer
-@ if arch.async_copy then
-#pragma unroll(passes <= 8 ? passes : 1)
-@ else
-#pragma unroll
+@ if problem.page_rows > 1 then
+            if constexpr (alike > 1)
+                copy_together<WHOLE>(to, num_rows, in_memory);
+            else
 @ end
-            for (int i = 0; i < passes; i += group) {
-                int page[group];
-#pragma unroll
-                for (int g = 0; g < group; ++g)
-                    if (is_there<WHOLE>(i + g, num_rows)) page[g] = pages[page_of(row + (i + g) * Tile::step)];
-#pragma unroll
-                for (int g = 0; g < group; ++g) {
-                    const int j = first + (i + g) * Tile::step;
-                    const bool valid = in_memory && is_there<WHOLE>(i + g, num_rows);
-                    const i64 place = valid ? page[g] * page_stride + (j - page_of(j) * p.page_size) * row_stride : 0;
-@ if arch.async_copy then
-                    if (has_row(i + g)) cp_async_16(to.pass(i + g), src + place, valid);
-@ else
-                    Tile::staged[i + g] = valid ? ld_global_v4(src + place) : make_uint4(0, 0, 0, 0);
-@ end
-                }
-            }
+                copy_rows<WHOLE>(to, num_rows, in_memory);
         }
 @ if arch.async_copy then
         cp_async_commit();
 @ end
     }
 
+@ local function copy(pass, from)
+@   if arch.async_copy then
+                    if (has_row($(pass))) cp_async_16(to.pass($(pass)), $(from), valid);
+@   else
+                    Tile::staged[$(pass)] = valid ? ld_global_v4($(from)) : make_uint4(0, 0, 0, 0);
+@   end
+@ end
+    template <bool WHOLE> __device__ __forceinline__ void copy_rows(const typename Tile::Destination &to, int num_rows, bool in_memory) {
+        constexpr int group = passes % 8 == 0 ? 8 : passes < 8 ? passes : 1; // look-ups that wait together
+        const int first = opaque(row); // the places within pages are computed anew: registers are dearer
+@ if arch.async_copy then
+#pragma unroll(passes <= 8 ? passes : 1)
+@ else
+#pragma unroll
+@ end
+        for (int i = 0; i < passes; i += group) {
+            int page[group];
+#pragma unroll
+            for (int g = 0; g < group; ++g)
+                if (is_there<WHOLE>(i + g, num_rows)) page[g] = pages[page_of(row + (i + g) * Tile::step)];
+#pragma unroll
+            for (int g = 0; g < group; ++g) {
+                const int j = first + (i + g) * Tile::step;
+                const bool valid = in_memory && is_there<WHOLE>(i + g, num_rows);
+                const i64 place = valid ? page[g] * page_stride + (j - page_of(j) * p.page_size) * row_stride : 0;
+@ copy("i + g", "src + place")
+            }
+        }
+    }
+
+@ if problem.page_rows > 1 then
+    // One look-up for the rows of `alike` passes. The tile's first row is there, and so is page 0.
+    template <bool WHOLE> __device__ __forceinline__ void copy_together(const typename Tile::Destination &to, int num_rows, bool in_memory) {
+        const i64 pass_stride = opaque(Tile::step * row_stride);
+#pragma unroll
+        for (int i = 0; i < passes; i += alike) {
+            const int j = row + i * Tile::step, page = WHOLE || i * Tile::step < num_rows ? page_of(j - int(threadIdx.x) / Tile::lanes) : 0;
+            const Element *from = src + pages[page] * page_stride + (j - page * p.page_size) * row_stride;
+#pragma unroll
+            for (int k = i; k < i + alike; ++k) {
+                const bool valid = in_memory && is_there<WHOLE>(k, num_rows);
+@   copy("k", "from")
+                from += pass_stride;
+            }
+        }
+    }
+
+@ end
     __device__ __forceinline__ int page_of(int j) const { return quotient(j, p.page_size, p.page_inverse); }
     static __device__ __forceinline__ bool has_row(int pass) { return Tile::has_row(threadIdx.x / Tile::lanes + pass * Tile::step); }
     template <bool WHOLE> static __device__ __forceinline__ bool is_there(int pass, int num_rows) {

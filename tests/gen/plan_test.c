@@ -214,7 +214,7 @@ static void test_arch_files_are_read_strictly(void **state) {
         {"arch/sm75.lua", HEAD "{ block_m = 64 } } }",
          "sm75.lua: tiles[1]: field 'block_n' is missing: must be an integer"},
         {"arch/sm75.lua", HEAD "{ " TILE "}, 5 } }", "sm75.lua: tiles[2]: not a table"},
-        {"arch/sm75.lua", HEAD "} }", "sm75.lua: has 0 tiles: must be from 1 to 64"},
+        {"arch/sm75.lua", HEAD "} }", "sm75.lua: has 0 tiles: must be from 1 to 72"},
         {"arch/sm75.lua", "return { name = 'x' }", "sm75.lua: field 'family' is missing: must be text"},
         {"arch/sm75.lua", "return { name = 'x', family = 'mma', mma_k = 8.5 }",
          "field 'mma_k' is 8.5: must be an integer"},

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Decoding: one query, or a few, behind many keys, in rows and in pages, beside peers and the rate at which keys come.
+
+  decode.py [--dims 64,128] [--shapes 1x32x8x1x8192,...] [--plans "mma m16 n32 w1 s2 c4 r1;..." [--splits 4,8]]
+
+A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
+the same with pages of 64 rows in random order, SDPA's FLASH and CUDNN, FlexAttention. --plans adds plans of this library's by
+name, with --splits each also with so many splits. Keys and values come in so many copies that the L2 cache holds none of them; a
+CUDA graph of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
+Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
+"""
+import os
+import sys
+
+from chunks import Peer, exact
+from contenders import Launch, Pages
+from problems import torch_dtype
+from timing import append, arguments, median, numbers, round_robin, run, stamp
+
+FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "name", "plan",
+          "median_us", "gb_per_s"]
+SHAPES = ("1x32x8x1x2048,1x32x8x1x8192,1x32x8x1x131072,4x32x8x1x4096,16x32x8x1x4096,64x32x8x1x2048,64x32x8x1x8192,"
+          "32x16x2x1x4096,8x32x32x1x4096,16x64x8x4x4096")
+PAGE = 64
+COLD_BYTES = 256 << 20  # of all copies: some times what an L2 cache holds
+
+
+class Graph:
+    """A contender: launches, one for each copy of keys and values, in a CUDA graph."""
+
+    def __init__(self, torch, name, launches, result, plan=""):
+        self.torch, self.name, self.plan, self.work, self.result = torch, name, plan, launches, result
+
+    def prepare(self, stream):
+        torch = self.torch
+        with torch.cuda.stream(stream):
+            for launch in self.work:
+                launch()
+        stream.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            for launch in self.work:
+                launch()
+
+    def launch(self):
+        self.graph.replay()
+
+
+class Copies:
+    """q, and k and v so many times that they do not fit into a cache."""
+
+    def __init__(self, torch, dtype, dim, shape):
+        batch, heads_q, heads_kv, seqlen_q, seqlen_k = shape
+        self.bytes = 2 * batch * heads_kv * seqlen_k * dim * dtype.itemsize
+        self.q = torch.randn(batch, seqlen_q, heads_q, dim, device="cuda").to(dtype)
+        one = [torch.randn(batch, seqlen_k, heads_kv, dim, device="cuda").to(dtype) for _ in range(2)]
+        self.kv = [one] + [[x.clone() for x in one] for _ in range(max(1, COLD_BYTES // self.bytes))]
+
+
+def ours(session, stream, name, words, copies, plan=None, splits=0, pages=None):
+    torch, library, context = session
+    if plan:
+        context = library.context("cuda:0", plan=plan)
+    o, launches = torch.full_like(copies.q, float("nan")), []
+    with torch.cuda.stream(stream):
+        for i, (k, v) in enumerate(copies.kv):
+            tensors = {"q": copies.q, "o": o, **(pages[i].tensors if pages else {"k": k, "v": v})}
+            launches.append(Launch(torch, library, context, words, tensors, num_splits=splits, **(pages[i].fields if pages else {})))
+    out = Graph(torch, name, launches, lambda: o, library.spell(launches[0].info.plan))
+    out.pages = pages  # whose tables are read
+    return out
+
+
+def peer(torch, name, attend, copies):
+    peers = [Peer(name, attend, copies.q, k, v) for k, v in copies.kv]
+    return Graph(torch, name, [p.launch for p in peers], lambda: peers[0].o)
+
+
+def sdpa(torch, backend, copies):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    gqa = copies.q.shape[2] != copies.kv[0][0].shape[2]
+
+    def attend(q, k, v):
+        with sdpa_kernel(getattr(SDPBackend, backend + "_ATTENTION")):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=gqa)
+    return peer(torch, "sdpa-" + backend.lower(), attend, copies)
+
+
+def flex(torch, copies):
+    from torch.nn.attention import flex_attention
+    torch._dynamo.reset()
+    gqa, compiled = copies.q.shape[2] != copies.kv[0][0].shape[2], torch.compile(flex_attention.flex_attention, dynamic=False)
+    return peer(torch, "flex", lambda q, k, v: compiled(q, k, v, enable_gqa=gqa), copies)
+
+
+def contenders(session, args, dim, shape, stream):
+    torch, library = session[:2]
+    copies = Copies(torch, torch_dtype(torch, args.dtype), dim, shape)
+    words = f"fwd {args.dtype} d{dim}" + " gqa" * (shape[1] != shape[2]) + " split"
+    pages = [Pages(torch, library, PAGE, k, v) for k, v in copies.kv]
+    out = [ours(session, stream, "flashkiln", words, copies),
+           ours(session, stream, f"flashkiln-pages-of-{PAGE}", words + pages[0].word, copies, pages=pages)]
+    for plan in args.plans:
+        out.append(ours(session, stream, plan, words, copies, plan=plan))
+        out += [ours(session, stream, f"{plan}, {n} splits", words, copies, plan=plan, splits=n) for n in args.splits]
+    out += [sdpa(torch, backend, copies) for backend in args.peers]
+    if args.flex:
+        out.append(flex(torch, copies))
+    return out, copies
+
+
+def body(torch, library, context, args):
+    good, stream = True, torch.cuda.Stream()
+    for dim in args.dims:
+        for shape in args.shapes:
+            ready, copies = contenders((torch, library, context), args, dim, shape, stream)
+            wanted = exact(torch, copies.q, *copies.kv[0], causal=False)
+            for c in list(ready):
+                try:
+                    c.prepare(stream)
+                    c.launch()
+                    torch.cuda.synchronize()
+                    error = (c.result()[0, :, 0].double() - wanted).abs().max().item()
+                except Exception as e:  # FlexAttention's compiler has exceptions of its own
+                    print(f"  {c.name}: not available: {str(e).splitlines()[0][:160]}")
+                    error = None
+                if error is None or not error < 2e-2:
+                    print(f"  {c.name}: left out, error {error}")
+                    good = good and not c.name.startswith("flashkiln")
+                    ready.remove(c)
+            times = round_robin(torch, ready, args.rounds, args.launches, warm_ms=100)
+            rows = []
+            for c in ready:
+                us = median(times[c.name]) / len(copies.kv)
+                rows.append({**stamp(torch), "dtype": args.dtype, "head_dim": dim, "batch": shape[0], "heads_q": shape[1],
+                             "heads_kv": shape[2], "seqlen_q": shape[3], "seqlen_k": shape[4], "name": c.name, "plan": c.plan,
+                             "median_us": f"{us:.2f}", "gb_per_s": f"{copies.bytes / us * 1e-3:.0f}"})
+            append(os.path.join(args.out, "decode.csv"), rows, FIELDS)
+            print(f"d{dim} {'x'.join(map(str, shape))}, us (GB/s): "
+                  + ", ".join(f"{r['name']} {r['median_us']} ({r['gb_per_s']})" for r in rows) + f" [{rows[0]['plan']}]", flush=True)
+            del ready, copies
+            torch.cuda.empty_cache()
+    return 0 if good else 1
+
+
+def main():
+    parser = arguments(__doc__)
+    parser.add_argument("--shapes", type=lambda s: [tuple(map(int, x.split("x"))) for x in s.split(",")],
+                        default=[tuple(map(int, x.split("x"))) for x in SHAPES.split(",")])
+    parser.add_argument("--plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="by name, semicolons between them")
+    parser.add_argument("--splits", type=numbers, default=[])
+    parser.add_argument("--no-flex", dest="flex", action="store_false")
+    return run(parser, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
