@@ -10,12 +10,17 @@
 #include "plan.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Instructions (lanes) of one score: multiply-add, sum, half a conversion, the loop's share; and what dropout adds
  * (docs/dropout.md). */
 static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. */
 static const double MASK_LANES = 3.0;
+/* The same of a score, and of a tile over its keys, where a mask's words of 32 keys are looked at, as tiles of whole
+ * words do; and of a score where each key's bit is; two
+ * warpgroups hide less. Fitted to `bits` at head dims 64 to 128, on an H100. */
+static const double WORD_LANES = 3.5, WORD_TILE = 180.0, WORD_PAIR = 1.3, BIT_LANES = 12.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
@@ -196,6 +201,20 @@ static double softmax_lanes(const visit *v) {
     return own * (1 - v->spared) + (v->layout->lines ? 0 : v->score->lanes) + line_lanes / (v->plan->block_n / 2.0);
 }
 
+static bool has_bits(const fk_problem *p) {
+    for (int i = 0; i < p->num_masks; ++i) {
+        if (strcmp(p->mask[i].name, "bits") == 0) return true;
+    }
+    return false;
+}
+
+/* Of a score. Nothing is known of `bits` but that no tile is seen as a whole. */
+static double mask_lanes(const visit *v) {
+    if (!has_bits(v->p)) return MASK_LANES * v->masked;
+    const double words = (WORD_LANES + WORD_TILE / v->plan->block_n) * (v->pair ? WORD_PAIR : 1);
+    return v->plan->block_n % 32 == 0 ? words : BIT_LANES;
+}
+
 static visit look_at(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                      const fk_smem_layout *layout, const fk_plan_info *plan, const fk_score_work *score,
                      double partial_share, double visits) {
@@ -225,7 +244,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.tensor = 2.0 * v.scores * v.columns / arch->wgmma_flops;
     v.exp = v.fast ? 0 : v.scores / device->exp_rate;
     v.softmax = v.exp + v.scores * softmax_lanes(&v) / device->issue_rate;
-    v.besides = v.scores * ((p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * v.masked) / device->issue_rate;
+    v.besides = v.scores * ((p->dropout ? DROPOUT_LANES : 0) + mask_lanes(&v)) / device->issue_rate;
     v.pressed = (v.softmax + v.besides) / v.tensor;
     v.offset = v.pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
                v.pressed > STEP_FROM / 2 && layout->d_pad <= 128;
@@ -349,7 +368,9 @@ static double of_ring(const visit *v) {
 }
 
 static double wide_factor(const visit *v) {
-    const double spared = v->p->dropout ? WIDE_DROPOUT : v->at_once && v->in_step < 1 ? WIDE_AT_ONCE : -WIDE;
+    const double spared = v->p->dropout || has_bits(v->p) ? WIDE_DROPOUT
+                          : v->at_once && v->in_step < 1  ? WIDE_AT_ONCE
+                                                          : -WIDE;
     return (1 - spared) * (v->plan->block_n > 96 && v->p->num_masks == 0 ? 1 - WIDER : 1);
 }
 
@@ -370,7 +391,7 @@ static double of_q_in_registers(const visit *v) {
     const fk_smem_layout *layout = v->layout;
     if (!v->plan->q_in_regs || v->e4m3 || layout->staged) return 1;
     const bool masks = v->p->num_masks > 0 && !v->p->dropout && !v->at_once && !v->whole;
-    if (masks && (layout->scans || layout->mask_rows)) return 1 + Q_CROWDS;
+    if (masks && (layout->scans || layout->mask_rows) && !has_bits(v->p)) return 1 + Q_CROWDS;
     if (!v->held) return 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
     return 1 - (masks ? Q_SPARES_LINE_BOUNDS - (v->plan->turns ? 0 : LINE_STEP) : Q_SPARES_LINE);
 }

@@ -31,15 +31,16 @@
 @ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
 @ -- Of a tile that is not whole.
-@ function steps.mask_scores()
-            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows));
+@ function steps.mask_scores(first)
+@   local words = not steps.words and "" or (first or not steps.words.ahead) and ", MaskWords(walk.n, p, " .. mask_at .. ")" or ", mask_words"
+            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows .. words));
 @   if mask_rows ~= "" then
             __syncwarp(); // all lanes have read them
 @   end
 @ end
 @ function steps.mask_step()
         if (!$(whole)) {
-@   steps.mask_scores()
+@   steps.mask_scores(true)
         }
 @   if stages_keys then
         release_k();
@@ -262,6 +263,9 @@
 @   end
 @   if steps.staged then
         const u32 tile_array = wait_array();
+@   end
+@   if steps.words and steps.words.ahead then -- on their way while the products run
+        const MaskWords mask_words(walk.n, p, $(mask_at));
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

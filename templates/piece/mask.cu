@@ -259,15 +259,8 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
-@ -- A mask that comes as words of 32 keys is looked at a word at a time.
-@ local word_text = in_bits and not long and plan.block_n % 32 == 0 and #staged.q + #staged.k == 0 and
-@   mask.residual_keep:match("^%(shr_or_0%((.+), k & 31%) & 1%) == 1$")
 @ if word_text then
-@   word_text = word_text:gsub("k >> 5", "word")
-@   if word_text:find("%f[%w_]k%f[^%w_]") then word_text = nil end
-@ end
-@ if word_text then
-@   include("piece/mask_words.cu", { word_text = word_text, reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   include("piece/mask_words.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   return
 @ end
 @ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.

@@ -1,31 +1,47 @@
-// Sets the scores of unseen pairs of tile n to -inf, of a mask that says so in words of 32 keys: a lane has eight of a word's keys in
-// each of its rows, as bits 0, 1, 8, 9, 16, ... behind its own shift.
-__device__ __forceinline__ u32 bits_to(int last) { return last < 0 ? 0 : 0xffffffffu >> (31 - min(last, 31)); }
+@ -- A mask that comes as words of 32 keys: `word_text` is which.
+// The words of the mask for tile n and the lane's rows.
+struct MaskWords {
+    static constexpr int num_words = block_n / 32;
+    u32 seen[m_atoms][2][num_words];
 
-__device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
-    constexpr int words = block_n / 32;
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    __device__ __forceinline__ MaskWords(int n, const Params &p, const Where &at) {
 @ if reads_row then
-    const int first = opaque(at.q_first) + warp_row() + lane / 4;
+        const int first = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
 @ end
 @ scalars("")
-    u32 seen[m_atoms][2][words]; // all of them are on their way before one is looked at
 #pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
+        for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
+            for (int r = 0; r < 2; ++r) {
 @ row_place()
 #pragma unroll
-            for (int w = 0; w < words; ++w) {
-                const int word = n * words + w;
-                seen[m][r][w] = u32($(word_text));
+                for (int w = 0; w < num_words; ++w) {
+                    const int word = n * num_words + w;
+                    seen[m][r][w] = u32($(word_text));
+                }
             }
-        }
+    }
+};
+
+// Bits 0 to `last`.
+__device__ __forceinline__ u32 bits_to(int last) { return last < 0 ? 0 : 0xffffffffu >> (31 - min(last, 31)); }
+
+// Sets the scores of unseen pairs of tile n to -inf. Of a word's keys a lane has eight in each of its rows: bits 0, 1, 8, 9, 16, ...
+// behind a shift of its own.
+__device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at, const MaskWords &words) {
+    const int lane = opaque(int(threadIdx.x)) % 32;
+@ local bounds = #mask.upper_at + #mask.lower_at > 0
+@ if bounds then
+@   if reads_row then
+    const int first = opaque(at.q_first) + warp_row() + lane / 4;
+@   end
+@   scalars("")
+@ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-@ if #mask.upper_at + #mask.lower_at > 0 then
+@ if bounds then
 @   row_place()
 @ end
             int k_max = at.seqlen_k - 1;
@@ -39,12 +55,12 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @   end
 @ end
 #pragma unroll
-            for (int w = 0; w < words; ++w) {
+            for (int w = 0; w < words.num_words; ++w) {
                 const int first_k = own_key(at, n) + 32 * w;
-                const u32 bits = (seen[m][r][w] & bits_to(k_max - first_k)$(#mask.lower_at > 0 and " & ~bits_to(k_min - 1 - first_k)" or "")) >> 2 * (lane % 4);
+                const u32 seen = (words.seen[m][r][w] & bits_to(k_max - first_k)$(#mask.lower_at > 0 and " & ~bits_to(k_min - 1 - first_k)" or "")) >> 2 * (lane % 4);
 #pragma unroll
                 for (int i = 0; i < 8; ++i)
-                    if (!(bits >> (8 * (i / 2) + i % 2) & 1)) s[m][4 * w + i / 2][2 * r + i % 2] = NEG_INF;
+                    if (!(seen >> (8 * (i / 2) + i % 2) & 1)) s[m][4 * w + i / 2][2 * r + i % 2] = NEG_INF;
             }
         }
 }
