@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What masks save, what pages cost, and masks, bias and fp32 beside PyTorch's EFFICIENT backend, in one process.
 
-  features.py [--parts tiles,cost,bias,padding,fp32,pages] [--dims 64] [--sizes 1024,4096] [--features window,alibi] [--no-flex]
+  features.py [--parts tiles,cost,bias,bits,padding,fp32,pages] [--dims 64] [--sizes 1024,4096] [--features window,alibi] [--no-flex]
 
   tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
            that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
@@ -11,10 +11,12 @@
            ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
+  bits     a boolean mask of [batch, heads, seqlen, seqlen], of which 70 % are seen at random: here as bits, beside EFFICIENT, CUDNN and
+           FlexAttention, which read it, and beside the kernel without it
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
   fp32     fp32 inputs, through bf16 x6 here; no mask, and causal
   pages    keys in pages of 1, 16, 64 and 256 rows, in random order, beside the same keys in rows, causal
-Results of the last four: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
+Results of the last five: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import os
 import sys
@@ -191,6 +193,30 @@ def bias(session):
     return True
 
 
+def packed_bits(torch, seen):
+    """Bit k % 32 of word k / 32."""
+    words = (seen.unflatten(-1, (-1, 32)).to(torch.int64) << torch.arange(32, device="cuda")).sum(-1)
+    return torch.where(words >= 2 ** 31, words - 2 ** 32, words).int()
+
+
+def bits(session):
+    torch, args = session.torch, session.args
+    plain = Beside(torch, session.library, session.context, "plain", lambda words: words.replace(" bits", ""))
+    for dim in args.dims:
+        for seqlen in args.sizes:
+            shape = Shape(torch, args, seqlen, dim, "full", "fwd", " bits", heads=16)
+            seen = torch.rand(shape.batch, shape.heads, seqlen, seqlen, device="cuda") < 0.7
+            unseen = torch.zeros(seen.shape, device="cuda").masked_fill_(~seen, float("-inf"))
+            peers = [Sdpa(torch, "EFFICIENT", bias=seen), Sdpa(torch, "CUDNN", bias=seen)]
+            if args.flex:
+                torch._dynamo.reset()
+                peers.append(Flex(torch, seen=seen))
+            ours = session.ours(arrays={"bits": packed_bits(torch, seen)})
+            if not session.time(shape, [plain, *peers, ours], Tensors(torch, shape), bias=unseen):
+                return False
+    return True
+
+
 def padding(session):
     torch, args = session.torch, session.args
     for dim in args.dims:
@@ -251,7 +277,7 @@ def pages(session):
 
 
 PAGE_SIZES = 1, 16, 64, 256
-PARTS = {"tiles": tiles, "cost": cost, "bias": bias, "padding": padding, "fp32": fp32, "pages": pages}
+PARTS = {"tiles": tiles, "cost": cost, "bias": bias, "bits": bits, "padding": padding, "fp32": fp32, "pages": pages}
 
 
 def body(torch, library, context, args):

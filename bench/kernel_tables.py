@@ -166,6 +166,38 @@ def chunks(folder):
     return rows and grid(head, lines) or ""
 
 
+# ---- decoding ----
+
+def decode_rows(folder):
+    """{(head_dim, shape): {name: us, "bytes": of keys and values}}"""
+    out = {}
+    for r in read(folder, "decode-mma-h100"):
+        shape = tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
+        us = out.setdefault((int(r["head_dim"]), shape), {"bytes": 4 * int(r["head_dim"]) * shape[0] * shape[2] * shape[4]})
+        us[r["name"]] = float(r["median_us"])
+    return out
+
+
+def decode_ratios(folder):
+    """Of the best peer's time over ours, with one query and with more."""
+    found = {True: [], False: []}
+    for (_, shape), us in decode_rows(folder).items():
+        found[shape[3] == 1].append(min(us[n] for n in DECODE_PEERS if n in us) / us[OURS])
+    return found[True], found[False]
+
+
+def decode(folder):
+    lines = []
+    for (dim, shape), us in decode_rows(folder).items():
+        ratios = [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in DECODE_PEERS]
+        lines.append([f"d{dim}, {shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]}, {shape[4]:,}",
+                      f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{us['bytes'] / us[OURS] * 1e-3:,.0f}", *ratios])
+    return lines and grid(["batch x heads (kv) x queries, keys", "us: rows, pages of 64", "GB/s", "CUDNN", "FLASH", "FlexAttention"], lines) or ""
+
+
+DECODE_PEERS = "sdpa-cudnn", "sdpa-flash", "flex"
+
+
 def pages(folder):
     rows = read(folder, "pages-wgmma-h200")
     us = {(r["head_dim"], r["seqlen"], r["name"].rpartition("-")[2] if "pages" in r["name"] else ""): float(r["median_us"]) for r in rows}
@@ -217,6 +249,10 @@ def front(folder):
     if ratios:
         lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
                       "SDPA's FLASH and FlexAttention"])
+    one, more = decode_ratios(folder)
+    if one:
+        lines.append(["decoding: one query behind 2k to 128k keys, head dims 64, 128, 256 (an H100)", f"{geomean(one):.2f}", "",
+                      f"to the best of cuDNN, FlashAttention-2 and FlexAttention, as all wait for HBM; least {min(one):.2f}; with four queries {span(more)}"])
     rows = packed_rows(folder)
     if rows:
         both = [[us["sdpa-flash"] / us[OURS] for case, cells in rows.items() if case[0] == op for us in cells.values()] for op in ("fwd", "bwd")]
@@ -254,4 +290,4 @@ def memory_line(folder):
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "short-rows": short_rows, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
-          "chunks": chunks, "pages": pages, "packed": packed}
+          "chunks": chunks, "decode": decode, "pages": pages, "packed": packed}
