@@ -260,7 +260,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ if word_text then
-@   include("piece/mask_words.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   return
 @ end
 @ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.
