@@ -187,6 +187,8 @@ static void pages(void **state) {
     (void)state;
     static const int sizes[] = {1, 3, 16, KEYS - 1, KEYS, 256};
     compare_pages("fwd fp16 d32 gqa causal paged", sizes, sizeof sizes / sizeof *sizes);
+    static const int told[] = {128, 256, 384}; /* then one look-up serves several rows */
+    compare_pages("fwd fp16 d32 gqa causal paged(128)", told, sizeof told / sizeof *told);
 }
 
 /* Copied by TMA, a box of rows at a time. */
