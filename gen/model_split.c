@@ -24,11 +24,10 @@ int64_t fk_row_heads(const fk_problem *p, const fk_plan_info *plan, int64_t seql
 
 /* Of the sizes of a launch what its time depends on. */
 typedef struct split_sizes {
-    const fk_problem *p;
-    const fk_device_info *device;
-    const fk_plan_info *plan;
-    int64_t num_ctas, rows, k_tiles; /* as in fk_split_choose */
-    int64_t slots;                   /* CTAs that run at a time */
+    int64_t num_ctas, k_tiles; /* as in fk_split_choose */
+    int64_t slots;             /* CTAs that run at a time */
+    double alone_us, share_us; /* of a tile: what one CTA waits for it; HBM's time for it */
+    double row_us;             /* HBM's time for a CTA's rows of O and lse, written and read */
 } split_sizes;
 
 /* Copies of a thread that share the look-up of a page: templates/piece/tile_paged.cu. */
@@ -48,17 +47,10 @@ static double copies_us(const fk_problem *p, const fk_plan_info *plan, int colum
     return copies * (COPY_US + (p->paged ? PAGED_COPY_US / copies_alike(p, plan, chunks) : 0));
 }
 
-static double tile_bytes(const split_sizes *s) {
-    return (double)fk_dtype_bytes(s->p->dtype) * s->plan->block_n * (s->p->head_dim + s->p->head_dim_v);
-}
-
 /* What a tile of keys takes where so many CTAs load at the same time: what one waits for it, or its share of HBM, and
  * more than either where they are alike. */
 static double visit_us(const split_sizes *s, double resident) {
-    const double bytes = tile_bytes(s), waits = s->plan->stages == 1 ? 2 : 1; /* for K and for V */
-    const double copies = copies_us(s->p, s->plan, s->p->head_dim) + copies_us(s->p, s->plan, s->p->head_dim_v);
-    const double alone = waits * TILE_US + bytes * 1e-3 / CTA_KB + copies;
-    const double share = resident * bytes * 1e-3 / (HBM_SHARE * s->device->hbm_gbps);
+    const double alone = s->alone_us, share = resident * s->share_us;
     return cbrt(alone * alone * alone + share * share * share);
 }
 
@@ -70,13 +62,11 @@ static double loading_us(const split_sizes *s, int splits) {
 }
 
 static double combining_us(const split_sizes *s, int splits) {
-    if (splits == 1) return 0;
-    const double bytes = 8.0 * (double)splits * (double)(s->num_ctas * s->rows) * (s->p->head_dim_v + 1);
-    return COMBINE_US + splits * SPLIT_US + bytes * 1e-3 / (HBM_SHARE * s->device->hbm_gbps);
+    return splits == 1 ? 0 : COMBINE_US + splits * (SPLIT_US + (double)s->num_ctas * s->row_us);
 }
 
 static int choose(const split_sizes *s) {
-    if (s->k_tiles < 1) return 1; /* a mask that leaves nothing to see */
+    if (s->k_tiles < 1 || s->num_ctas < 1) return 1; /* a mask that leaves nothing to see */
     const int most = s->k_tiles < FK_MAX_SPLITS ? (int)s->k_tiles : FK_MAX_SPLITS;
     int best = 1;
     double shortest = loading_us(s, 1) + combining_us(s, 1);
@@ -107,9 +97,25 @@ static int64_t slots_of(const fk_device_info *device, const fk_plan_info *plan, 
     return (int64_t)device->num_sms * (room > plan->ctas_per_sm ? room : plan->ctas_per_sm);
 }
 
+static split_sizes sizes_of(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,
+                            int64_t num_ctas, int64_t rows, int64_t k_tiles, int registers) {
+    const double us_per_byte = 1e-3 / (HBM_SHARE * device->hbm_gbps);
+    const double bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);
+    const double waits = plan->stages == 1 ? 2 : 1; /* for K and for V */
+    return (split_sizes){
+        .num_ctas = num_ctas,
+        .k_tiles = k_tiles,
+        .slots = slots_of(device, plan, registers),
+        .alone_us = waits * TILE_US + bytes * 1e-3 / CTA_KB + copies_us(p, plan, p->head_dim) +
+                    copies_us(p, plan, p->head_dim_v),
+        .share_us = bytes * us_per_byte,
+        .row_us = 8.0 * (double)rows * (p->head_dim_v + 1) * us_per_byte,
+    };
+}
+
 int fk_split_choose(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan, int64_t num_ctas,
                     int64_t rows, int64_t k_tiles, int registers) {
-    const split_sizes sizes = {p, device, plan, num_ctas, rows, k_tiles, slots_of(device, plan, registers)};
+    const split_sizes sizes = sizes_of(p, device, plan, num_ctas, rows, k_tiles, registers);
     return choose(&sizes);
 }
 
@@ -120,13 +126,9 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     const int64_t rows = shape->seqlen_q * row_heads; /* joined heads: seqlen_q < block_m <= 4096 */
     const double tiles = row_heads == 1 ? (double)walks->num_ctas : ceil((double)rows / plan->block_m);
     const double num_ctas = heads / (double)row_heads * tiles;
-    const split_sizes sizes = {p,
-                               device,
-                               plan,
-                               (int64_t)fmin(fmax(1, num_ctas), 0x1p40),
-                               rows < plan->block_m ? rows : plan->block_m,
-                               (int64_t)ceil(walks->max_visited),
-                               slots_of(device, plan, 0)};
+    const split_sizes sizes =
+        sizes_of(p, device, plan, (int64_t)fmin(fmax(1, num_ctas), 0x1p40), rows < plan->block_m ? rows : plan->block_m,
+                 (int64_t)ceil(walks->max_visited), 0);
     const int splits = choose(&sizes);
     walks->min_visited /= splits;
     walks->mean_visited /= splits;

@@ -18,8 +18,8 @@ static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. */
 static const double MASK_LANES = 3.0;
 /* The same of a score, and of a tile over its keys, where a mask's words of 32 keys are looked at, as tiles of whole
- * words do; and of a score where each key's bit is; two
- * warpgroups hide less. Fitted to `bits` at head dims 64 to 128, on an H100. */
+ * words do, two warpgroups hiding less; and of a score where each key's bit is. Fitted to `bits` at head dims 64 to
+ * 128, on an H100. */
 static const double WORD_LANES = 3.5, WORD_TILE = 180.0, WORD_PAIR = 1.3, BIT_LANES = 12.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
