@@ -129,8 +129,10 @@ static int base_registers(const fk_problem *p, const fk_tile *tile, int d_pad, i
     const int bytes = fk_dtype_bytes(p->dtype);
     const int acc_o = dv_pad / 2, acc_s = tile->block_n / 2, weights = tile->block_n * bytes / 8;
     const int q = tile->q_in_regs ? d_pad * bytes / 8 : 0;
-    const int fixed = 28;                       /* m, l, addresses, loop counters, bounds of the mask, scale */
-    return acc_o + acc_s + weights + q + fixed; /* a second array of weights lies over the scores that it is made of */
+    const int fixed = 28; /* m, l, addresses, loop counters, bounds of the mask, scale */
+    /* a second array of weights lies over the scores that it is made of; but of e4m3 four of these make one word */
+    const int second = tile->overlap == 2 && p->dtype == FK_E4M3 && !p->fast ? weights : 0;
+    return acc_o + acc_s + weights + second + q + fixed;
 }
 
 /* What is read ahead lies beside both arrays of weights, with addresses of its own. */
