@@ -66,7 +66,7 @@ def ours(session, stream, name, words, copies, plan=None, splits=0, pages=None):
         for i, (k, v) in enumerate(copies.kv):
             tensors = {"q": copies.q, "o": o, **(pages[i].tensors if pages else {"k": k, "v": v})}
             launches.append(Launch(torch, library, context, words, tensors, num_splits=splits, **(pages[i].fields if pages else {})))
-    out = Graph(torch, name, launches, lambda: o, library.spell(launches[0].info.plan))
+    out = Graph(torch, name, launches, lambda: o, library.spell_plan(launches[0].info.plan))
     out.pages = pages  # whose tables are read
     return out
 

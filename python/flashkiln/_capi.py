@@ -165,7 +165,7 @@ class Library:
         self.lib.fk_free(out)
         return plans
 
-    def spell(self, plan):
+    def spell_plan(self, plan):
         """A plan's line, such as "mma m128 n64 w4 s2 c2 r1"."""
         out = ctypes.create_string_buffer(self.values["FK_MAX_PLAN"])
         self("fk_plan_spell", byref(plan), out, c_size_t(len(out)))

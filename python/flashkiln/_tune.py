@@ -21,7 +21,7 @@ def shape_of(shape):
 
 def told(trial):
     out = {**_explain.as_dict(trial), "state": STATES[trial.state], "plan": _explain.as_dict(trial.plan)}
-    out["spelling"] = library().spell(trial.plan)
+    out["spelling"] = library().spell_plan(trial.plan)
     out["model_choice"] = trial.plan.chosen == library().values["FK_CHOSEN_BY_RULE"]
     return out
 
