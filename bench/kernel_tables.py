@@ -166,6 +166,22 @@ def chunks(folder):
     return rows and grid(head, lines) or ""
 
 
+# ---- boolean masks ----
+
+def bits_rows(folder):
+    """{(head_dim, seqlen): {name: us}}"""
+    out = {}
+    for r in read(folder, "features-bits-wgmma-h100"):
+        out.setdefault((int(r["head_dim"]), int(r["seqlen"])), {})[r["name"]] = float(r["median_us"])
+    return out
+
+
+def bits(folder):
+    lines = [[f"d{dim}, {seqlen:,}", f"{us[OURS]:.0f}", *(f"{us[n] / us[OURS]:.2f}" for n in ("plain", "flex", "sdpa-cudnn", "sdpa-efficient"))]
+             for (dim, seqlen), us in bits_rows(folder).items()]
+    return lines and grid(["head dim, tokens", "us", "without a mask", "FlexAttention", "CUDNN", "EFFICIENT"], lines) or ""
+
+
 # ---- decoding ----
 
 def decode_rows(folder):
@@ -249,6 +265,10 @@ def front(folder):
     if ratios:
         lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
                       "SDPA's FLASH and FlexAttention"])
+    ratios = [us["flex"] / us[OURS] for us in bits_rows(folder).values()]
+    if ratios:
+        lines.append(["boolean masks [batch, heads, queries, keys], head dims 64, 128, 512 to 4,096 tokens (an H100)", f"{geomean(ratios):.2f}", "",
+                      f"to FlexAttention; least {min(ratios):.2f}; 4 to 5 to cuDNN"])
     one, more = decode_ratios(folder)
     if one:
         lines.append(["decoding: one query behind 2k to 128k keys, head dims 64, 128, 256 (an H100)", f"{geomean(one):.2f}", "",
@@ -290,4 +310,4 @@ def memory_line(folder):
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "short-rows": short_rows, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
-          "chunks": chunks, "decode": decode, "pages": pages, "packed": packed}
+          "bits": bits, "chunks": chunks, "decode": decode, "pages": pages, "packed": packed}
