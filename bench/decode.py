@@ -12,13 +12,12 @@ Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so an
 import os
 import sys
 
-from chunks import Peer, exact
+from chunks import SIZES, Peer, admitted, exact, row, shapes
 from contenders import Launch, Pages
 from problems import torch_dtype
-from timing import append, arguments, median, numbers, round_robin, run, stamp
+from timing import append, arguments, median, numbers, round_robin, run
 
-FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "name", "plan",
-          "median_us", "gb_per_s"]
+FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", *SIZES, "name", "plan", "median_us", "gb_per_s"]
 SHAPES = ("1x32x8x1x2048,1x32x8x1x8192,1x32x8x1x131072,4x32x8x1x4096,16x32x8x1x4096,64x32x8x1x2048,64x32x8x1x8192,"
           "32x16x2x1x4096,8x32x32x1x4096,16x64x8x4x4096")
 PAGE = 64
@@ -111,30 +110,24 @@ def contenders(session, args, dim, shape, stream):
 
 def body(torch, library, context, args):
     good, stream = True, torch.cuda.Stream()
+
+    def run_once(c):
+        c.prepare(stream)
+        c.launch()
+        torch.cuda.synchronize()
+        return c.result()
+
     for dim in args.dims:
         for shape in args.shapes:
             ready, copies = contenders((torch, library, context), args, dim, shape, stream)
             wanted = exact(torch, copies.q, *copies.kv[0], causal=False)
-            for c in list(ready):
-                try:
-                    c.prepare(stream)
-                    c.launch()
-                    torch.cuda.synchronize()
-                    error = (c.result()[0, :, 0].double() - wanted).abs().max().item()
-                except Exception as e:  # FlexAttention's compiler has exceptions of its own
-                    print(f"  {c.name}: not available: {str(e).splitlines()[0][:160]}")
-                    error = None
-                if error is None or not error < 2e-2:
-                    print(f"  {c.name}: left out, error {error}")
-                    good = good and not c.name.startswith("flashkiln")
-                    ready.remove(c)
+            ready, fine = admitted(torch, ready, wanted, run_once)
+            good = good and fine
             times = round_robin(torch, ready, args.rounds, args.launches, warm_ms=100)
             rows = []
             for c in ready:
                 us = median(times[c.name]) / len(copies.kv)
-                rows.append({**stamp(torch), "dtype": args.dtype, "head_dim": dim, "batch": shape[0], "heads_q": shape[1],
-                             "heads_kv": shape[2], "seqlen_q": shape[3], "seqlen_k": shape[4], "name": c.name, "plan": c.plan,
-                             "median_us": f"{us:.2f}", "gb_per_s": f"{copies.bytes / us * 1e-3:.0f}"})
+                rows.append({**row(torch, args, dim, shape, c, us), "plan": c.plan, "gb_per_s": f"{copies.bytes / us * 1e-3:.0f}"})
             append(os.path.join(args.out, "decode.csv"), rows, FIELDS)
             print(f"d{dim} {'x'.join(map(str, shape))}, us (GB/s): "
                   + ", ".join(f"{r['name']} {r['median_us']} ({r['gb_per_s']})" for r in rows) + f" [{rows[0]['plan']}]", flush=True)
@@ -145,8 +138,7 @@ def body(torch, library, context, args):
 
 def main():
     parser = arguments(__doc__)
-    parser.add_argument("--shapes", type=lambda s: [tuple(map(int, x.split("x"))) for x in s.split(",")],
-                        default=[tuple(map(int, x.split("x"))) for x in SHAPES.split(",")])
+    parser.add_argument("--shapes", type=shapes, default=shapes(SHAPES))
     parser.add_argument("--plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="by name, semicolons between them")
     parser.add_argument("--splits", type=numbers, default=[])
     parser.add_argument("--no-flex", dest="flex", action="store_false")

@@ -139,13 +139,21 @@ def sparse(folder):
 
 # ---- few queries, many keys; and pages ----
 
-def chunk_rows(folder):
-    """{(head_dim, shape): {name: us}}, a shape being batch, query heads, kv heads, queries, keys."""
+def times(folder, name, key):
+    """{key of the row: {contender: us}}"""
     out = {}
-    for r in read(folder, "chunks-wgmma-h200"):
-        shape = tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
-        out.setdefault((int(r["head_dim"]), shape), {})[r["name"]] = float(r["median_us"])
+    for r in read(folder, name):
+        out.setdefault(key(r), {})[r["name"]] = float(r["median_us"])
     return out
+
+
+def by_shape(r):
+    """head_dim, and a shape: batch, query heads, kv heads, queries, keys."""
+    return int(r["head_dim"]), tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
+
+
+def chunk_rows(folder):
+    return times(folder, "chunks-wgmma-h200", by_shape)
 
 
 def chunk_ratios(folder):
@@ -169,11 +177,7 @@ def chunks(folder):
 # ---- boolean masks ----
 
 def bits_rows(folder):
-    """{(head_dim, seqlen): {name: us}}"""
-    out = {}
-    for r in read(folder, "features-bits-wgmma-h100"):
-        out.setdefault((int(r["head_dim"]), int(r["seqlen"])), {})[r["name"]] = float(r["median_us"])
-    return out
+    return times(folder, "features-bits-wgmma-h100", lambda r: (int(r["head_dim"]), int(r["seqlen"])))
 
 
 def bits(folder):
@@ -184,14 +188,11 @@ def bits(folder):
 
 # ---- decoding ----
 
+DECODE_PEERS = "sdpa-cudnn", "sdpa-flash", "flex"
+
+
 def decode_rows(folder):
-    """{(head_dim, shape): {name: us, "bytes": of keys and values}}"""
-    out = {}
-    for r in read(folder, "decode-mma-h100"):
-        shape = tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
-        us = out.setdefault((int(r["head_dim"]), shape), {"bytes": 4 * int(r["head_dim"]) * shape[0] * shape[2] * shape[4]})
-        us[r["name"]] = float(r["median_us"])
-    return out
+    return times(folder, "decode-mma-h100", by_shape)
 
 
 def decode_ratios(folder):
@@ -206,12 +207,10 @@ def decode(folder):
     lines = []
     for (dim, shape), us in decode_rows(folder).items():
         ratios = [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in DECODE_PEERS]
+        size = 4 * dim * shape[0] * shape[2] * shape[4]  # bytes of keys and values
         lines.append([f"d{dim}, {shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]}, {shape[4]:,}",
-                      f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{us['bytes'] / us[OURS] * 1e-3:,.0f}", *ratios])
+                      f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{size / us[OURS] * 1e-3:,.0f}", *ratios])
     return lines and grid(["batch x heads (kv) x queries, keys", "us: rows, pages of 64", "GB/s", "CUDNN", "FLASH", "FlexAttention"], lines) or ""
-
-
-DECODE_PEERS = "sdpa-cudnn", "sdpa-flash", "flex"
 
 
 def pages(folder):
@@ -265,10 +264,10 @@ def front(folder):
     if ratios:
         lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
                       "SDPA's FLASH and FlexAttention"])
-    ratios = [us["flex"] / us[OURS] for us in bits_rows(folder).values()]
+    ratios, cudnn = ([us[n] / us[OURS] for us in bits_rows(folder).values()] for n in ("flex", "sdpa-cudnn"))
     if ratios:
         lines.append(["boolean masks [batch, heads, queries, keys], head dims 64, 128, 512 to 4,096 tokens (an H100)", f"{geomean(ratios):.2f}", "",
-                      f"to FlexAttention; least {min(ratios):.2f}; 4 to 5 to cuDNN"])
+                      f"to FlexAttention; least {min(ratios):.2f}; {span(cudnn, 1)} to cuDNN"])
     one, more = decode_ratios(folder)
     if one:
         lines.append(["decoding: one query behind 2k to 128k keys, head dims 64, 128, 256 (an H100)", f"{geomean(one):.2f}", "",

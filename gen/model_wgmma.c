@@ -175,6 +175,7 @@ typedef struct visit {
     bool single;                  /* teams of one warpgroup */
     bool accompanied;             /* another team or pair computes meanwhile */
     bool at_once;                 /* scores become weights at once */
+    bool bits;                    /* a mask of that name: no tile is seen as a whole */
     bool line;                    /* along the keys, and not added by the products */
     bool runs;                    /* of keys are looked up beforehand */
     bool window;                  /* warpgroups pass by tiles of their CTA */
@@ -210,9 +211,9 @@ static bool has_bits(const fk_problem *p) {
     return false;
 }
 
-/* Of a score. Nothing is known of `bits` but that no tile is seen as a whole. */
+/* Of a score. */
 static double mask_lanes(const visit *v) {
-    if (!has_bits(v->p)) return MASK_LANES * v->masked;
+    if (!v->bits) return MASK_LANES * v->masked;
     const double words = (WORD_LANES + WORD_TILE / v->plan->block_n) * (v->pair ? WORD_PAIR : 1);
     return v->plan->block_n % 32 == 0 ? words : BIT_LANES;
 }
@@ -228,6 +229,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.single = v.teams > 1 && v.consumers == 1;
     v.accompanied = v.teams > 1 || v.consumers == 4;
     v.at_once = score->at_once && !p->dropout && !v.e4m3;
+    v.bits = has_bits(p);
     v.line = score->along && !layout->lines;
     v.held = v.line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
     v.block_m = 64 * v.consumers, v.scores = v.block_m * plan->block_n;
@@ -370,9 +372,7 @@ static double of_ring(const visit *v) {
 }
 
 static double wide_factor(const visit *v) {
-    const double spared = v->p->dropout || has_bits(v->p) ? WIDE_DROPOUT
-                          : v->at_once && v->in_step < 1  ? WIDE_AT_ONCE
-                                                          : -WIDE;
+    const double spared = v->p->dropout || v->bits ? WIDE_DROPOUT : v->at_once && v->in_step < 1 ? WIDE_AT_ONCE : -WIDE;
     return (1 - spared) * (v->plan->block_n > 96 && v->p->num_masks == 0 ? 1 - WIDER : 1);
 }
 
@@ -393,7 +393,7 @@ static double of_q_in_registers(const visit *v) {
     const fk_smem_layout *layout = v->layout;
     if (!v->plan->q_in_regs || v->e4m3 || layout->staged) return 1;
     const bool masks = v->p->num_masks > 0 && !v->p->dropout && !v->at_once && !v->whole;
-    if (masks && (layout->scans || layout->mask_rows) && !has_bits(v->p)) return 1 + Q_CROWDS;
+    if (masks && (layout->scans || layout->mask_rows) && !v->bits) return 1 + Q_CROWDS;
     if (!v->held) return 1 - (masks ? Q_SPARES_BOUNDS : Q_SPARES);
     return 1 - (masks ? Q_SPARES_LINE_BOUNDS - (v->plan->turns ? 0 : LINE_STEP) : Q_SPARES_LINE);
 }

@@ -7,7 +7,7 @@ static fk_status check_size(const char *field, int64_t value, int64_t limit, fk_
                    (long long)limit);
 }
 
-/* Keys of all entries of a batch. Decoding: of fewer a launch takes so few microseconds that plans differ little. */
+/* In a batch: tokens; and keys of decoding, of which fewer take so few microseconds that plans hardly differ. */
 static const int64_t TOKENS = 16384, DECODED = 131072;
 
 /* The nominal problem: so many tokens as rows of 4,096, and 2,048 hidden; one kv head serves 8 query heads of gqa. */

@@ -250,8 +250,8 @@ FK_API int fk_device_present_count(void);
 
 /* ---- plans and text (no GPU needed) ------------------------------------------------------------------- */
 
-/** Sizes that a plan is modelled for; zero fields take the nominal 16,384 tokens and 2,048 hidden. Each is at most
- *  FK_MAX_SEQLEN. */
+/** Sizes that a plan is modelled for; zero fields take the nominal 16,384 tokens and 2,048 hidden; with `split` one
+ * query and 131,072 keys. Each is at most FK_MAX_SEQLEN. */
 typedef struct fk_shape {
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
 } fk_shape;
@@ -541,8 +541,8 @@ typedef struct fk_args {
     int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
     const int32_t
         *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
-    /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as fill the GPU
-     * (docs/sequences.md). Results differ between numbers of splits in rounding alone. */
+    /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as take the
+     * shortest time (docs/sequences.md). Results differ between numbers of splits in rounding alone. */
     int32_t num_splits;
     /** Problems with `paged`: k and v are [num_pages, page_size, num_heads_kv, .], stride[0] is from page to page, and
      * key j of batch entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size]. The table

@@ -71,7 +71,7 @@ def explain(*what: Any, gpu: Optional[str] = None, backward: bool = False, grad:
 
     explain(q, k, v, **options)     on q's device, or for `gpu`: a key of devices(), which needs not be here
     explain("fwd bf16 d128 causal", batch=, heads=, heads_kv=, seqlen_q=, seqlen_k=)    sizes: 16,384 tokens and 2,048
-                                    hidden unless given; for gpu="a100" unless given
+                                    hidden unless given, with `split` one query and 131,072 keys; for gpu="a100" unless given
     backward, grad, deterministic   the backward pass, with the gradients of the arrays named in `grad`
 
     >>> told = explain("fwd bf16 d64 causal", gpu="h200", seqlen_q=1024, seqlen_k=1024)
@@ -192,8 +192,8 @@ class Explanation:
         elif tiling(plan) != tiling(best):
             self.notes.append("the plan that the model prefers was compiled and spilled registers: another one is taken")
         elif tiling(plan) != tiling(self._plan):
-            self.notes.append("kernels serve all sizes, and are planned for 16,384 tokens and 2,048 hidden: for these sizes "
-                              f"alone the plan would be {self._plan.block_m} x {self._plan.block_n}")
+            self.notes.append(f"kernels serve all sizes, and are planned for {self._nominal()}: for these sizes alone the plan would be "
+                              f"{self._plan.block_m} x {self._plan.block_n}")
         self._plan = next((other for other in self._plans if tiling(other) == tiling(plan)), plan)
         self._plan.parts = plan.parts
         if plan.parts:
@@ -220,7 +220,10 @@ class Explanation:
         name = self._gpu_info.name.decode()
         where = f"run by the emulator, as planned for {name}" if self.device == "emu" else f"on {name}"
         sizes = "batch {}, {} heads ({} of k and v), {} queries, {} keys".format(*self.shape)
-        return [where, sizes if all(self.shape) else "at 16,384 tokens and 2,048 hidden, where sizes are not given"]
+        return [where, sizes if all(self.shape) else f"at {self._nominal()}, where sizes are not given"]
+
+    def _nominal(self):
+        return ("one query, 131,072 keys" if self._problem.split else "16,384 tokens") + " and 2,048 hidden"
 
     def _told_plan(self):
         p = self.plan

@@ -64,7 +64,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
                        [heads, total_q]; rows of no sequence have the result 0. max_seqlen_q, _k: upper bounds of lengths
     seqused_k          [batch]: only the first keys are there
     page_table         [batch, columns]: k and v are [pages, page_size, heads_kv, dim]; without gradients
-    num_splits         CTAs that share a row's keys, for few queries and many keys: 0 as many as fill the GPU, 1 one;
+    num_splits         CTAs that share a row's keys, for few queries and many keys: 0 as many as are fastest, 1 one;
                        None decides by the lengths
 
     float8_e4m3fn: q, k and v on sm_90, without gradients; the result is bfloat16 (docs/e4m3.md).

@@ -14,6 +14,16 @@ static void assert_by_words(const char *spelling, const char *name) {
     fk_free(text);
 }
 
+static void compare(const sample *cases, size_t count, bool forward, const char *name) {
+    for (size_t i = 0; i < emulated_cases(count); i++) {
+        fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "0", "0"});
+        fk_kernel_info info;
+        assert_by_words(cases[i].spelling, name);
+        assert_true(forward ? sample_run(context, &cases[i], &info) : backward_run(context, &cases[i], &info, NULL));
+        fk_context_destroy(context);
+    }
+}
+
 static void forward(void **state) {
     (void)state;
     static const sample cases[] = {
@@ -23,13 +33,7 @@ static void forward(void **state) {
         {"fwd bf16 d128 gqa dropout " WORDS, "h200", 1, 4, 2, 70, 129, FK_BSHD, 0},
         {"fwd fp16 d256 " WORDS, "h200", 1, 1, 1, 129, 95, FK_BSHD, 0},
     };
-    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++) {
-        fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "0", "0"});
-        fk_kernel_info info;
-        assert_by_words(cases[i].spelling, "struct MaskWords");
-        assert_true(sample_run(context, &cases[i], &info));
-        fk_context_destroy(context);
-    }
+    compare(cases, sizeof cases / sizeof *cases, true, "struct MaskWords");
 }
 
 static void backward(void **state) {
@@ -41,13 +45,7 @@ static void backward(void **state) {
         {"bwd bf16 d128 gqa dropout " WORDS, "h200", 1, 4, 2, 70, 129, FK_BSHD, 0},
         {"bwd fp16 d192 " WORDS, "h200", 1, 1, 1, 129, 95, FK_BSHD, 0},
     };
-    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++) {
-        fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "0", "0"});
-        fk_kernel_info info;
-        assert_by_words(cases[i].spelling, "A warp's 16 keys lie in one word");
-        assert_true(backward_run(context, &cases[i], &info, NULL));
-        fk_context_destroy(context);
-    }
+    compare(cases, sizeof cases / sizeof *cases, false, "A warp's 16 keys lie in one word");
 }
 
 /* Two words at a place are no word of the mask. */
