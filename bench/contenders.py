@@ -219,7 +219,7 @@ class Sdpa(ByAutograd):
 
     def make_leaves(self):
         leaves = super().make_leaves()
-        if self.bias is not None:
+        if self.bias is not None and self.bias.is_floating_point():
             self.attn_mask = self.bias.detach().requires_grad_()
             leaves.append(self.attn_mask)
         return leaves
@@ -246,7 +246,8 @@ class Sdpa(ByAutograd):
 
 class Flex(ByAutograd):
     """PyTorch's FlexAttention, compiled for each mask, score and shape. `grads`: arrays of the score whose gradients it takes in
-    the backward pass; they are one for all entries of a batch. `seen`: a mask as a boolean [batch, heads, seqlen, seqlen]."""
+    the backward pass; they are one for all entries of a batch. `seen`: a mask as a boolean [batch, heads or 1, seqlen,
+    seqlen]."""
     name, writes_lse, limit, checked = "flex", False, 20.0, True
     # With an array's gradient none of the tilings that it would take by itself fits into an H200's shared memory.
     small = {"bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64, "bwd_BLOCK_N2": 32, "bwd_num_stages": 1, "bwd_num_warps": 4}
@@ -265,8 +266,9 @@ class Flex(ByAutograd):
             self.options["block_mask"] = self.flex.create_block_mask(
                 lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen, shape.seqlen, device="cuda")
         elif self.seen is not None:
+            one_each = int(self.seen.shape[1] > 1)
             self.options["block_mask"] = self.flex.create_block_mask(
-                lambda b, h, q, k: self.seen[b, h, q, k], shape.batch, shape.heads, shape.seqlen, shape.seqlen, device="cuda")
+                lambda b, h, q, k: self.seen[b, h * one_each, q, k], shape.batch, shape.heads if one_each else None, shape.seqlen, shape.seqlen, device="cuda")
         self.wanted = {n: t.arrays[n][:1].detach().clone().requires_grad_() for n in self.of if shape.op == "bwd"}
         held = SimpleNamespace(arrays={**t.arrays, **{n: x.expand(shape.batch, *x.shape[1:]) for n, x in self.wanted.items()}})
         if self.wanted:

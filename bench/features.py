@@ -11,13 +11,16 @@
            ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
-  bits     a boolean mask of [batch, heads, seqlen, seqlen], of which 70 % are seen at random: here as bits, beside EFFICIENT, CUDNN and
-           FlexAttention, which read it, and beside the kernel without it
+  bits     boolean masks, here as bits, beside EFFICIENT, CUDNN and FlexAttention, which read them (it from a BlockMask, too, whose
+           making is not timed), and beside the kernels without a mask and with `causal` in its place; --ops fwd,bwd. random: [batch, heads, seqlen, seqlen], 70 % are
+           seen; causal, and padded (causal, and keys from the start are missing, up to a half of them, whose queries see
+           themselves): the same for all heads
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
   fp32     fp32 inputs, through bf16 x6 here; no mask, and causal
   pages    keys in pages of 1, 16, 64 and 256 rows, in random order, beside the same keys in rows, causal
 Results of the last five: features.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
+import itertools
 import os
 import sys
 
@@ -41,8 +44,11 @@ class Session:
     def ours(self, **options):
         return Kernel(self.torch, self.library, self.context, **options)
 
-    def time(self, shape, contenders, tensors=None, bias=None):
+    def time(self, shape, contenders, tensors=None, bias=None, mask=None):
+        """`mask`: its name, where the shape does not know it."""
         rows = time_shape(self.torch, shape, contenders, self.args, tensors, bias)
+        for row in rows if mask else []:
+            row.update(mask=mask, case=f"{shape.label()} {mask}")
         record(os.path.join(self.args.out, "features.csv"), rows)
         self.rows += rows
         return any(r["name"] == "flashkiln" for r in rows)
@@ -199,20 +205,34 @@ def packed_bits(torch, seen):
     return torch.where(words >= 2 ** 31, words - 2 ** 32, words).int()
 
 
+def boolean_masks(torch, shape):
+    """Of the part `bits`, by name: [batch, heads, seqlen, seqlen], or of one head where all have the same."""
+    n = shape.seqlen
+    q, k = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")
+    first = torch.arange(shape.batch, device="cuda")[:, None, None, None] * (n // (2 * shape.batch))
+    causal = (k <= q).expand(shape.batch, 1, n, n)
+    return {"random": torch.rand(shape.batch, shape.heads, n, n, device="cuda") < 0.7, "causal": causal,
+            "padded": causal & (k >= first) | (k == q)}
+
+
 def bits(session):
     torch, args = session.torch, session.args
     plain = Beside(torch, session.library, session.context, "plain", lambda words: words.replace(" bits", ""))
-    for dim in args.dims:
-        for seqlen in args.sizes:
-            shape = Shape(torch, args, seqlen, dim, "full", "fwd", " bits", heads=16)
-            seen = torch.rand(shape.batch, shape.heads, seqlen, seqlen, device="cuda") < 0.7
-            unseen = torch.zeros(seen.shape, device="cuda").masked_fill_(~seen, float("-inf"))
+    for op, dim, seqlen in itertools.product(args.ops, args.dims, args.sizes):
+        for name in ("random", "causal", "padded"):
+            shape = Shape(torch, args, seqlen, dim, "full", op, " bits", heads=16)
+            mask = boolean_masks(torch, shape)[name]
+            shape.flops *= float(mask.float().mean())
+            words = packed_bits(torch, mask).expand(-1, shape.heads, -1, -1)
+            seen = mask.expand(-1, shape.heads, -1, -1)
             peers = [Sdpa(torch, "EFFICIENT", bias=seen), Sdpa(torch, "CUDNN", bias=seen)]
             if args.flex:
                 torch._dynamo.reset()
-                peers.append(Flex(torch, seen=seen))
-            ours = session.ours(arrays={"bits": packed_bits(torch, seen)})
-            if not session.time(shape, [plain, *peers, ours], Tensors(torch, shape), bias=unseen):
+                peers.append(Flex(torch, seen=mask))
+            if name == "causal":
+                peers.append(Beside(torch, session.library, session.context, "spelled", lambda words: words.replace("bits", "causal")))
+            unseen = torch.zeros(seen.shape, device="cuda").masked_fill_(~seen, float("-inf"))
+            if not session.time(shape, [plain, *peers, session.ours(arrays={"bits": words})], Tensors(torch, shape), unseen, name):
                 return False
     return True
 
@@ -296,8 +316,8 @@ def main():
     parser = arguments(__doc__, dims="64", sizes="1024,4096")
     parser.add_argument("--parts", type=lambda s: s.split(","), default=list(PARTS))
     parser.add_argument("--features", type=lambda s: s.split(","), default=list(FEATURES), help="of part cost")
-    parser.add_argument("--ops", type=lambda s: s.split(","), default=["fwd"], help="of part cost: fwd,bwd")
-    parser.add_argument("--no-flex", dest="flex", action="store_false", help="part cost without FlexAttention")
+    parser.add_argument("--ops", type=lambda s: s.split(","), default=["fwd"], help="of parts cost and bits: fwd,bwd")
+    parser.add_argument("--no-flex", dest="flex", action="store_false", help="parts cost and bits without FlexAttention")
     return run(parser, body)
 
 

@@ -108,6 +108,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->pattern = scan.pattern;
     out->window = scan.window;
     out->runs = scan.runs;
+    out->bits = scan.bits;
     out->lines = scan.lines;
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
@@ -132,8 +133,8 @@ static fk_status print_bounds(const fk_expr *const *bounds, int count, char **in
     return status;
 }
 
-fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, fk_mask_texts *out,
-                               fk_error *err) {
+fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, const fk_expr *words,
+                               fk_mask_texts *out, fk_error *err) {
     memset(out, 0, sizeof *out);
     if (!mask->keep) return FK_OK;
     fk_status status = fk_expr_print(mask->keep, FK_EXPR_CUDA, &out->keep, err);
@@ -143,6 +144,7 @@ fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split 
         status = fk_expr_print(split->residual, FK_EXPR_INTERVAL, &out->residual, err);
         if (status == FK_OK) status = fk_expr_print(split->residual, FK_EXPR_CUDA, &out->residual_keep, err);
     }
+    if (status == FK_OK && words) status = fk_expr_print(words, FK_EXPR_CUDA, &out->words, err);
     if (status != FK_OK) fk_mask_texts_free(out);
     return status;
 }
@@ -151,6 +153,7 @@ void fk_mask_texts_free(fk_mask_texts *texts) {
     free(texts->keep);
     free(texts->residual);
     free(texts->residual_keep);
+    free(texts->words);
     for (int i = 0; i < FK_EXPR_MAX_BOUNDS; ++i) {
         free(texts->upper[i]);
         free(texts->lower[i]);
@@ -190,11 +193,12 @@ static void push_runs(lua_State *L, const fk_problem_terms *terms) {
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
                        const fk_tile_order *order) {
     const fk_problem_mask *mask = &terms->mask;
-    static const char *const optional[] = {"keep", "residual", "residual_keep", "runs", NULL};
+    static const char *const optional[] = {"keep", "residual", "residual_keep", "runs", "words", NULL};
     lua_newtable(L);
     if (texts->keep) fk_table_set_text(L, "keep", texts->keep);
     if (texts->residual) fk_table_set_text(L, "residual", texts->residual);
     if (texts->residual_keep) fk_table_set_text(L, "residual_keep", texts->residual_keep);
+    if (texts->words) fk_table_set_text(L, "words", texts->words);
     set_texts(L, "upper", texts->upper);
     set_texts(L, "lower", texts->lower);
     set_texts(L, "upper_at", texts->upper_at);

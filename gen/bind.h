@@ -63,6 +63,7 @@ typedef struct fk_smem_layout {
     bool scans;          /* tiles are looked for in a mask that is no bound */
     bool pattern;        /* ... but a pattern */
     bool runs;           /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
+    bool bits;           /* a mask comes as words of 32 keys */
     bool mask_rows;      /* which reads arrays along queries or keys alone */
     bool window;         /* it has two bounds, and what they are no array says */
     int staged;          /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
@@ -76,7 +77,7 @@ typedef struct fk_smem_layout {
  * whether the walk over the pattern takes registers from the warps that compute, and whether the scores' way back needs
  * them again. */
 typedef struct fk_mask_scan {
-    bool needed, pattern, counted, window, runs, lines, long_walk, fused;
+    bool needed, pattern, counted, window, runs, bits, lines, long_walk, fused;
     int query_rows, key_rows, staged;
 } fk_mask_scan;
 /** Pushes the layout table and reads it. `arch`: absolute index of the arch table. */
@@ -85,13 +86,13 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
 
 /** The printed forms of a mask; made outside of bodies, which could not free them. */
 typedef struct fk_mask_texts {
-    char *keep, *residual, *residual_keep;
+    char *keep, *residual, *residual_keep, *words;
     char *upper[FK_EXPR_MAX_BOUNDS], *lower[FK_EXPR_MAX_BOUNDS];       /* intervals */
     char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query; bounds of q: at one key */
 } fk_mask_texts;
-/** `split`: one of the mask's. */
-fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, fk_mask_texts *out,
-                               fk_error *err);
+/** `split`: one of the mask's; `words`: its words, where the kernel takes them, or NULL. */
+fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split *split, const fk_expr *words,
+                               fk_mask_texts *out, fk_error *err);
 void fk_mask_texts_free(fk_mask_texts *texts);
 
 /** The same of scores (bind_score.c). */

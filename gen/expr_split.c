@@ -152,3 +152,30 @@ bool fk_expr_split_runs(fk_expr_pool *pool, const fk_expr_split *in, const char 
     out->lower[out->num_lower++] = fk_expr_read(pool, "first_key", FK_EXPR_INT, index);
     return true;
 }
+
+/* x of `x op constant`; NULL: e is something else. */
+static const fk_expr *operand(const fk_expr *e, fk_expr_op op, int64_t constant) {
+    const bool is_that = e->op == op && e->arg[1]->op == OP_INT && e->arg[1]->i == constant;
+    return is_that ? e->arg[0] : NULL;
+}
+
+/* e with `word` in place of k >> 5. */
+static const fk_expr *by_word(fk_expr_pool *pool, const fk_expr *e) {
+    const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL}, *shifted = operand(e, OP_SHR, 5);
+    if (shifted && fk_expr_is_scalar(shifted, "k")) return fk_expr_scalar(pool, "word", FK_EXPR_INT);
+    if (e->op == OP_SCALAR || !fk_expr_uses(e, "k")) return e;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        arg[i] = by_word(pool, e->arg[i]);
+        if (!arg[i]) return NULL;
+    }
+    return e->op == OP_READ ? fk_expr_read(pool, e->name, e->type, arg)
+                            : fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
+}
+
+const fk_expr *fk_expr_words(fk_expr_pool *pool, const fk_expr *e) {
+    const fk_expr *bit = e ? operand(e, OP_EQ, 1) : NULL, *shifted = bit ? operand(bit, OP_AND, 1) : NULL;
+    const fk_expr *place = shifted && shifted->op == OP_SHR ? operand(shifted->arg[1], OP_AND, 31) : NULL;
+    if (!place || !fk_expr_is_scalar(place, "k")) return NULL;
+    const fk_expr *word = by_word(pool, shifted->arg[0]);
+    return word && !fk_expr_uses(word, "k") ? word : NULL;
+}

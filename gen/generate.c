@@ -172,6 +172,8 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
     const fk_tile tile = fk_plan_tile(p, plan);
     const bool wgmma = tile.wgmma, runs = fk_plan_takes_runs(planner, &tile);
+    const bool words = fk_plan_takes_words(planner, &tile);
+    const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 128, 2 * 128 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     const bool early = planner->arch.early_start && !wgmma;
     if (p->op == FK_FORWARD) {
@@ -179,8 +181,9 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         fk_kernel_launch *next = out->kernel;
         if (p->dtype == FK_E4M3) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
         if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
+        if (words) *next++ = seen_tiles;
         out->main_kernel = (int32_t)(next - out->kernel);
-        if (runs) out->early = 1u << out->main_kernel;
+        if (runs || words) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         if (p->split && early) out->early = 2u << out->main_kernel;
         if (p->split || out->leading_rows)
@@ -196,6 +199,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     else if (p->packed)
         *next++ = (fk_kernel_launch){"fk_backward_order", 128, 0, FK_GRID_SEQUENCES};
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
+    if (words) *next++ = seen_tiles;
     out->main_kernel = (int32_t)(next - out->kernel);
     if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
@@ -211,8 +215,10 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
 
 static fk_status render(fk_planner *planner, render_call *call, fk_error *err) {
     const fk_problem_terms *terms = &planner->terms;
-    fk_status status = fk_mask_texts_create(&terms->mask, &terms->mask.split, &call->texts, err);
-    if (status == FK_OK) status = fk_mask_texts_create(&terms->mask, &terms->mask.split_k, &call->texts_k, err);
+    const fk_tile tile = fk_plan_tile(planner->p, call->plan);
+    const fk_expr *words = fk_plan_takes_words(planner, &tile) ? terms->mask.words : NULL;
+    fk_status status = fk_mask_texts_create(&terms->mask, &terms->mask.split, words, &call->texts, err);
+    if (status == FK_OK) status = fk_mask_texts_create(&terms->mask, &terms->mask.split_k, NULL, &call->texts_k, err);
     if (status == FK_OK) status = fk_score_texts_create(&terms->score, &call->score_texts, err);
     if (status == FK_OK) status = fk_lua_call(planner->lua, render_body, call, err);
     fk_score_texts_free(&call->score_texts);

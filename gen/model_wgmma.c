@@ -175,7 +175,7 @@ typedef struct visit {
     bool single;                  /* teams of one warpgroup */
     bool accompanied;             /* another team or pair computes meanwhile */
     bool at_once;                 /* scores become weights at once */
-    bool bits;                    /* a mask of that name: no tile is seen as a whole */
+    bool bits;                    /* a mask of words: no tile is seen as a whole */
     bool line;                    /* along the keys, and not added by the products */
     bool runs;                    /* of keys are looked up beforehand */
     bool window;                  /* warpgroups pass by tiles of their CTA */
@@ -204,13 +204,6 @@ static double softmax_lanes(const visit *v) {
     return own * (1 - v->spared) + (v->layout->lines ? 0 : v->score->lanes) + line_lanes / (v->plan->block_n / 2.0);
 }
 
-static bool has_bits(const fk_problem *p) {
-    for (int i = 0; i < p->num_masks; ++i) {
-        if (strcmp(p->mask[i].name, "bits") == 0) return true;
-    }
-    return false;
-}
-
 /* Of a score. */
 static double mask_lanes(const visit *v) {
     if (!v->bits) return MASK_LANES * v->masked;
@@ -229,7 +222,7 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.single = v.teams > 1 && v.consumers == 1;
     v.accompanied = v.teams > 1 || v.consumers == 4;
     v.at_once = score->at_once && !p->dropout && !v.e4m3;
-    v.bits = has_bits(p);
+    v.bits = layout->bits;
     v.line = score->along && !layout->lines;
     v.held = v.line && plan->q_in_regs && !layout->scans && !layout->mask_rows;
     v.block_m = 64 * v.consumers, v.scores = v.block_m * plan->block_n;

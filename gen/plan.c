@@ -112,6 +112,10 @@ bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
     return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
 }
 
+bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile) {
+    return tile->wgmma && planner->terms.mask.words && tile->block_n % 32 == 0;
+}
+
 /* What a visit is, must be known before its scores are multiplied. Where the products are what takes long, they are
  * not made longer: at head dim 128 that was 0 to 6 % slower than an instruction a score. */
 static bool takes_lines(const fk_planner *planner, const fk_expr *residual) {
@@ -133,6 +137,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
                          .counted = runs || (residual && counted),
                          .window = both && !residual && !fk_array_list_reads(arrays, keep),
                          .runs = runs,
+                         .bits = tile->wgmma && planner->terms.mask.words,
                          .lines = tile->wgmma && takes_lines(planner, residual),
                          .query_rows = runs ? 2 : 0, /* first and last keys */
                          .long_walk = planner->terms.mask.long_walk,
@@ -141,7 +146,7 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
     const bool grad =
         fk_stages_grad(planner->p, planner->terms.score.grad, staged); /* of floats, in the tile's place */
     if (staged) scan.staged = grad ? (int)sizeof(float) : fk_array_element_bytes(&arrays->decl[staged - 1]);
-    for (int i = 0; i < arrays->count; ++i) {
+    for (int i = 0; i < arrays->count && !fk_plan_takes_words(planner, tile); ++i) {
         scan.query_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_Q);
         scan.key_rows += fk_array_list_reads_row(arrays, residual, i, FK_DIM_SEQLEN_K);
     }

@@ -39,6 +39,7 @@ typedef struct fk_problem_mask {
     fk_expr_split runs;
     bool has_runs;
     int run_q, run_k;
+    const fk_expr *words; /* of split.residual: fk_expr_words */
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
     bool in_blocks; /* some term is a pattern: what it says is the same for many keys */

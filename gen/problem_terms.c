@@ -143,7 +143,9 @@ static fk_status load_masks(loader *l, fk_error *err) {
     if (status == FK_OK && l->p->op == FK_FORWARD) find_runs(l);
     if (status == FK_OK && l->p->op == FK_BACKWARD)
         status = fk_expr_split_bounds(l->pool, out->keep, "q", &out->split, err);
-    return status;
+    if (status != FK_OK) return status;
+    out->words = fk_expr_words(l->pool, out->split.residual);
+    return fk_expr_pool_check(l->pool, err);
 }
 
 /* ---- scores ---- */

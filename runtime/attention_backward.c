@@ -1,7 +1,7 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
  * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | dk and dv of splits | turns to add | exact sums of
- * arrays' gradients | the order of sequences |, each part from a multiple of 256 bytes; rows are padded to whole query
+ * arrays' gradients | the order of sequences | what tiles of a mask hold |, each part from a multiple of 256 bytes; rows are padded to whole query
  * tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if the problem is deterministic. */
 #include "object.h"
 
@@ -11,7 +11,7 @@
 
 typedef struct parts {
     int64_t q_padded;
-    size_t delta, lse_log2, dq_acc, claims, splits, added, order, exact[FK_MAX_ARRAYS],
+    size_t delta, lse_log2, dq_acc, claims, splits, added, order, seen, exact[FK_MAX_ARRAYS],
         bytes; /* offsets, and the sum */
 } parts;
 
@@ -53,12 +53,13 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     const int64_t tiles =
         packed ? fk_packed_tiles(a->total_q, a->batch, block_m) : (a->seqlen_q + block_m - 1) / block_m;
     const bool sums = !kernel->dq_block_m && !plan->head_rows; /* in the workspace */
+    fk_seen seen;
     out->q_padded = tiles * block_m;
     out->bytes = 0;
     if (out->q_padded > INT32_MAX) return false;
     const int64_t rows = heads * out->q_padded; /* heads <= 2^30, rows of a head < 2^31 */
     bool fits =
-        add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
+        fk_seen_lay_out(kernel, a, &seen) && add_part(&out->bytes, rows, sizeof(float), &out->delta) &&
         add_part(&out->bytes, rows, sizeof(float), &out->lse_log2) &&
         add_part(&out->bytes, sums ? rows : 0, kernel->d_pad * (int64_t)sizeof(float), &out->dq_acc) &&
         add_part(&out->bytes, counters(kernel, a), sizeof(uint32_t), &out->claims) &&
@@ -67,7 +68,8 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
         add_part(&out->bytes,
                  fk_kernel_has_adders(kernel) ? heads * tiles * fk_plan_cluster(&kernel->problem, plan) : 0,
                  sizeof(uint32_t), &out->added) &&
-        add_part(&out->bytes, packed && plan->head_rows ? a->batch : 0, sizeof(int32_t), &out->order);
+        add_part(&out->bytes, packed && plan->head_rows ? a->batch : 0, sizeof(int32_t), &out->order) &&
+        add_part(&out->bytes, seen.bytes, 1, &out->seen);
     for (int i = 0; i < FK_MAX_ARRAYS && fits; i++)
         fits = add_part(&out->bytes, fk_array_grad_words(kernel, a, i), sizeof(uint64_t), &out->exact[i]);
     return fits;
@@ -113,6 +115,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .claims = counters(kernel, a) ? (uint32_t *)(void *)(memory + part->claims) : NULL,
         .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .order = p->packed && kernel->info.plan.head_rows ? (int32_t *)(void *)(memory + part->order) : NULL,
+        .seen = (uint8_t *)memory + part->seen,
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,

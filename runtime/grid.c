@@ -132,6 +132,12 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     case FK_GRID_RUNS:
         *out = make_row_grid(a->batch, ((a->seqlen_q + block_m - 1) / block_m * block_m + 127) / 128);
         return FK_OK;
+    case FK_GRID_SEEN: {
+        fk_seen seen;
+        fk_seen_lay_out(kernel, a, &seen); /* whether they fit is seen with the workspace */
+        *out = make_row_grid(seen.heads, seen.groups);
+        return FK_OK;
+    }
     case FK_GRID_DQ_TILES:
         return packed ? make_packed_grid(kernel, a, false, out, err) : make_tile_grid(kernel, a, false, out, err);
     case FK_GRID_ROWS:

@@ -314,8 +314,15 @@ typedef struct fk_values {
     int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
     size_t offset,
         bytes;   /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
-    size_t runs; /* where runs start; 0: the kernel has none */
+    size_t runs, seen; /* where runs start, or what tiles hold; 0: the kernel has none */
 } fk_values;
+
+/** What each 64 queries of a head see of each tile of keys (templates/piece/seen_tiles.cu). */
+typedef struct fk_seen {
+    int64_t heads, groups, bytes; /* of all batch entries; of queries of a head; 0: the kernel looks nothing up */
+} fk_seen;
+/** False: more than 2^60 bytes. Sizes have been checked. */
+bool fk_seen_lay_out(const fk_kernel *kernel, const fk_args *args, fk_seen *out);
 /** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
 /** The same, with the workspace checked. */

@@ -45,7 +45,7 @@ constexpr int m_atoms = rows_per_warp / 16; // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8;        // atoms of 8 keys
 constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
-@ include("piece/mask.cu", { word_text = false })
+@ include("piece/mask.cu")
 
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })

@@ -36,12 +36,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 @ include("piece/gemm_wgmma.cu")
 
-@ -- A mask that comes as words of 32 keys is looked at a word at a time.
-@ local words = {}
-@ if plan.block_n % 32 == 0 and layout.q_row_bytes + layout.k_row_bytes == 0 then
-@   include("piece/word_text.cu", { words = words })
-@ end
-@ include("piece/mask.cu", { word_text = words.text or false })
+@ include("piece/mask.cu")
 
 @ -- Where the first tile says little of a row's maximum, its raw scores are taken for an estimate of it (piece/estimate.cu): where masked
 @ -- tiles may come before full ones; and where scores grow or shrink with their place and no bound puts the first tile at the diagonal.
@@ -95,7 +90,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ end
 @ -- Behind a packed sequence's values lie others', which are finite as a rule.
 @ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3")
-@ include("piece/pipeline.cu", { staged = staged, trusts = trusts })
+@ include("piece/pipeline.cu", { staged = staged, trusts = trusts, sparse = mask.words ~= nil and estimates })
 
 @ include("piece/epilogue.cu", { ones = ones, few_keys = few_keys })
 
@@ -104,7 +99,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ steps.few_keys = few_keys
 @ steps.estimates, steps.along, steps.along_tiles, steps.lines, steps.ahead = estimates, along and not lines, along_tiles, lines, ahead
 @ -- Three warpgroups have no registers to read them ahead.
-@ steps.words = words.text and { ahead = plan.consumers ~= 3 }
+@ steps.words = mask.words and { ahead = plan.consumers ~= 3 }
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })

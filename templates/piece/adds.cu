@@ -9,7 +9,9 @@
 __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) {
     const TileRange tiles = tile_range(p, at);
     if (n < tiles.begin || n >= tiles.end) return false;
-@   if mask.residual then
+@   if mask.words then
+    return seen_of(n, p, at) & seen_some;
+@   elseif mask.residual then
     // As scan_tiles asks: of a word of 32 tiles, then of the tile.
     const int word = n & ~31;
     int first = max(word, tiles.begin), last = min(word + 32, tiles.end) - 1;
@@ -21,8 +23,10 @@ __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) 
         if (full && keep.lo == 1) return true;
         first = last = n;
     }
-@   end
     return true;
+@   else
+    return true;
+@   end
 }
 
 // The tile of keys that adds to tile n of queries before that of `at` does; -1: none.

@@ -1,9 +1,5 @@
 @ -- What the families share between their products and their loops.
-@ local words = {} -- of a mask that comes in such
-@ if plan.family == "wgmma" then
-@   include("piece/word_text.cu", { words = words })
-@ end
-@ include("piece/mask.cu", { word_text = words.text or false })
+@ include("piece/mask.cu")
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")

@@ -20,6 +20,13 @@ __device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
     return fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
 }
 @ end
+@ if sparse then
+// What is said of tile `word`, if it is one: where a query may see one key alone, to compute it carefully.
+__device__ __forceinline__ int said(const Params &p, const Where &at, int word) {
+    if (word < 0 || !sees_one(p, at.b, at.h, at.q_first, at.q_last)) return word;
+    return $(trusts and "careful_words + word" or "redo_word(word)");
+}
+@ end
 __device__ __forceinline__ Where claimed(const Params &p, int word) { return tile_at(p, is_redo(word) ? redone_tile(word) : word); }
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the

@@ -96,7 +96,7 @@ struct Consumer {
 @ end
         }
     }
-@ local skips = layout.k_row_bytes > 0 -- documents and the like: the first tiles of a row may be others' alone
+@ local skips = layout.k_row_bytes > 0 or mask.words ~= nil -- documents and the like: the first tiles of a row may be others' alone
 @ if skips then
     // Goes past the tiles that come first for other warpgroups alone.
     __device__ __forceinline__ void skip_unseen(Visit &walk) {

@@ -265,7 +265,8 @@
         const u32 tile_array = wait_array();
 @   end
 @   if steps.words and steps.words.ahead then -- on their way while the products run
-        const MaskWords mask_words(walk.n, p, $(mask_at));
+        MaskWords mask_words;
+        if (!$(whole)) mask_words.read(walk.n, p, $(mask_at));
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)

@@ -80,6 +80,10 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
 }
 
+@ if mask.words then
+@   include("piece/seen_tiles.cu", { scalars = scalars })
+
+@ end
 @ if mask.residual then
 // What the bounds leave over is classified 1024 tiles at a time: a lane holds a word for 32 of them. Bit i of active: tile
 // first + 32 * lane + i may hold a pair that is seen; of full: all its pairs are.
@@ -92,6 +96,34 @@ struct TileScan {
     __device__ __forceinline__ bool whole() const { return run & 1; }
 };
 
+@ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
+@ if mask.words then
+// What is known of tile n: seen_some and seen_all.
+__device__ __forceinline__ u32 seen_of(int n, const Params &p, const Where &at) {
+@   if walk == "k" then
+    return seen_of_tile(p, at.b, at.h, at.q_first, at.q_last, n);
+@   else
+    return seen_of_tile(p, at.b, at.h, n * block_m, min(n * block_m + block_m, at.seqlen_q) - 1, u32(at.k_first) / block_n);
+@   end
+}
+
+// Each lane looks up one of 32 tiles.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    const int lane = threadIdx.x % 32;
+    scan.first = first;
+    scan.active = scan.full = 0;
+#pragma unroll 1
+    for (int word = max(tiles.begin - first, 0) / 32; word < 32 && first + 32 * word < tiles.end; ++word) {
+        const int n = first + 32 * word + lane;
+        const u32 seen = n >= tiles.begin && n < tiles.end ? seen_of(n, p, at) : 0;
+        const u32 active = __ballot_sync(full_warp, seen & seen_some);
+        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && seen & seen_all);
+        if (lane == word) scan.active = active, scan.full = full;
+    }
+}
+
+@ else
 // What the residual says of the pairs of tiles first to last.
 __device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
     const Interval $(own)_iv = $(own_iv);
@@ -104,8 +136,6 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
     return $(mask.residual);
 }
 
-@ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
-@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
 @ if alike then
 // A tile lies within one block, of which one pair says all: not so where blocks count by position, and the diagonal is within one.
 @   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
@@ -185,6 +215,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 }
 
 @ end
+@ end
 @ if mask.unlike and mask.residual then
 // Of tiles first to last, of which a pattern says the same.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
@@ -259,7 +290,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
-@ if word_text then
+@ if mask.words then
 @   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   return
 @ end

@@ -1,10 +1,12 @@
-@ -- A mask that comes as words of 32 keys: `word_text` is which.
+@ -- A mask that comes as words of 32 keys: mask.words is which.
 // The words of the mask for tile n and the lane's rows.
 struct MaskWords {
     static constexpr int num_words = block_n / 32;
     u32 seen[m_atoms][2][num_words];
 
-    __device__ __forceinline__ MaskWords(int n, const Params &p, const Where &at) {
+    __device__ __forceinline__ MaskWords() {}
+    __device__ __forceinline__ MaskWords(int n, const Params &p, const Where &at) { read(n, p, at); }
+    __device__ __forceinline__ void read(int n, const Params &p, const Where &at) {
 @ if reads_row then
         const int first = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
 @ end
@@ -17,14 +19,11 @@ struct MaskWords {
 #pragma unroll
                 for (int w = 0; w < num_words; ++w) {
                     const int word = n * num_words + w;
-                    seen[m][r][w] = u32($(word_text));
+                    seen[m][r][w] = u32($(mask.words));
                 }
             }
     }
 };
-
-// Bits 0 to `last`.
-__device__ __forceinline__ u32 bits_to(int last) { return last < 0 ? 0 : 0xffffffffu >> (31 - min(last, 31)); }
 
 // Sets the scores of unseen pairs of tile n to -inf. Of a word's keys a lane has eight in each of its rows: bits 0, 1, 8, 9, 16, ...
 // behind a shift of its own.

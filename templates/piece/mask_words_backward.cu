@@ -1,4 +1,4 @@
-@ -- A mask that comes as words of 32 keys: `word_text` is which.
+@ -- A mask that comes as words of 32 keys: mask.words is which.
 // Sets the scores of unseen pairs of tile n (of part_m queries) to -inf. A warp's 16 keys lie in one word of each query: its lanes read
 // those of all queries, and pass them on.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
@@ -12,7 +12,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 #pragma unroll
         for (int j = 0; j < queries; j += 32) {
             const int q = min(first_q + j + lane, at.seqlen_q - 1);
-            words[j / 32] = u32($(word_text));
+            words[j / 32] = u32($(mask.words));
         }
         u32 bit[2];
 @ if #mask.upper_at > 0 then

@@ -122,7 +122,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local kv_head = problem.gqa and "at.kv_head" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair, trusts = trusts })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair, sparse = sparse, trusts = trusts })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -359,6 +359,8 @@ struct Producer {
         }
 @ if mask.runs then
         wait_for_previous(); // who wrote the runs
+@ elseif mask.words then
+        wait_for_previous(); // who looked up what tiles hold
 @ end
 @ local own = pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"
         int word = 0, next = $(lone and "first_tile(team)" or own);
@@ -376,12 +378,16 @@ struct Producer {
             if (given == $(own)$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
         }
 @ else
+@   local sent = sparse and "sent" or "word"
 @   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
 @   if reads then
         bool any = false; // whether there is a tile at hand
 @   else
         Where at;
         at.b = -1;
+@   end
+@   if sparse then
+        int sent = 0; // the word, as the others are told it
 @   end
         for (int turn = 0;; ++turn) { // in turn 0 there is no tile at hand
 @   if reads then
@@ -399,23 +405,26 @@ struct Producer {
 @   end
             Where at_next;
 @   if lone and trusts then
-            values.clean = is_redo(word);
+            values.clean = is_redo($(sent));
 @   end
-            send_k(at, $(mask.residual and "is_careful(word), " or "")[&] {
+            send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
-                if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, word);
+                if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, $(sent));
 @   end
                 if (turn == 1$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
 @   if mask.residual then
                 if (turn > 1 && word >= 0 && leader) next = claim_tile(p);
 @   end
                 at_next = follow(word, __shfl_sync(full_warp, next, 0));
+@   if sparse then
+                sent = said(p, at_next, word);
+@   end
 @   if mask.residual then
-                if (at_next.b >= 0) ask(word);
+                if (at_next.b >= 0) ask($(sent));
 @   end
 @   if plan.q_stages == 2 then
-                if (at_next.b >= 0 || word < 0) send_q(at_next, word);
+                if (at_next.b >= 0 || word < 0) send_q(at_next, $(sent));
 @   end
             });
             if (word == no_more) {

@@ -50,7 +50,7 @@
 @   end
 @   include("primitive/atomics.cu")
 
-@   if mask.runs then
+@   if mask.runs or mask.words then
 @     include("primitive/early_start.cu")
 
 @   end

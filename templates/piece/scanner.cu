@@ -33,9 +33,15 @@ __device__ __forceinline__ int seen_by_groups(const Params &p, const Where &at, 
 @ else
     const bool inside = n * block_n + block_n <= at.seqlen_k;
 @ end
+@ if mask.words then
+    const u32 seen = seen_of(n, p, own); // of no rows: all, and none
+    const bool some = seen & seen_some, all = seen & seen_all;
+@ else
     const Interval keep = residual_of(n, n, p, own);
-    const int whole = __ballot_sync(full_warp, inside && keep.lo == 1 && own.q_first <= own.q_last && !careful) & Visit::groups;
-    const int none = __ballot_sync(full_warp, keep.hi == 0) & Visit::groups;
+    const bool some = keep.hi != 0, all = keep.lo == 1;
+@ end
+    const int whole = __ballot_sync(full_warp, inside && all && own.q_first <= own.q_last && !careful) & Visit::groups;
+    const int none = __ballot_sync(full_warp, !some) & Visit::groups;
     return none << consumers | whole;
 }
 @ end
@@ -59,6 +65,9 @@ struct Scanner {
     __device__ __forceinline__ Scanner(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
 
     __device__ __forceinline__ void run() {
+@ if mask.words then
+        wait_for_previous(); // who looked up what tiles hold
+@ end
         for (u32 parity = 0;;) {
             mbarrier_wait(smem + scan_asked, parity);
             const int word = warp_word(smem + scan_word);
