@@ -224,14 +224,13 @@ def bits(session):
             mask = boolean_masks(torch, shape)[name]
             shape.flops *= float(mask.float().mean())
             words = packed_bits(torch, mask).expand(-1, shape.heads, -1, -1)
-            seen = mask.expand(-1, shape.heads, -1, -1)
-            peers = [Sdpa(torch, "EFFICIENT", bias=seen), Sdpa(torch, "CUDNN", bias=seen)]
+            peers = [Sdpa(torch, "EFFICIENT", bias=mask), Sdpa(torch, "CUDNN", bias=mask)]
             if args.flex:
                 torch._dynamo.reset()
                 peers.append(Flex(torch, seen=mask))
             if name == "causal":
                 peers.append(Beside(torch, session.library, session.context, "spelled", lambda words: words.replace("bits", "causal")))
-            unseen = torch.zeros(seen.shape, device="cuda").masked_fill_(~seen, float("-inf"))
+            unseen = torch.zeros(mask.shape, device="cuda").masked_fill_(~mask, float("-inf")).expand(-1, shape.heads, -1, -1)
             if not session.time(shape, [plain, *peers, session.ours(arrays={"bits": words})], Tensors(torch, shape), unseen, name):
                 return False
     return True

@@ -213,7 +213,7 @@ typedef struct fk_block_params {
     const void *data;
     const int32_t *indices;
     uint32_t *bits;
-    int32_t format, columns, width;
+    int32_t format, columns, width, rows; /* rows: of all tables */
 } fk_block_params;
 
 /* What terms need, at the end of each block. The text has as much of it as its problem needs: the kernel's block is a

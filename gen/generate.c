@@ -58,9 +58,14 @@ static void push_dq(lua_State *L, const fk_planner *planner, int env) {
     lua_pop(L, 1);
 }
 
-/* Whether some mask reads templates/pattern/block_bits.lua's array. */
-static bool packs_blocks(const fk_planner *planner) {
+/* Whether some mask reads templates/pattern/block_bits.lua's array, which others may keep in other forms. */
+static bool reads_blocks(const fk_planner *planner) {
     return fk_array_list_find(&planner->terms.arrays, "block_bits") >= 0;
+}
+
+/* The same, or of templates/mask/bits.lua. */
+static bool packs_blocks(const fk_planner *planner) {
+    return reads_blocks(planner) || fk_array_list_find(&planner->terms.arrays, "bits") >= 0;
 }
 
 static void render_body(lua_State *L, void *arg) {
@@ -130,7 +135,7 @@ static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool 
  * table shows is known then alone. */
 static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, int q_order) {
     const fk_problem_mask *mask = &planner->terms.mask;
-    if (!mask->in_blocks || mask->num_params || packs_blocks(planner)) return 0;
+    if (!mask->in_blocks || mask->num_params || reads_blocks(planner)) return 0;
     return fk_tiles_leading(planner->p, mask, planner->p->op == FK_BACKWARD, &planner->shape, plan->block_m,
                             plan->block_n, q_order);
 }
@@ -266,7 +271,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
         out->kernel[out->num_kernels++] = keep_mask;
     }
     if (packs_blocks(planner)) {
-        const fk_kernel_launch pack_blocks = {"fk_pack_blocks", 32, 0, FK_GRID_BLOCKS};
+        const fk_kernel_launch pack_blocks = {"fk_pack_blocks", 128, 0, FK_GRID_BLOCKS};
         out->kernel[out->num_kernels++] = pack_blocks;
     }
     memcpy(out->param, planner->terms.mask.param, sizeof out->param);

@@ -70,7 +70,7 @@ typedef enum fk_grid_kind {
     FK_GRID_ARRAYS,     /* rows of the last dimension of gradients of arrays, one or more to a CTA */
     FK_GRID_COMBINE,    /* query rows, one to a CTA; none if there is one split */
     FK_GRID_KEEP_MASK,  /* own tiles, heads in rows; fk_keep_mask's alone */
-    FK_GRID_BLOCKS,     /* rows of a table of blocks, one to a CTA; fk_pack_blocks' alone */
+    FK_GRID_BLOCKS,     /* rows of a table of blocks, or of bools, one to a warp of 4; fk_pack_blocks' alone */
     FK_GRID_ROW_CHUNKS, /* 8 elements of query rows of q's width, two chunks to a thread */
     FK_GRID_RUNS,       /* queries of whole tiles of all batch entries, one to a thread of 128 */
     FK_GRID_KEYS,       /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */

@@ -596,7 +596,7 @@ FK_API fk_status fk_keep_mask(const fk_kernel *kernel, const fk_args *args, uint
 
 /** In what form blocks are given. */
 typedef enum fk_block_format {
-    FK_BLOCK_BOOLS = 0, /**< data: bytes [tables, rows, columns], 0: hidden */
+    FK_BLOCK_BOOLS = 0, /**< data: bytes [tables, rows, columns], 0: hidden; width: from row to row, 0: columns */
     FK_BLOCK_BSR =
         1, /**< data: int32 [rows + 1], row r lists the columns indices[data[r]] .. indices[data[r + 1] - 1] */
     FK_BLOCK_LISTS = 2 /**< data: int32 [tables, rows], entries of indices [tables, rows, width], which are columns:
@@ -612,8 +612,8 @@ typedef struct fk_blocks {
     const int32_t *indices;
 } fk_blocks;
 #define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
-/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md): int32 [tables, rows, ceil(columns / 32)].
- * `kernel` is one of a problem with that mask. Enqueues on `stream` as fk_execute does, without a look from the host:
+/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools of pairs, as blocks of one, to what the
+ * mask bits does: int32 [tables, rows, ceil(columns / 32)]. `kernel` is any of a problem with one of these masks. Enqueues on `stream` as fk_execute does, without a look from the host:
  * capture-safe. */
 FK_API fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32_t *bits, void *stream);
 

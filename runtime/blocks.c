@@ -15,9 +15,11 @@ static fk_status check(const fk_blocks *b, fk_error *err) {
     if (!status) status = check_size("tables", b->tables, 1, INT32_MAX, err);
     if (!status) status = check_size("rows", b->rows, 1, INT32_MAX, err);
     if (!status) status = check_size("columns", b->columns, 1, FK_MAX_SEQLEN, err);
-    if (!status) status = check_size("tables x rows", b->tables * b->rows, 1, INT32_MAX, err); /* a grid's x */
+    if (!status) status = check_size("tables x rows", b->tables * b->rows, 1, INT32_MAX, err); /* an int of the kernel's */
     if (!status && b->format == FK_BLOCK_BSR) status = check_size("tables of BSR", b->tables, 1, 1, err);
     if (!status && b->format == FK_BLOCK_LISTS) status = check_size("width", b->width, 0, FK_MAX_SEQLEN, err);
+    if (!status && b->format == FK_BLOCK_BOOLS && b->width)
+        status = check_size("width", b->width, b->columns, FK_MAX_SEQLEN, err);
     if (status) return status;
     const bool lacks_indices = b->format != FK_BLOCK_BOOLS && !b->indices;
     if (!b->data || lacks_indices)
@@ -34,15 +36,17 @@ fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32
         entry++;
     fk_status status = check(blocks, &err);
     if (!status && entry == kernel->num_launches)
-        status = fk_fail(&err, FK_BAD_ARGUMENT, "the problem has no table of blocks; it must read block_bits");
+        status = fk_fail(&err, FK_BAD_ARGUMENT, "the problem has no table of blocks; it must read block_bits or bits");
     if (status) return fk_report(&err);
+    const bool is_dense = blocks->format == FK_BLOCK_BOOLS && !blocks->width;
     fk_block_params params = {.data = blocks->data,
                               .indices = blocks->indices,
                               .bits = (uint32_t *)bits,
                               .format = blocks->format,
                               .columns = (int32_t)blocks->columns,
-                              .width = (int32_t)blocks->width};
-    const fk_grid grid = {(uint32_t)(blocks->tables * blocks->rows), 1, 1};
+                              .width = (int32_t)(is_dense ? blocks->columns : blocks->width),
+                              .rows = (int32_t)(blocks->tables * blocks->rows)};
+    const fk_grid grid = {(uint32_t)((params.rows + 3) / 4), 1, 1};
     status = fk_launch_alone(kernel, entry, &params, sizeof params, grid, stream, &err);
     return status ? fk_report(&err) : FK_OK;
 }

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import threading
 import warnings
@@ -14,11 +15,15 @@ UNITS = {"fp16": 8, "bf16": 8, "fp32": 4, "e4m3": 16}  # elements in 16 bytes
 CAPACITY = 4096  # prepared launches kept for one Terms; then all are forgotten, since lengths may differ at each call
 
 
+PACKS = re.compile(r" (block_)?bits\b")  # fk_pack_blocks' problems
+
+
 class Device:
     """A context of the library: "cuda:N", or "emu", the emulator, which runs kernels on the CPU. plan_for: as for that GPU."""
 
     def __init__(self, name, plan_for=None):
         self.name, self.lock, self.problems, self.kernels = name, threading.Lock(), {}, {}
+        self.packer = None  # a kernel whose image has fk_pack_blocks, once there is one
         self.context = library().context(name, plan_for)
         for path in _packs:
             self.load_pack(path)
@@ -44,6 +49,8 @@ class Device:
                 library().lib.fk_kernel_destroy(handle)
             else:
                 found = self.kernels[spelling, handle.value] = (handle.value, problem, library().describe(handle))
+                if PACKS.search(spelling):
+                    self.packer = handle.value
             if shape is None:
                 self.kernels[spelling, None] = found
         return found
@@ -79,6 +86,12 @@ def device(name, plan_for=None):
         with _devices_lock:
             found = _devices.get((name, plan_for)) or _devices.setdefault((name, plan_for), Device(name, plan_for))
     return found
+
+
+def packer(name):
+    """A kernel of that device whose image has fk_pack_blocks; None: none has been made."""
+    found = _devices.get((name, None))
+    return found and found.packer
 
 
 class Launch:

@@ -14,6 +14,7 @@ on CUDA, which are taken at the Autograd key, but for dropout, whose random stat
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import threading
 from collections import Counter
@@ -24,7 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
-from . import _problem, _runtime
+from . import _problem, _runtime, _torch_launch
+from ._capi import library
 from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention, float_element
 from .errors import Unsupported
@@ -324,11 +326,31 @@ def mask_argument(mask, rank, keys):
 
 
 def packed_bits(mask):
-    """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i. Eight bools are eight bytes of 0 or
-    1, which one product moves into the upper byte: byte i times 2^(56 - 7 i) is at bit 56 + i, and no two sums meet."""
+    """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i: by fk_pack_blocks where a kernel has
+    been made that has it, else by PyTorch."""
+    packer = mask.is_cuda and all_plain(mask, mask, mask, None) and _runtime.packer(f"cuda:{mask.get_device()}")
+    if packer and mask.numel() > 0:
+        return packed_by(packer, mask)
+    # Eight bools are eight bytes of 0 or 1, which one product moves into the upper byte: byte i times 2^(56 - 7 i) is at bit
+    # 56 + i, and no two sums meet.
     bools = mask.new_zeros((*mask.shape[:-1], -(-mask.shape[-1] // 32) * 32), dtype=torch.uint8)
     bools[..., :mask.shape[-1]] = mask
     return (bools.view(torch.int64) * 0x0102040810204080 >> 56).to(torch.uint8).view(torch.int32)
+
+
+def packed_by(packer, mask):
+    """The same of bools on a GPU, in rows that are any number of bytes apart. packer: fk_kernel."""
+    keys = mask.shape[-1]
+    rows = mask.flatten(0, -2)
+    if rows.stride(-1) != 1 or (len(rows) > 1 and rows.stride(0) < keys):
+        rows = rows.contiguous()
+    words = mask.new_empty((*mask.shape[:-1], -(-keys // 32)), dtype=torch.int32)
+    on = library()
+    blocks = on.make("fk_blocks", format=on.values["FK_BLOCK_BOOLS"], tables=1, rows=len(rows), columns=keys,
+                     width=rows.stride(0) if len(rows) > 1 else 0, data=rows.data_ptr())
+    on("fk_pack_blocks", ctypes.c_void_p(packer), ctypes.byref(blocks), ctypes.c_void_p(words.data_ptr()),
+       ctypes.c_void_p(_torch_launch.raw_stream(mask.get_device())))
+    return words
 
 
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------

@@ -14,7 +14,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 ELEMENTS = {"float": torch.float32, "int": torch.int32, "fp16": torch.float16, "bf16": torch.bfloat16}  # of arrays
 E4M3 = getattr(torch, "float8_e4m3fn", None)  # which other rules hold for: _torch_e4m3.py
 NO_EXTRAS = (None,) * 5  # dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 @functools.lru_cache(maxsize=None)
@@ -145,7 +145,7 @@ def execute(call, launch, args, like):
     if launch.workspace:
         workspace = like.new_empty(launch.workspace + 255, dtype=torch.uint8)
         at = workspace.data_ptr() + 255 & -256
-    status = launch.run(launch.handle, byref(args), at, launch.workspace, None if call.index < 0 else _raw_stream(call.index))
+    status = launch.run(launch.handle, byref(args), at, launch.workspace, None if call.index < 0 else raw_stream(call.index))
     if status:
         launch.fail(status)
 

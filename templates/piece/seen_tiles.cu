@@ -51,7 +51,7 @@ __device__ __forceinline__ bool sees_one(const Params &p, int b, int h, int firs
 
 // A CTA has 64 queries of a head, 16 to a warp, and goes through the strips; a lane has a word of each query.
 extern "C" __global__ void __launch_bounds__(128) fk_seen_tiles(const __grid_constant__ Params p) {
-    constexpr int rows = seen_rows / 4;
+    constexpr int rows = seen_rows / 4, at_once = 8; // of a warp; words that a lane waits for
     start_next();
     const int head = blockIdx.y + gridDim.y * blockIdx.z, entry = head / p.num_heads_q;
     if (entry >= p.batch) return;
@@ -67,18 +67,22 @@ extern "C" __global__ void __launch_bounds__(128) fk_seen_tiles(const __grid_con
     for (int tile = 0, turn = 0; tile < num_tiles; tile += strip_tiles, ++turn) {
         const int word = tile * tile_words + lane;
         const u32 keys = lane < strip_tiles * tile_words ? bits_to(at.seqlen_k - 1 - 32 * word) : 0; // of the word, that there are
-        u32 seen[rows], some = 0, all = full_warp;
+        u32 some = 0, all = full_warp;
+#pragma unroll 1
+        for (int row = 0; row < rows; row += at_once) {
+            u32 seen[at_once];
 #pragma unroll
-        for (int i = 0; i < rows; ++i) {
-            const int q = min(first + rows * warp + i, at.seqlen_q - 1);
-            seen[i] = u32($(mask.words)) & keys;
-        }
+            for (int i = 0; i < at_once; ++i) {
+                const int q = min(first + rows * warp + row + i, at.seqlen_q - 1);
+                seen[i] = u32($(mask.words)) & keys;
+            }
 #pragma unroll
-        for (int i = 0; i < rows; ++i) {
-            some |= seen[i], all &= seen[i];
-            const u32 lanes = __ballot_sync(full_warp, seen[i] != 0);
-            const bool twice = __any_sync(full_warp, seen[i] & (seen[i] - 1)) || lanes & (lanes - 1);
-            many |= u32(twice) << i;
+            for (int i = 0; i < at_once; ++i) {
+                some |= seen[i], all &= seen[i];
+                const u32 lanes = __ballot_sync(full_warp, seen[i] != 0);
+                const bool twice = __any_sync(full_warp, seen[i] & (seen[i] - 1)) || lanes & (lanes - 1);
+                many |= u32(twice) << (row + i);
+            }
         }
         const u32 place = smem_base() + turn % 2 * 1024; // two words of each thread, while others may read those before
         st_shared_u32(place + 8 * threadIdx.x, some);

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
-from flashkiln import _sdpa as takeover
+from flashkiln import _runtime as runtime, _sdpa as takeover
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 CUDA = torch.cuda.is_available()
@@ -299,13 +299,16 @@ def test_nested_tensors():
     assert nested.grad.values().isfinite().all()
 
 
-@pytest.mark.parametrize("keys", [1, 31, 32, 65])
+@pytest.mark.parametrize("keys", [1, 31, 32, 48, 65])
 def test_packed_bits(keys):
-    mask = bools(2, 1, 3, keys, share=0.5)
-    words = takeover.packed_bits(mask)
-    assert words.shape == (2, 1, 3, -(-keys // 32)) and words.dtype == torch.int32
-    at = torch.arange(keys, device=DEVICE)
-    assert torch.equal((words[..., at // 32] >> (at % 32) & 1).bool(), mask)
+    if DEVICE == "cuda":  # else PyTorch packs them
+        runtime.device("cuda:0").kernel("fwd fp16 d16 bits")
+    at, wide = torch.arange(keys, device=DEVICE), bools(2, 1, 3, keys + 16, share=0.5)
+    for mask in (wide[..., :keys], wide[..., 1:keys + 1], wide[..., :keys].contiguous(), wide[:1, 0, :1, :keys],
+                 wide.transpose(0, 2)[..., :keys], wide[..., :1].expand(-1, -1, -1, keys)):
+        words = takeover.packed_bits(mask)
+        assert words.shape == (*mask.shape[:-1], -(-keys // 32)) and words.dtype == torch.int32
+        assert torch.equal((words[..., at // 32] >> (at % 32) & 1).bool(), mask)
 
 
 def test_multihead_attention():

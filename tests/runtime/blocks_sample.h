@@ -47,6 +47,20 @@ static inline void blocks_check(fk_context *context, const fk_kernel *kernel, co
     free(bits);
 }
 
+/* Bools in rows that are `width` apart. */
+static inline void blocks_check_wide(fk_context *context, const fk_kernel *kernel, const blocks_size *s,
+                                     const uint8_t *bools, int64_t width, const int32_t *expected) {
+    const int64_t all = s->tables * s->rows, words = (s->columns + 31) / 32;
+    uint8_t *wide = malloc((size_t)(all * width));
+    assert_non_null(wide);
+    memset(wide, 0xff, (size_t)(all * width)); /* what lies between rows is none of them */
+    for (int64_t row = 0; row < all; row++)
+        memcpy(wide + row * width, bools + row * s->columns, (size_t)s->columns);
+    const fk_blocks in = {sizeof in, FK_BLOCK_BOOLS, s->tables, s->rows, s->columns, width, wide, NULL};
+    blocks_check(context, kernel, &in, (size_t)(all * width), 0, expected, (size_t)(all * words));
+    free(wide);
+}
+
 /* All forms of one random table. */
 static inline void blocks_run(fk_context *context, const fk_kernel *kernel, const blocks_size *s) {
     const int64_t all = s->tables * s->rows, words = (s->columns + 31) / 32, width = s->columns + 3;
@@ -72,6 +86,8 @@ static inline void blocks_run(fk_context *context, const fk_kernel *kernel, cons
     in.tables = s->tables, in.rows = s->rows, in.columns = s->columns;
     in.format = FK_BLOCK_BOOLS, in.data = bools;
     blocks_check(context, kernel, &in, (size_t)(all * s->columns), 0, expected, (size_t)(all * words));
+    blocks_check_wide(context, kernel, s, bools, s->columns + 5, expected);
+    blocks_check_wide(context, kernel, s, bools, (s->columns + 15) / 16 * 16, expected); /* of 16 at a time */
     in.format = FK_BLOCK_LISTS, in.data = counts, in.indices = lists, in.width = width;
     blocks_check(context, kernel, &in, (size_t)all * 4, (size_t)(all * width) * 4, expected, (size_t)(all * words));
     in.format = FK_BLOCK_BSR, in.data = indptr, in.indices = indices, in.tables = 1, in.rows = all;
@@ -82,13 +98,15 @@ static inline void blocks_run(fk_context *context, const fk_kernel *kernel, cons
 
 static inline void blocks_run_all(const char *device, const char *plan_for) {
     static const blocks_size sizes[] = {{1, 1, 1, 100}, {1, 5, 31, 40},  {6, 3, 32, 50}, {2, 4, 33, 20},
-                                        {1, 2, 70, 0},  {3, 1, 100, 90}, {1, 3, 1030, 7}};
-    static const char *const spellings[] = {"fwd fp16 d64 block_bits(64)", "bwd fp16 d64 block_bits(64x128) dropout"};
+                                        {1, 2, 70, 0},  {3, 1, 100, 90}, {1, 3, 1030, 7},
+                                        {1, 3, 48, 30}, {2, 2, 96, 60},  {1, 2, 1056, 50}};
+    static const char *const spellings[] = {"fwd fp16 d64 block_bits(64)", "bwd fp16 d64 block_bits(64x128) dropout",
+                                           "fwd fp16 d64 bits"};
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     options.device = device, options.plan_for = plan_for, options.cache_mode = FK_CACHE_OFF;
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
         fk_problem p;
         fk_kernel *kernel;
         if (fk_problem_parse(spellings[i], &p) || fk_kernel_create(context, &p, &kernel))
