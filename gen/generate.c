@@ -127,6 +127,7 @@ static void render_body(lua_State *L, void *arg) {
 
 static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool walks_q) {
     fk_tile_totals tiles;
+    if (planner->terms.mask.words) return walks_q ? -1 : 1; /* whatever bits say: most often they are causal */
     fk_tiles_count(planner->p, &planner->terms.mask, walks_q, &planner->shape, plan->block_m, plan->block_n, 2, &tiles);
     return tiles.last_visited >= tiles.first_visited ? 1 : -1;
 }

@@ -345,12 +345,21 @@ def packed_by(packer, mask):
     if rows.stride(-1) != 1 or (len(rows) > 1 and rows.stride(0) < keys):
         rows = rows.contiguous()
     words = mask.new_empty((*mask.shape[:-1], -(-keys // 32)), dtype=torch.int32)
-    on = library()
-    blocks = on.make("fk_blocks", format=on.values["FK_BLOCK_BOOLS"], tables=1, rows=len(rows), columns=keys,
-                     width=rows.stride(0) if len(rows) > 1 else 0, data=rows.data_ptr())
-    on("fk_pack_blocks", ctypes.c_void_p(packer), ctypes.byref(blocks), ctypes.c_void_p(words.data_ptr()),
-       ctypes.c_void_p(_torch_launch.raw_stream(mask.get_device())))
+    pack, blocks, bools, fail = packing()
+    width = rows.stride(0) if len(rows) > 1 else 0
+    of = blocks(ctypes.sizeof(blocks), bools, 1, len(rows), keys, width, rows.data_ptr(), None)
+    status = pack(packer, ctypes.byref(of), words.data_ptr(), _torch_launch.raw_stream(mask.get_device()))
+    if status:
+        fail("fk_pack_blocks", status)
     return words
+
+
+@functools.lru_cache(maxsize=None)
+def packing():
+    """fk_pack_blocks, fk_blocks, FK_BLOCK_BOOLS, and what raises a failure."""
+    on = library()
+    on.lib.fk_pack_blocks.argtypes = [ctypes.c_void_p] * 4
+    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], on.values["FK_BLOCK_BOOLS"], on.fail
 
 
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------

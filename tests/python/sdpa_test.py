@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeW
 CUDA = torch.cuda.is_available()
 DEVICE, DTYPE, TIMES = ("cuda", torch.bfloat16, 16) if CUDA else ("cpu", torch.float32, 1)
 FLOOR = {torch.float32: 1e-6, torch.bfloat16: 5e-4}[DTYPE]  # relative
-BIAS = {torch.float32: "bias", torch.bfloat16: "array=bias:bf16[b][h][q][k] bias"}[DTYPE]  # a mask of the query's dtype
+BIAS = {torch.float32: "bias", torch.bfloat16: "bias array=bias:bf16[b][h][q][k]"}[DTYPE]  # a mask of the query's dtype
 SPELLED = {torch.float32: "fp32", torch.bfloat16: "bf16"}[DTYPE]
 
 
