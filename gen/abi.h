@@ -129,7 +129,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
                                     that added last to a tile of dq, for each CTA of a cluster, or how many tiles have \
                                     come (templates/piece/adds.cu); or null */                                         \
     X(uint8_t *, u8 *, seen)   /* workspace [batch, num_heads_q, 64 queries, tiles]: templates/piece/seen_tiles.cu */  \
-    X(int32_t *, int *, order) /* workspace [batch], packed with head_rows: sequences by their work; or null */       \
+    X(int32_t *, int *, order) /* workspace [batch], packed with head_rows: sequences by their work; or null */        \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \

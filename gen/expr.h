@@ -141,8 +141,8 @@ fk_status fk_expr_split_bounds(fk_expr_pool *pool, const fk_expr *keep, const ch
  * the bounds first_key[b][q] <= k <= last_key[b][q] in its place. False: it is something else, or there are too many
  * bounds. */
 bool fk_expr_split_runs(fk_expr_pool *pool, const fk_expr_split *in, const char *a, const char *c, fk_expr_split *out);
-/** Of (word >> (k & 31) & 1) == 1, where `word` reads k as k >> 5 alone: that int, over `word` in place of k >> 5. NULL:
- * e (which may be NULL) is something else, or a failure. */
+/** Of bit(word, k) or (word >> (k & 31) & 1) == 1, where `word` reads k as k >> 5 alone: that int, over `word` in place
+ * of k >> 5. NULL: e (which may be NULL) is something else, or a failure. */
 const fk_expr *fk_expr_words(fk_expr_pool *pool, const fk_expr *e);
 
 #endif

@@ -172,10 +172,21 @@ static const fk_expr *by_word(fk_expr_pool *pool, const fk_expr *e) {
                             : fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
 }
 
+/* The word, and in *place which of its bits, modulo 32: of bit(word, place), or (word >> (place & 31) & 1) == 1. */
+static const fk_expr *tested_word(const fk_expr *e, const fk_expr **place) {
+    if (e->op == OP_BIT) {
+        *place = e->arg[1];
+        return e->arg[0];
+    }
+    const fk_expr *bit = operand(e, OP_EQ, 1), *shifted = bit ? operand(bit, OP_AND, 1) : NULL;
+    if (!shifted || shifted->op != OP_SHR) return NULL;
+    *place = operand(shifted->arg[1], OP_AND, 31);
+    return *place ? shifted->arg[0] : NULL;
+}
+
 const fk_expr *fk_expr_words(fk_expr_pool *pool, const fk_expr *e) {
-    const fk_expr *bit = e ? operand(e, OP_EQ, 1) : NULL, *shifted = bit ? operand(bit, OP_AND, 1) : NULL;
-    const fk_expr *place = shifted && shifted->op == OP_SHR ? operand(shifted->arg[1], OP_AND, 31) : NULL;
-    if (!place || !fk_expr_is_scalar(place, "k")) return NULL;
-    const fk_expr *word = by_word(pool, shifted->arg[0]);
+    const fk_expr *place = NULL, *tested = e ? tested_word(e, &place) : NULL;
+    if (!tested || !fk_expr_is_scalar(place, "k")) return NULL;
+    const fk_expr *word = by_word(pool, tested);
     return word && !fk_expr_uses(word, "k") ? word : NULL;
 }

@@ -20,7 +20,7 @@ static const double MASK_LANES = 3.0;
 /* The same of a score, and of a tile over its keys, where a mask's words of 32 keys are looked at, as tiles of whole
  * words do, two warpgroups hiding less; and of a score where each key's bit is. Fitted to `bits` at head dims 64 to
  * 128, on an H100. */
-static const double WORD_LANES = 3.5, WORD_TILE = 180.0, WORD_PAIR = 1.3, BIT_LANES = 12.0;
+static const double WORD_LANES = 3.5, WORD_TILE = 180.0, WORD_PAIR = 1.3, WORD_SHARE = 0.4, BIT_LANES = 12.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
  * their range, before the next products (measured with 128 x 128 at head dims 64, 128 and 256). */
 static const double LATENCY = 510.0, E4M3_LATENCY = 880.0;
@@ -208,7 +208,7 @@ static double softmax_lanes(const visit *v) {
 static double mask_lanes(const visit *v) {
     if (!v->bits) return MASK_LANES * v->masked;
     const double words = (WORD_LANES + WORD_TILE / v->plan->block_n) * (v->pair ? WORD_PAIR : 1);
-    return v->plan->block_n % 32 == 0 ? words : BIT_LANES;
+    return v->plan->block_n % 32 == 0 ? words * WORD_SHARE : BIT_LANES;
 }
 
 static visit look_at(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,

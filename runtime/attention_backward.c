@@ -1,8 +1,9 @@
 /* A backward launch: its workspace, and one parameter block for its kernels.
  *
  * Workspace: | delta | lse in base 2 | dq's fp32 sum | counters | dk and dv of splits | turns to add | exact sums of
- * arrays' gradients | the order of sequences | what tiles of a mask hold |, each part from a multiple of 256 bytes; rows are padded to whole query
- * tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if the problem is deterministic. */
+ * arrays' gradients | the order of sequences | what tiles of a mask hold |, each part from a multiple of 256 bytes;
+ * rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if the
+ * problem is deterministic. */
 #include "object.h"
 
 #include <string.h>

@@ -15,7 +15,8 @@ static fk_status check(const fk_blocks *b, fk_error *err) {
     if (!status) status = check_size("tables", b->tables, 1, INT32_MAX, err);
     if (!status) status = check_size("rows", b->rows, 1, INT32_MAX, err);
     if (!status) status = check_size("columns", b->columns, 1, FK_MAX_SEQLEN, err);
-    if (!status) status = check_size("tables x rows", b->tables * b->rows, 1, INT32_MAX, err); /* an int of the kernel's */
+    if (!status)
+        status = check_size("tables x rows", b->tables * b->rows, 1, INT32_MAX, err); /* an int of the kernel's */
     if (!status && b->format == FK_BLOCK_BSR) status = check_size("tables of BSR", b->tables, 1, 1, err);
     if (!status && b->format == FK_BLOCK_LISTS) status = check_size("width", b->width, 0, FK_MAX_SEQLEN, err);
     if (!status && b->format == FK_BLOCK_BOOLS && b->width)

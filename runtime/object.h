@@ -313,7 +313,7 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *args, const
 typedef struct fk_values {
     int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
     size_t offset,
-        bytes;   /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
+        bytes;         /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
     size_t runs, seen; /* where runs start, or what tiles hold; 0: the kernel has none */
 } fk_values;
 

@@ -187,12 +187,52 @@ static void runs_are_bounds(void **state) {
     }
 }
 
+static void words_are_found(void **state) {
+    (void)state;
+    static const struct {
+        const char *keep, *word; /* NULL: it has none */
+    } cases[] = {
+        {"(of_q[b][q] >> (k & 31) & 1) == 1", "of_q[b][q]"},
+        {"(of_k[q][k >> 5] >> (k & 31) & 1) == 1", "of_k[q][word]"},
+        {"bit(of_k[q][k >> 5], k)", "of_k[q][word]"},
+        {"bit(max(k >> 5, q) - (k >> 5), k)", "max(word, q) - word"},
+        {"(of_k[q][k] >> (k & 31) & 1) == 1", NULL},
+        {"(of_k[q][k >> 6] >> (k & 31) & 1) == 1", NULL},
+        {"(of_k[q][k >> 5] >> (k & 15) & 1) == 1", NULL},
+        {"(of_k[q][k >> 5] >> (q & 31) & 1) == 1", NULL},
+        {"(of_k[q][k >> 5] >> (k & 31) & 1) == 0", NULL},
+        {"(of_k[q][k >> 5] >> (k & 31) & 3) == 1", NULL},
+        {"(of_k[q][k >> 5] >> k & 1) == 1", NULL},
+        {"bit(of_k[q][k >> 5], k + 1)", NULL},
+        {"bit(k, k)", NULL},
+        {"k <= q", NULL},
+    };
+    static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
+                                             {"k", FK_EXPR_INT, 0},
+                                             {"b", FK_EXPR_INT, 0},
+                                             {"of_q", FK_EXPR_INT, 2},
+                                             {"of_k", FK_EXPR_INT, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        const fk_expr *keep;
+        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL),
+                         FK_OK);
+        const fk_expr *word = fk_expr_words(pool, keep);
+        print_message("%s\n", cases[i].keep);
+        assert_int_equal(word != NULL, cases[i].word != NULL);
+        if (word) assert_prints(word, FK_EXPR_C, cases[i].word);
+        fk_expr_pool_destroy(pool);
+    }
+    fk_expr_pool *pool = fk_expr_pool_create();
+    assert_null(fk_expr_words(pool, NULL));
+    fk_expr_pool_destroy(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_read_well),
-        cmocka_unit_test(splits_match_brute_force),
-        cmocka_unit_test(surplus_bounds_stay),
-        cmocka_unit_test(runs_are_bounds),
+        cmocka_unit_test(splits_read_well),    cmocka_unit_test(splits_match_brute_force),
+        cmocka_unit_test(surplus_bounds_stay), cmocka_unit_test(runs_are_bounds),
+        cmocka_unit_test(words_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,11 +97,11 @@ static inline void blocks_run(fk_context *context, const fk_kernel *kernel, cons
 }
 
 static inline void blocks_run_all(const char *device, const char *plan_for) {
-    static const blocks_size sizes[] = {{1, 1, 1, 100}, {1, 5, 31, 40},  {6, 3, 32, 50}, {2, 4, 33, 20},
-                                        {1, 2, 70, 0},  {3, 1, 100, 90}, {1, 3, 1030, 7},
-                                        {1, 3, 48, 30}, {2, 2, 96, 60},  {1, 2, 1056, 50}};
+    static const blocks_size sizes[] = {{1, 1, 1, 100}, {1, 5, 31, 40},  {6, 3, 32, 50},  {2, 4, 33, 20},
+                                        {1, 2, 70, 0},  {3, 1, 100, 90}, {1, 3, 1030, 7}, {1, 3, 48, 30},
+                                        {2, 2, 96, 60}, {1, 2, 1056, 50}};
     static const char *const spellings[] = {"fwd fp16 d64 block_bits(64)", "bwd fp16 d64 block_bits(64x128) dropout",
-                                           "fwd fp16 d64 bits"};
+                                            "fwd fp16 d64 bits"};
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     options.device = device, options.plan_for = plan_for, options.cache_mode = FK_CACHE_OFF;

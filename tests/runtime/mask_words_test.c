@@ -1,10 +1,20 @@
-/* Masks that come as words of 32 keys (templates/piece/mask_words.cu, mask_words_backward.cu), with words that are
- * computed, so that they need no array: beside bounds, dropout, grouped heads and lengths that are no whole words. */
+/* Masks that come as words of 32 keys (templates/piece/seen_tiles.cu, mask_words.cu, mask_words_backward.cu), with
+ * words that are computed, so that they need no array: beside bounds, dropout, grouped heads and lengths that are no
+ * whole words. */
 #include "backward_sample.h"
 #include "emulated.h"
 #include "store.h"
 
 #define WORDS "keep=\"((q * 40503 + (k >> 5) * 30011 + h * 77) >> (k & 31) & 1) == 1\""
+
+/* Tiles of 64 queries and 128 keys that are empty, whole, and mixed. */
+#define TILES                                                                                                          \
+    "keep=\"(((q / 64 + (k >> 5) / 4 + h) % 3 == 0 ? 0 : (q / 64 + (k >> 5) / 4 + h) % 3 == 1 ? -1 : "                 \
+    "q * 40503 + (k >> 5) * 30011) >> (k & 31) & 1) == 1\""
+/* Every third query sees one key, of 310; bits of more are set. */
+#define FEW                                                                                                            \
+    "keep=\"((q % 3 > 0 || k >> 5 > 9 ? -1 : (k >> 5 == 9 ? -4194304 : 0) | (k >> 5 == q / 32 ? 1 << (q & 31) : 0)) "  \
+    ">> (k & 31) & 1) == 1\""
 
 static void assert_by_words(const char *spelling, const char *name) {
     fk_problem p;
@@ -32,6 +42,10 @@ static void forward(void **state) {
         {"fwd bf16 d96 window(70,20) " WORDS, "h200", 1, 1, 1, 260, 401, FK_BSHD, 0},
         {"fwd bf16 d128 gqa dropout " WORDS, "h200", 1, 4, 2, 70, 129, FK_BSHD, 0},
         {"fwd fp16 d256 " WORDS, "h200", 1, 1, 1, 129, 95, FK_BSHD, 0},
+        {"fwd bf16 d64 " TILES, "h200", 1, 2, 2, 330, 700, FK_BSHD, 0},
+        {"fwd fp16 d128 gqa dropout " TILES, "h200", 2, 2, 1, 200, 500, FK_BHSD, 0},
+        {"fwd bf16 d64 " FEW, "h200", 1, 1, 1, 300, 310, FK_BSHD, 0},
+        {"fwd bf16 d128 " FEW, "h200", 1, 2, 2, 260, 310, FK_BSHD, 0},
     };
     compare(cases, sizeof cases / sizeof *cases, true, "struct MaskWords");
 }
@@ -44,8 +58,41 @@ static void backward(void **state) {
         {"bwd bf16 d64 window(70,20) " WORDS, "h200", 1, 1, 1, 260, 401, FK_BSHD, 0},
         {"bwd bf16 d128 gqa dropout " WORDS, "h200", 1, 4, 2, 70, 129, FK_BSHD, 0},
         {"bwd fp16 d192 " WORDS, "h200", 1, 1, 1, 129, 95, FK_BSHD, 0},
+        {"bwd bf16 d64 " TILES, "h200", 1, 2, 2, 330, 500, FK_BSHD, 0},
+        {"bwd bf16 d128 deterministic " TILES, "h200", 1, 2, 2, 200, 400, FK_BHSD, 0},
+        {"bwd fp16 d256 gqa " TILES, "h200", 1, 2, 1, 150, 300, FK_BSHD, 0},
     };
     compare(cases, sizeof cases / sizeof *cases, false, "A warp's 16 keys lie in one word");
+}
+
+/* Values that nobody sees, a tile's at least, are not read: they are no numbers here. */
+static void empty_tiles_are_not_visited(void **state) {
+    (void)state;
+    static const char *const dims[] = {"64", "128"};
+    enum { FIRST = 128, ROWS = 128 };
+    fk_context *context = emulated_context("h200", store_dir, &(emulated){"2", "0", "0"});
+    for (size_t i = 0; i < 2; i++) {
+        char spelling[128];
+        snprintf(spelling, sizeof spelling, "fwd bf16 d%s keep=\"(((k >> 5) / 4 == 1 ? 0 : -1) >> (k & 31) & 1) == 1\"",
+                 dims[i]);
+        const sample s = {spelling, "h200", 1, 1, 1, 150, 500, FK_BSHD, 0};
+        sample_tensors t;
+        assert_true(sample_make(context, &s, &t));
+        const size_t row_bytes = (size_t)t.p.head_dim_v * 2;
+        uint16_t *nan = malloc(ROWS * row_bytes);
+        assert_non_null(nan);
+        memset(nan, 0xff, ROWS * row_bytes);
+        assert_int_equal(
+            fk_copy_to_device(context, (char *)(uintptr_t)t.args.v + FIRST * row_bytes, nan, ROWS * row_bytes), FK_OK);
+        fk_kernel *kernel = emulated_kernel(context, spelling, NULL);
+        if (launch_once(context, kernel, &t.args)) fail_msg("%s", fk_last_error());
+        sample_fetch(context, &s, &t);
+        sample_check(&s, &t);
+        fk_kernel_destroy(kernel);
+        sample_free(context, &t);
+        free(nan);
+    }
+    fk_context_destroy(context);
 }
 
 /* Two words at a place are no word of the mask. */
@@ -62,12 +109,14 @@ static void others_are_not_taken_for_words(void **state) {
         if (fk_problem_parse(spellings[i], &p) || fk_generate(&p, "h200", NULL, &text, NULL))
             fail_msg("%s", fk_last_error());
         assert_null(strstr(text, "MaskWords"));
+        assert_null(strstr(text, "fk_seen_tiles"));
         fk_free(text);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(backward),
+                                       cmocka_unit_test(empty_tiles_are_not_visited),
                                        cmocka_unit_test(others_are_not_taken_for_words)};
     return cmocka_run_group_tests(tests, make_store, remove_store);
 }
