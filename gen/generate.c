@@ -179,7 +179,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const fk_tile tile = fk_plan_tile(p, plan);
     const bool wgmma = tile.wgmma, runs = fk_plan_takes_runs(planner, &tile);
     const bool words = fk_plan_takes_words(planner, &tile);
-    const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 128, 2 * 128 * 8, FK_GRID_SEEN};
+    const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 256, 2 * 256 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     const bool early = planner->arch.early_start && !wgmma;
     if (p->op == FK_FORWARD) {
@@ -189,9 +189,9 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
         if (words) *next++ = seen_tiles;
         out->main_kernel = (int32_t)(next - out->kernel);
-        if (runs || words) out->early = 1u << out->main_kernel;
+        if (runs || (words && wgmma)) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
-        if (p->split && early) out->early = 2u << out->main_kernel;
+        if (p->split && early) out->early = 2u << out->main_kernel; /* the kernel that combines */
         if (p->split || out->leading_rows)
             *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
         if (plan->parts) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};

@@ -112,8 +112,9 @@ bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
     return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
 }
 
+/* Of joined heads rows count by heads, too; and the kernel of dq has other tiles. */
 bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile) {
-    return tile->wgmma && planner->terms.mask.words && tile->block_n % 32 == 0;
+    return planner->terms.mask.words && tile->block_n % 32 == 0 && !fk_problem_joins_heads(planner->p);
 }
 
 /* What a visit is, must be known before its scores are multiplied. Where the products are what takes long, they are

@@ -168,7 +168,7 @@ void fk_planner_push_arch(lua_State *L);
 fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile);
 /** Whether kernels of that tile take fk_problem_mask.runs for its split. */
 bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile);
-/** Whether kernels of that tile read the mask as words of 32 keys, of which a kernel before says what tiles hold. */
+/** Whether kernels of that tile know a mask's words of 32 keys, of which a kernel before says what tiles hold. */
 bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile);
 /** Fills everything of `out` but the model: smem, registers, legal, reason. */
 fk_status fk_plan_judge(fk_planner *planner, const fk_tile *tile, fk_plan_info *out, fk_smem_layout *layout,

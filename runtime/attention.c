@@ -334,7 +334,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
                              fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     fk_split_parts splits;
-    const bool persistent = fk_is_persistent(kernel), works = p->split || persistent;
+    const bool persistent = fk_is_persistent(kernel), works = p->split || persistent || fk_looks_up_tiles(kernel);
     fk_status status = fk_args_check(p, &kernel->arrays, args, true, works ? workspace : NULL, err);
     if (!status) status = fk_splits_check(p, args, err);
     if (status) return status;
@@ -389,5 +389,6 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
-    return persistent ? fk_persistent_fill(kernel, a, workspace, out, err) : FK_OK;
+    if (persistent) status = fk_persistent_fill(kernel, a, workspace, out, err);
+    return status ? status : fk_seen_fill(kernel, a, workspace, out, err);
 }

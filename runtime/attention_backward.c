@@ -78,12 +78,11 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
 
 size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
     parts p;
-    fk_split_parts splits;
-    fk_values values;
+    fk_seen seen;
+    size_t bytes;
     if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL)) return 0;
     if (kernel->problem.op == FK_BACKWARD) return lay_out(kernel, args, &p) ? p.bytes : 0;
-    if (fk_is_persistent(kernel)) return fk_values_lay_out(kernel, args, &values) ? values.bytes : 0;
-    return fk_splits_lay_out(kernel, args, &splits) ? splits.bytes : 0;
+    return fk_forward_lay_out(kernel, args, &seen, &bytes) ? bytes : 0;
 }
 
 #define STRIDES(tensor)                                                                                                \

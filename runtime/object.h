@@ -313,16 +313,10 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *args, const
 typedef struct fk_values {
     int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
     size_t offset,
-        bytes;         /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
-    size_t runs, seen; /* where runs start, or what tiles hold; 0: the kernel has none */
+        bytes;   /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
+    size_t runs; /* where runs start; 0: the kernel has none */
 } fk_values;
 
-/** What each 64 queries of a head see of each tile of keys (templates/piece/seen_tiles.cu). */
-typedef struct fk_seen {
-    int64_t heads, groups, bytes; /* of all batch entries; of queries of a head; 0: the kernel looks nothing up */
-} fk_seen;
-/** False: more than 2^60 bytes. Sizes have been checked. */
-bool fk_seen_lay_out(const fk_kernel *kernel, const fk_args *args, fk_seen *out);
 /** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
 /** The same, with the workspace checked. */
@@ -411,6 +405,23 @@ fk_status fk_splits_prepare(const fk_kernel *kernel, const fk_args *args, const 
 /** Fills what splits, joined heads and pages have in the parameter block. */
 void fk_splits_fill(const fk_kernel *kernel, const fk_args *args, const fk_split_parts *parts,
                     const fk_workspace *workspace, fk_forward_params *out);
+
+/* ---- masks as words (seen.c) -------------------------------------------------------------------------- */
+
+/** What each 64 queries of a head see of each tile of keys. */
+typedef struct fk_seen {
+    int64_t heads, groups, bytes; /* of all batch entries; of queries of a head; 0: the kernel looks nothing up */
+    size_t offset;                /* of a forward launch's workspace */
+} fk_seen;
+/** Whether such a kernel is among its launches. */
+bool fk_looks_up_tiles(const fk_kernel *kernel);
+/** All but the offset. False: more than 2^60 bytes. Sizes have been checked. */
+bool fk_seen_lay_out(const fk_kernel *kernel, const fk_args *args, fk_seen *out);
+/** The workspace of a forward launch. False: more than 2^60 bytes, or more tiles than a launch may have. */
+bool fk_forward_lay_out(const fk_kernel *kernel, const fk_args *args, fk_seen *seen, size_t *bytes);
+/** Checks the workspace, and fills what the parameter block of a forward launch has. */
+fk_status fk_seen_fill(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
+                       fk_forward_params *out, fk_error *err);
 
 /* ---- declared arrays (arrays.c) ----------------------------------------------------------------------- */
 

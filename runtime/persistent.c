@@ -193,7 +193,6 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     if (status) return status;
     if (kernel->problem.dtype == FK_E4M3) out->values = (char *)workspace->data + values.offset;
     if (values.runs) out->runs = (int32_t *)(void *)((char *)workspace->data + values.runs);
-    if (values.seen) out->seen = (uint8_t *)workspace->data + values.seen;
     out->value_tiles = (int32_t)values.tiles;
     out->claims = workspace->data;
     out->epoch = fk_epoch_next();

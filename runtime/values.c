@@ -1,46 +1,27 @@
 /* What a kernel writes before the main kernel reads it: of dtype e4m3 the values transposed
  * (templates/piece/values.cu), beside what the elements count for; of masks that leave runs of keys, where these are
- * (templates/piece/runs.cu); of masks that come as words, what tiles hold (templates/piece/seen_tiles.cu).
+ * (templates/piece/runs.cu).
  *
- * Workspace: | what a persistent grid has | batch x 8 bytes of each query of whole tiles, or a byte for each 64 queries
- * of a head and each tile of keys, and one more | kv heads x tiles of block_n keys x fk_value_rows x 128 bytes |. */
+ * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x fk_value_rows x 128 bytes |, or
+ *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */
 #include "object.h"
 
 #define VALUE_PITCH 128 /* value_pitch of templates/piece/values.cu */
 #define RUN_BYTES 8     /* of a query: its first and its last key */
 #define MAX_WORKSPACE ((int64_t)1 << 60)
 
-static int64_t up(int64_t bytes) {
-    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
-}
-
-bool fk_seen_lay_out(const fk_kernel *kernel, const fk_args *a, fk_seen *out) {
-    const int64_t keys = kernel->info.plan.block_n, tiles = (a->seqlen_k + keys - 1) / keys;
-    bool has_seen = false;
-    for (int i = 0; i < kernel->num_launches; i++)
-        has_seen = has_seen || kernel->launch[i].grid == FK_GRID_SEEN;
-    *out = (fk_seen){.groups = (a->seqlen_q + 63) / 64, .heads = a->batch * a->num_heads_q};
-    if (!has_seen) return true;
-    return !__builtin_mul_overflow(out->heads * out->groups, tiles + 1, &out->bytes) && out->bytes <= MAX_WORKSPACE;
-}
-
 /* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out) {
     const fk_problem *p = &kernel->problem;
     fk_persistent claims;
-    fk_seen seen;
-    const bool fits = fk_persistent_lay_out(kernel, a, &claims) && fk_seen_lay_out(kernel, a, &seen);
+    const bool fits = fk_persistent_lay_out(kernel, a, &claims);
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
     if (fits && kernel->launch[0].grid == FK_GRID_RUNS) {
         const int64_t block_m = kernel->info.plan.block_m, rows = (a->seqlen_q + block_m - 1) / block_m * block_m;
+        const size_t bytes = (size_t)(a->batch * rows) * RUN_BYTES; /* there are as many tiles as fit */
         out->runs = claims.bytes;
-        out->bytes += (size_t)up(a->batch * rows * RUN_BYTES); /* there are as many tiles as fit */
+        out->bytes += (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
     }
-    if (fits && seen.bytes) {
-        out->seen = claims.bytes;
-        out->bytes += (size_t)up(seen.bytes);
-    }
-    out->offset = out->bytes;
     if (p->dtype != FK_E4M3 || !fits) return fits;
     const int64_t tile_bytes = (int64_t)fk_value_rows(p) * VALUE_PITCH, keys = kernel->info.plan.block_n;
     out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, keys) : (a->seqlen_k + keys - 1) / keys;

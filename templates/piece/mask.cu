@@ -290,7 +290,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
 @ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
-@ if mask.words then
+@ if mask.words and plan.family == "wgmma" then
 @   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   return
 @ end

@@ -50,7 +50,7 @@
 @   end
 @   include("primitive/atomics.cu")
 
-@   if mask.runs or mask.words then
+@   if mask.runs or mask.words and walk == "k" then
 @     include("primitive/early_start.cu")
 
 @   end

@@ -33,15 +33,15 @@ __device__ __forceinline__ u8 *seen_by_group(const Params &p, int b, int h, int 
     return p.seen + (head * seen_groups(p) + group) * (seen_tiles(p) + 1);
 }
 
-// What queries first to last, from the first of 64 on, see of a tile.
+// What queries first to last see of a tile; of others that share 64 with them, too.
 __device__ __forceinline__ u32 seen_of_tile(const Params &p, int b, int h, int first, int last, int tile) {
     const u8 *seen = seen_by_group(p, b, h, first / seen_rows) + tile;
     u32 some = 0, all = seen_all;
 #pragma unroll 1
-    for (int q = first; q <= last; q += seen_rows, seen += seen_tiles(p) + 1) some |= *seen, all &= *seen;
+    for (int n = last / seen_rows - first / seen_rows; n >= 0; --n, seen += seen_tiles(p) + 1) some |= *seen, all &= *seen;
     return some & seen_some | all;
 }
-@ if problem.op == "fwd" then
+@ if problem.op == "fwd" and plan.family == "wgmma" then
 
 // Whether some of these queries may see one key alone. Its weight is to be 1, so that their reference must be their maximum.
 __device__ __forceinline__ bool sees_one(const Params &p, int b, int h, int first, int last) {
@@ -49,10 +49,12 @@ __device__ __forceinline__ bool sees_one(const Params &p, int b, int h, int firs
 }
 @ end
 
-// A CTA has 64 queries of a head, 16 to a warp, and goes through the strips; a lane has a word of each query.
-extern "C" __global__ void __launch_bounds__(128) fk_seen_tiles(const __grid_constant__ Params p) {
-    constexpr int rows = seen_rows / 4, at_once = 8; // of a warp; words that a lane waits for
+// A CTA has 64 queries of a head, 8 to a warp, and goes through the strips; a lane has a word of each query.
+extern "C" __global__ void __launch_bounds__(256) fk_seen_tiles(const __grid_constant__ Params p) {
+    constexpr int warps = 8, rows = seen_rows / warps;
+@ if problem.op == "fwd" and plan.family == "wgmma" then
     start_next();
+@ end
     const int head = blockIdx.y + gridDim.y * blockIdx.z, entry = head / p.num_heads_q;
     if (entry >= p.batch) return;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * seen_rows, num_tiles = seen_tiles(p);
@@ -67,33 +69,30 @@ extern "C" __global__ void __launch_bounds__(128) fk_seen_tiles(const __grid_con
     for (int tile = 0, turn = 0; tile < num_tiles; tile += strip_tiles, ++turn) {
         const int word = tile * tile_words + lane;
         const u32 keys = lane < strip_tiles * tile_words ? bits_to(at.seqlen_k - 1 - 32 * word) : 0; // of the word, that there are
-        u32 some = 0, all = full_warp;
-#pragma unroll 1
-        for (int row = 0; row < rows; row += at_once) {
-            u32 seen[at_once];
+        u32 seen[rows], some = 0, all = full_warp;
 #pragma unroll
-            for (int i = 0; i < at_once; ++i) {
-                const int q = min(first + rows * warp + row + i, at.seqlen_q - 1);
-                seen[i] = u32($(mask.words)) & keys;
-            }
-#pragma unroll
-            for (int i = 0; i < at_once; ++i) {
-                some |= seen[i], all &= seen[i];
-                const u32 lanes = __ballot_sync(full_warp, seen[i] != 0);
-                const bool twice = __any_sync(full_warp, seen[i] & (seen[i] - 1)) || lanes & (lanes - 1);
-                many |= u32(twice) << (row + i);
-            }
+        for (int i = 0; i < rows; ++i) {
+            const int q = min(first + rows * warp + i, at.seqlen_q - 1);
+            seen[i] = u32($(mask.words)) & keys;
         }
-        const u32 place = smem_base() + turn % 2 * 1024; // two words of each thread, while others may read those before
+#pragma unroll
+        for (int i = 0; i < rows; ++i) {
+            some |= seen[i], all &= seen[i];
+            const u32 lanes = __ballot_sync(full_warp, seen[i] != 0);
+            const bool twice = __any_sync(full_warp, seen[i] & (seen[i] - 1)) || lanes & (lanes - 1);
+            many |= u32(twice) << i;
+        }
+        const u32 place = smem_base() + turn % 2 * (8 * 32 * warps); // two words of each thread, while others may read those before
         st_shared_u32(place + 8 * threadIdx.x, some);
         st_shared_u32(place + 8 * threadIdx.x + 4, all | ~keys);
         __syncthreads();
         if (warp > 0) continue;
-        for (int i = 1; i < 4; ++i) {
+        all |= ~keys;
+        for (int i = 1; i < warps; ++i) {
             some |= ld_shared_u32(place + 8 * (32 * i + lane));
             all &= ld_shared_u32(place + 8 * (32 * i + lane) + 4);
         }
-        const u32 some_of = __ballot_sync(full_warp, some != 0), all_of = __ballot_sync(full_warp, (all | ~keys) == full_warp);
+        const u32 some_of = __ballot_sync(full_warp, some != 0), all_of = __ballot_sync(full_warp, all == full_warp);
         if (lane < strip_tiles && tile + lane < num_tiles) {
             constexpr u32 words = (1u << tile_words) - 1;
             const bool has_some = some_of >> lane * tile_words & words, has_all = !(~all_of >> lane * tile_words & words);
