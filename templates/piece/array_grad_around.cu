@@ -82,16 +82,7 @@ extern "C" __global__ void __launch_bounds__(256) fk_backward_sinks(const __grid
     if (head >= p.batch * p.num_heads_q) return;
     const int entry = quotient(head, p.num_heads_q, p.heads_inverse), h = head - entry * p.num_heads_q;
     const Sequence at = sequence(p, entry);
-@   for _, name in ipairs({ "b", "seqlen_q", "seqlen_k", "diag" }) do
-@     if score.sink_uses[name] then
-    const int $(name) = at.$(name);
-@     end
-@   end
-@   for i, param in ipairs(score.params) do
-@     if param.in_sinks then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@     end
-@   end
+@   include("piece/score_scalars.cu", { readers = "in_sinks", of = "at", wants = function(name) return name ~= "h" end })
     const i64 rows = padded_start(p, at, h);
 @   for _, term in ipairs(score.sinks) do
 @     if #term.reads > 0 then

@@ -48,14 +48,7 @@ __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const fl
 
 // What rounding takes from the weight, one lane's, of a row that the mask's bounds leave one key.
 __device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
-@   for _, name in ipairs({ "b", "seqlen_q", "seqlen_k", "diag" }) do
-@     if mask.uses[name] then
-    const int $(name) = at.$(name);
-@     end
-@   end
-@   for i, name in ipairs(mask.params) do
-    const int $(name) = p.mask_value[$(i - 1)];
-@   end
+@   include("piece/mask_scalars.cu", { form = "", wants = function(name) return name ~= "h" end })
     const int first_row = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

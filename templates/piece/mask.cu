@@ -4,23 +4,7 @@
 @ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
 @ local own_iv = "{at." .. own .. "_first, at." .. own .. "_last}"
 @ if problem.joins_heads then own_iv = "{row_query(p, at.q_first), row_query(p, at.q_last)}" end
-@ -- Brings the variables that the mask reads into scope, as ints or as intervals of one point.
-@ local function scalars(form)
-@   local type, open, close = "int", "", ""
-@   if form == "_iv" then type, open, close = "Interval", "iv(", ")" end
-@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if mask.uses[name] and name == "h" and problem.joins_heads then -- each row has its own
-@       if form == "_iv" then
-    const Interval h_iv = {at.h, at.h + p.row_heads - 1};
-@       end
-@     elseif mask.uses[name] then
-    const $(type) $(name .. form) = $(open)at.$(name)$(close);
-@     end
-@   end
-@   for i, name in ipairs(mask.params) do
-    const $(type) $(name .. form) = $(open)p.mask_value[$(i - 1)]$(close);
-@   end
-@ end
+@ local function scalars(form) include("piece/mask_scalars.cu", { form = form, wants = function() return true end }) end
 @ if walk == "k" and plan.family == "wgmma" then
 // The first key of tile n.
 __device__ __forceinline__ int tile_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")$(plan.parts and "(at.first_tile + n)" or "n") * block_n; }

@@ -30,18 +30,9 @@ __device__ __forceinline__ float score_unit(const Params &p) {
 __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
 
 @ end
-@ -- Brings what terms read into scope, but for what follows from the row or the key.
+@ -- What follows from the row or the key is not brought into scope.
 @ local function scalars()
-@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if score.uses[name] and not (name == "h" and problem.joins_heads) then
-    const int $(name) = at.$(name);
-@     end
-@   end
-@   for i, param in ipairs(score.params) do
-@     if param.in_terms then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@     end
-@   end
+@   include("piece/score_scalars.cu", { readers = "in_terms", of = "at", wants = function(name) return name ~= "h" or not problem.joins_heads end })
 @ end
 @ local row = "opaque(at." .. own .. "_first) + warp_row() + 16 * m + 8 * r + lane / 4"
 @ -- The terms after the one numbered `first` - 1, whose score is s_(first - 1).

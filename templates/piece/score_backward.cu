@@ -89,19 +89,10 @@ struct ArraySums {
 };
 
 @ end
-@ -- Brings what terms read into scope; with `text`, what it reads.
+@ -- With `text`, what it reads.
 @ local function scalars(text)
 @   local function is_read(name) return not text or text:find("%f[%w_]" .. name .. "%f[^%w_]") end
-@   for _, name in ipairs({ "b", "h", "seqlen_q", "seqlen_k", "diag" }) do
-@     if score.uses[name] and is_read(name) then
-    const int $(name) = at.$(name);
-@     end
-@   end
-@   for i, param in ipairs(score.params) do
-@     if param.in_terms and is_read(param.name) then
-    const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
-@     end
-@   end
+@   include("piece/score_scalars.cu", { readers = "in_terms", of = "at", wants = is_read })
 @ end
 @ if fused then
 // Of tile n in one pass, so that nothing is kept meanwhile: raw scores q . k, -inf where they are masked, become P, and dP - delta
