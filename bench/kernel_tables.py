@@ -177,13 +177,20 @@ def chunks(folder):
 # ---- boolean masks ----
 
 def bits_rows(folder):
-    return times(folder, "features-bits-wgmma-h100", lambda r: (int(r["head_dim"]), int(r["seqlen"])))
+    return times(folder, "features-bits-wgmma-h100", lambda r: (r["op"], int(r["head_dim"]), int(r["seqlen"]), r["mask"]))
 
 
 def bits(folder):
-    lines = [[f"d{dim}, {seqlen:,}", f"{us[OURS]:.0f}", *(f"{us[n] / us[OURS]:.2f}" for n in ("plain", "flex", "sdpa-cudnn", "sdpa-efficient"))]
-             for (dim, seqlen), us in bits_rows(folder).items()]
-    return lines and grid(["head dim, tokens", "us", "without a mask", "FlexAttention", "CUDNN", "EFFICIENT"], lines) or ""
+    rows, names, lines = bits_rows(folder), ("plain", "spelled", "flex", "sdpa-cudnn", "sdpa-efficient"), []
+    for op, dim, seqlen, mask in sorted(rows, key=lambda key: ("random causal padded".index(key[3]), key[0] == "bwd", key)):
+        us = rows[op, dim, seqlen, mask]
+        lines.append([mask, op, f"d{dim}, {seqlen:,}", f"{us[OURS]:.0f}", *(f"{us[n] / us[OURS]:.2f}" if n in us else "" for n in names)])
+    head = ["mask", "pass", "head dim, tokens", "us", "without a mask", "`causal`", "FlexAttention", "CUDNN", "EFFICIENT"]
+    return lines and grid(head, lines) or ""
+
+
+def bits_ratios(folder, op, peer):
+    return [us[peer] / us[OURS] for key, us in bits_rows(folder).items() if key[0] == op]
 
 
 # ---- decoding ----
@@ -264,10 +271,12 @@ def front(folder):
     if ratios:
         lines.append(["64 to 4,096 queries behind 4k to 64k keys, causal (a prompt in chunks)", span(ratios), "", "to the better of "
                       "SDPA's FLASH and FlexAttention"])
-    ratios, cudnn = ([us[n] / us[OURS] for us in bits_rows(folder).values()] for n in ("flex", "sdpa-cudnn"))
-    if ratios:
-        lines.append(["boolean masks [batch, heads, queries, keys], head dims 64, 128, 512 to 4,096 tokens (an H100)", f"{geomean(ratios):.2f}", "",
-                      f"to FlexAttention; least {min(ratios):.2f}; {span(cudnn, 1)} to cuDNN"])
+    ratios, cudnn = ([bits_ratios(folder, op, peer) for op in ("fwd", "bwd")] for peer in ("flex", "sdpa-cudnn"))
+    if all(ratios):
+        least = " and ".join(f"{min(r):.2f}" for r in ratios)
+        lines.append(["boolean masks: random, causal, and causal with padding, head dims 64, 128, 512 and 4,096 tokens (an H100)",
+                      *(f"{geomean(r):.2f}" for r in ratios), f"to FlexAttention with a BlockMask; least {least}; "
+                      f"{span(cudnn[0], 1)} and {span(cudnn[1], 1)} to cuDNN"])
     one, more = decode_ratios(folder)
     if one:
         lines.append(["decoding: one query behind 2k to 128k keys, head dims 64, 128, 256 (an H100)", f"{geomean(one):.2f}", "",

@@ -18,7 +18,7 @@ __device__ __forceinline__ uint4 ld_shared_v4(u32 addr) {
     return v;
 }
 
-@ if problem.dtype == "fp32" or plan.family == "wgmma" then
+@ if problem.dtype == "fp32" or plan.family == "wgmma" or mask.words then
 __device__ __forceinline__ u32 ld_shared_u32(u32 addr) {
     u32 v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
