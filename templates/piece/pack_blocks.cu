@@ -13,7 +13,7 @@ __device__ __forceinline__ u32 bits_of(u32 bytes) {
     return set * 0x01020408 >> 24;
 }
 
-// 16 bytes anywhere, and by words the up to three that follow.
+// 16 bytes anywhere: of whole words, so that up to three before and behind them are read.
 __device__ __forceinline__ uint4 load_bytes(const u8 *from) {
     if (u64(from) % 16 == 0) return *(const uint4 *)from;
     const u32 shift = u64(from) % 4 * 8, *words = (const u32 *)(from - u64(from) % 4);

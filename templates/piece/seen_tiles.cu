@@ -19,7 +19,7 @@
 // Bits 0 to `last`.
 __device__ __forceinline__ u32 bits_to(int last) { return last < 0 ? 0 : 0xffffffffu >> (31 - min(last, 31)); }
 
-// Bits of a byte: some pair is seen; all are. Of packed sequences and used keys it may say less, that some are.
+// Bits of a byte: some pair is seen; all are, where all keys are there.
 constexpr u32 seen_some = 1, seen_all = 2;
 constexpr int seen_rows = 64, tile_words = block_n / 32, strip_tiles = 32 / tile_words; // of a strip a lane has a word
 
