@@ -340,12 +340,11 @@ def packed_bits(mask):
 
 def packed_by(packer, mask):
     """The same of bools on a GPU, in rows that are any number of bytes apart. packer: fk_kernel."""
-    keys = mask.shape[-1]
+    keys, (pack, blocks, bools, most, fail) = mask.shape[-1], packing()
     rows = mask.flatten(0, -2)
-    if rows.stride(-1) != 1 or (len(rows) > 1 and rows.stride(0) < keys):
+    if rows.stride(-1) != 1 or (len(rows) > 1 and not keys <= rows.stride(0) <= most):
         rows = rows.contiguous()
     words = mask.new_empty((*mask.shape[:-1], -(-keys // 32)), dtype=torch.int32)
-    pack, blocks, bools, fail = packing()
     width = rows.stride(0) if len(rows) > 1 else 0
     of = blocks(ctypes.sizeof(blocks), bools, 1, len(rows), keys, width, rows.data_ptr(), None)
     status = pack(packer, ctypes.byref(of), words.data_ptr(), _torch_launch.raw_stream(mask.get_device()))
@@ -356,10 +355,10 @@ def packed_by(packer, mask):
 
 @functools.lru_cache(maxsize=None)
 def packing():
-    """fk_pack_blocks, fk_blocks, FK_BLOCK_BOOLS, and what raises a failure."""
+    """fk_pack_blocks, fk_blocks, FK_BLOCK_BOOLS, the largest width, and what raises a failure."""
     on = library()
     on.lib.fk_pack_blocks.argtypes = [ctypes.c_void_p] * 4
-    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], on.values["FK_BLOCK_BOOLS"], on.fail
+    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], on.values["FK_BLOCK_BOOLS"], on.values["FK_MAX_SEQLEN"], on.fail
 
 
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------
