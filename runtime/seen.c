@@ -14,9 +14,9 @@ bool fk_looks_up_tiles(const fk_kernel *kernel) {
 }
 
 bool fk_seen_lay_out(const fk_kernel *kernel, const fk_args *a, fk_seen *out) {
-    const int64_t keys = kernel->info.plan.block_n, tiles = (a->seqlen_k + keys - 1) / keys;
     *out = (fk_seen){.heads = a->batch * a->num_heads_q, .groups = (a->seqlen_q + 63) / 64}; /* < 2^31, 2^25 */
     if (!fk_looks_up_tiles(kernel)) return true;
+    const int64_t keys = kernel->info.plan.block_n, tiles = (a->seqlen_k + keys - 1) / keys;
     return !__builtin_mul_overflow(out->heads * out->groups, tiles + 1, &out->bytes) && out->bytes <= MAX_WORKSPACE;
 }
 
