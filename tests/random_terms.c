@@ -150,6 +150,22 @@ static int32_t draw_int(rng *r, const char *name, int64_t seqlen_k) {
     return (int32_t)rng_range(r, (int64_t)range_end(name, false, seqlen_k), (int64_t)range_end(name, true, seqlen_k));
 }
 
+/* Of row `row` of a mask's bits, word i: tiles of 64 queries and 128 keys are empty, whole, mixed, or show a key now
+ * and then, so that some queries see one alone. */
+static int32_t draw_bits(rng *r, uint64_t tiles, int64_t row, int64_t i) {
+    rng tile = {tiles + (uint64_t)(row / 64) * 1000003 + (uint64_t)(i / 4)};
+    switch (rng_range(&tile, 0, 3)) {
+    case 0:
+        return 0;
+    case 1:
+        return -1;
+    case 2:
+        return rng_chance(r, 4) ? (int32_t)(1u << rng_range(r, 0, 31)) : 0;
+    default:
+        return draw_int(r, "bits", 0);
+    }
+}
+
 static int64_t dim_size(rng *r, const fk_args *a, int32_t dim) {
     return dim == FK_DIM_BATCH      ? a->batch
            : dim == FK_DIM_HEADS_Q  ? a->num_heads_q
@@ -164,7 +180,9 @@ static fk_dtype dtype_of(const fk_array_decl *decl) {
 }
 
 /* Rows along the last dimension; those of a sorted array never decrease. */
-static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *row, int64_t size, int64_t stride) {
+static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *row, int64_t size, int64_t stride,
+                     uint64_t tiles, int64_t query) {
+    const bool in_tiles = strcmp(decl->name, "bits") == 0;
     int32_t *ints = row;
     int32_t id = (int32_t)rng_range(r, 0, 2);
     const int percent = (int)rng_range(r, 0, 20);
@@ -172,6 +190,8 @@ static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *
         if (decl->sorted) {
             id += rng_chance(r, percent);
             ints[i * stride] = id;
+        } else if (in_tiles) {
+            ints[i * stride] = draw_bits(r, tiles, query, i);
         } else if (decl->type == FK_INT32) {
             ints[i * stride] = draw_int(r, decl->name, a->seqlen_k);
         } else {
@@ -205,12 +225,13 @@ bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array
     elements += offset * size_of_one;
     out->data = elements;
     const int d = decl->rank - 1;
+    const uint64_t tiles = strcmp(decl->name, "bits") == 0 ? rng_next(r) : 0;
     for (int64_t i = 0; i < (d > 0 ? size[0] : 1); i++)
         for (int64_t j = 0; j < (d > 1 ? size[1] : 1); j++)
             for (int64_t k = 0; k < (d > 2 ? size[2] : 1); k++)
                 fill_row(r, decl, args,
                          elements + size_of_one * ((d > 0 ? i * out->stride[0] : 0) + (d > 1 ? j * out->stride[1] : 0) +
                                                    (d > 2 ? k * out->stride[2] : 0)),
-                         size[d], out->stride[d]);
+                         size[d], out->stride[d], tiles + (uint64_t)(i * 31 + j) * 7919, k);
     return true;
 }
