@@ -18,7 +18,8 @@ static const double SOFTMAX_LANES = 2.7, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select, and the running maximum. */
 static const double MASK_LANES = 3.0;
 /* The same of a score, and of a tile over its keys, where a mask's words of 32 keys are looked at, as tiles of whole
- * words do, two warpgroups hiding less; and of a score where each key's bit is. Fitted to `bits` at head dims 64 to
+ * words do, two warpgroups hiding less; the share of tiles that are taken to carry the mask, as many are empty or whole
+ * in truth; and of a score where each key's bit is looked at. Fitted to `bits` at head dims 64 to
  * 128, on an H100. */
 static const double WORD_LANES = 3.5, WORD_TILE = 180.0, WORD_PAIR = 1.3, WORD_SHARE = 0.4, BIT_LANES = 12.0;
 /* Clocks between a warpgroup's products and its softmax and back; of e4m3, whose weights must all be there, and within
@@ -175,7 +176,7 @@ typedef struct visit {
     bool single;                  /* teams of one warpgroup */
     bool accompanied;             /* another team or pair computes meanwhile */
     bool at_once;                 /* scores become weights at once */
-    bool bits;                    /* a mask of words: no tile is seen as a whole */
+    bool bits;                    /* a mask of words of 32 keys */
     bool line;                    /* along the keys, and not added by the products */
     bool runs;                    /* of keys are looked up beforehand */
     bool window;                  /* warpgroups pass by tiles of their CTA */

@@ -112,7 +112,7 @@ bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
     return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
 }
 
-/* Of joined heads rows count by heads, too; and the kernel of dq has other tiles. */
+/* Rows of joined heads count by heads, too. */
 bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile) {
     return planner->terms.mask.words && tile->block_n % 32 == 0 && !fk_problem_joins_heads(planner->p);
 }
