@@ -148,10 +148,17 @@ int fk_wgmma_pairs_ahead(const fk_problem *p, const fk_tile *tile) {
     return left < 4 ? 0 : left / 4 < most ? left / 4 : most;
 }
 
+/* With a mask 192 x 128 of head dim 64 spills the addresses of a staged array. Of e4m3 nothing is read ahead, but what
+ * is read of a bias lies beside all else, more where two warpgroups have the room; beyond head dim 128 there is no plan
+ * with fewer. */
+static int array_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
+    const int e4m3 = fk_tile_teams(tile) * fk_tile_consumers(tile) <= 2 ? 32 : 24;
+    if (p->dtype == FK_E4M3) return layout->unstaged && layout->d_pad + layout->dv_pad <= 256 ? e4m3 : 0;
+    return layout->staged && p->num_masks > 0 ? 6 : 0;
+}
+
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout) {
-    /* with a mask 192 x 128 of head dim 64 spills the addresses of a staged array */
-    const int staged = layout->staged && p->num_masks > 0 ? 6 : 0;
-    return base_registers(p, tile, layout->d_pad, layout->dv_pad) + staged;
+    return base_registers(p, tile, layout->d_pad, layout->dv_pad) + array_registers(p, tile, layout);
 }
 
 /* Of a CTA's partial tiles, the share that a warpgroup masks. A window's two diagonals mostly begin where tiles do and

@@ -214,7 +214,7 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
         return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
                                                                                                                  : 240;
-    if (tile->wgmma && few && consumers == 2) return layout->dv_pad > 224 ? 240 : 232;
+    if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
