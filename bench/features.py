@@ -12,9 +12,9 @@
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
   bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
   bits     boolean masks, here as bits, beside EFFICIENT, CUDNN and FlexAttention, which read them (it from a BlockMask, too, whose
-           making is not timed), and beside the kernels without a mask and with `causal` in its place; --ops fwd,bwd. random: [batch, heads, seqlen, seqlen], 70 % are
-           seen; causal, and padded (causal, and keys from the start are missing, up to a half of them, whose queries see
-           themselves): the same for all heads
+           making is not timed), and beside the kernels without a mask and with `causal` in its place; --ops fwd,bwd. random:
+           [batch, heads, seqlen, seqlen], 70 % are seen; causal, and padded (causal, and keys from the start are missing, up to
+           a half of them, whose queries see themselves): the same for all heads
   padding  key lengths from a half to all of seqlen: here as a mask of its own, in EFFICIENT as a tensor of -inf
   fp32     fp32 inputs, through bf16 x6 here; no mask, and causal
   pages    keys in pages of 1, 16, 64 and 256 rows, in random order, beside the same keys in rows, causal

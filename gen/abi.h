@@ -44,7 +44,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const float *, const float *, v_descale)                                                                         \
     X(void *, u8 *, values)   /* e4m3: workspace, the values as templates/piece/values.cu has them */                  \
     X(int32_t *, int *, runs) /* workspace [2, batch, queries of whole tiles]: templates/piece/runs.cu */              \
-    X(uint8_t *, u8 *, seen)  /* workspace [batch, num_heads_q, 64 queries, tiles]: templates/piece/seen_tiles.cu */   \
+    X(uint8_t *, u8 *,                                                                                                 \
+      seen) /* workspace [batch, num_heads_q, 64 queries, tiles + 1]: templates/piece/seen_tiles.cu */                 \
     X(const int32_t *, const int *, page_table)   /* paged */                                                          \
     X(float *, float *, o_partial)                /* workspace [num_splits, partial_rows, head_dim_v], or of parts */  \
     X(float *, float *, lse_partial)              /* workspace [num_splits, partial_rows] */                           \
@@ -128,7 +129,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(uint32_t *, u32 *, added)  /* workspace [batch * num_heads_q, q_padded / block_m]: one past the tile of keys     \
                                     that added last to a tile of dq, for each CTA of a cluster, or how many tiles have \
                                     come (templates/piece/adds.cu); or null */                                         \
-    X(uint8_t *, u8 *, seen)   /* workspace [batch, num_heads_q, 64 queries, tiles]: templates/piece/seen_tiles.cu */  \
+    X(uint8_t *, u8 *,                                                                                                 \
+      seen) /* workspace [batch, num_heads_q, 64 queries, tiles + 1]: templates/piece/seen_tiles.cu */                 \
     X(int32_t *, int *, order) /* workspace [batch], packed with head_rows: sequences by their work; or null */        \
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \

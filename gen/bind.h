@@ -73,9 +73,9 @@ typedef struct fk_smem_layout {
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
  * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
- * gradient's where that takes the tile's place; or 0. Whether the tensor cores add lines along the keys. Backward:
- * whether the walk over the pattern takes registers from the warps that compute, and whether the scores' way back needs
- * them again. */
+ * gradient's where that takes the tile's place; or 0. Whether the mask comes as words of 32 keys, and whether the
+ * tensor cores add lines along the keys. Backward: whether the walk over the pattern takes registers from the warps
+ * that compute, and whether the scores' way back needs them again. */
 typedef struct fk_mask_scan {
     bool needed, pattern, counted, window, runs, bits, lines, long_walk, fused;
     int query_rows, key_rows, staged;

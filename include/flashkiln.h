@@ -612,9 +612,9 @@ typedef struct fk_blocks {
     const int32_t *indices;
 } fk_blocks;
 #define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
-/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools of pairs, as blocks of one, to what the
- * mask bits does: int32 [tables, rows, ceil(columns / 32)]. `kernel` is any of a problem with one of these masks. Enqueues on `stream` as fk_execute does, without a look from the host:
- * capture-safe. */
+/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools of pairs, as blocks of one, to what
+ * the mask bits does: int32 [tables, rows, ceil(columns / 32)]. `kernel` is any of a problem with one of these masks.
+ * Enqueues on `stream` as fk_execute does, without a look from the host: capture-safe. */
 FK_API fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32_t *bits, void *stream);
 
 /* ---- memory of the context's device, for programs that have none of their own ------------------------- */

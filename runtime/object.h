@@ -316,7 +316,6 @@ typedef struct fk_values {
         bytes;   /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
     size_t runs; /* where runs start; 0: the kernel has none */
 } fk_values;
-
 /** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
 /** The same, with the workspace checked. */

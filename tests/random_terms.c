@@ -179,10 +179,10 @@ static fk_dtype dtype_of(const fk_array_decl *decl) {
     return decl->type == FK_FLOAT16 ? FK_FP16 : decl->type == FK_BFLOAT16 ? FK_BF16 : FK_FP32;
 }
 
-/* Rows along the last dimension; those of a sorted array never decrease. */
+/* Rows along the last dimension; those of a sorted array never decrease. `tiles`: of a mask's bits, of row `query`;
+ * else null. */
 static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *row, int64_t size, int64_t stride,
-                     uint64_t tiles, int64_t query) {
-    const bool in_tiles = strcmp(decl->name, "bits") == 0;
+                     const uint64_t *tiles, int64_t query) {
     int32_t *ints = row;
     int32_t id = (int32_t)rng_range(r, 0, 2);
     const int percent = (int)rng_range(r, 0, 20);
@@ -190,8 +190,8 @@ static void fill_row(rng *r, const fk_array_decl *decl, const fk_args *a, void *
         if (decl->sorted) {
             id += rng_chance(r, percent);
             ints[i * stride] = id;
-        } else if (in_tiles) {
-            ints[i * stride] = draw_bits(r, tiles, query, i);
+        } else if (tiles) {
+            ints[i * stride] = draw_bits(r, *tiles, query, i);
         } else if (decl->type == FK_INT32) {
             ints[i * stride] = draw_int(r, decl->name, a->seqlen_k);
         } else {
@@ -225,13 +225,16 @@ bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array
     elements += offset * size_of_one;
     out->data = elements;
     const int d = decl->rank - 1;
-    const uint64_t tiles = strcmp(decl->name, "bits") == 0 ? rng_next(r) : 0;
+    const bool in_tiles = strcmp(decl->name, "bits") == 0;
+    const uint64_t tiles = in_tiles ? rng_next(r) : 0;
     for (int64_t i = 0; i < (d > 0 ? size[0] : 1); i++)
-        for (int64_t j = 0; j < (d > 1 ? size[1] : 1); j++)
+        for (int64_t j = 0; j < (d > 1 ? size[1] : 1); j++) {
+            const uint64_t of_head = tiles + (uint64_t)(i * 31 + j) * 7919;
             for (int64_t k = 0; k < (d > 2 ? size[2] : 1); k++)
                 fill_row(r, decl, args,
                          elements + size_of_one * ((d > 0 ? i * out->stride[0] : 0) + (d > 1 ? j * out->stride[1] : 0) +
                                                    (d > 2 ? k * out->stride[2] : 0)),
-                         size[d], out->stride[d], tiles + (uint64_t)(i * 31 + j) * 7919, k);
+                         size[d], out->stride[d], in_tiles ? &of_head : NULL, k);
+        }
     return true;
 }

@@ -146,6 +146,18 @@ static void surplus_bounds_stay(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* A mask that may read two arrays by two indices each. */
+static const fk_expr *parse_rows(fk_expr_pool *pool, const char *keep) {
+    static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
+                                             {"k", FK_EXPR_INT, 0},
+                                             {"b", FK_EXPR_INT, 0},
+                                             {"of_q", FK_EXPR_INT, 2},
+                                             {"of_k", FK_EXPR_INT, 2}};
+    const fk_expr *e;
+    assert_int_equal(fk_expr_parse(pool, keep, symbols, sizeof symbols / sizeof *symbols, &e, NULL), FK_OK);
+    return e;
+}
+
 /* Sorted ids leave runs of keys, beside what bounds there are, if nothing else is left. */
 static void runs_are_bounds(void **state) {
     (void)state;
@@ -162,17 +174,10 @@ static void runs_are_bounds(void **state) {
         {"k<=q+1 && k<=q+2 && k<=q+3 && k<=q+4 && k<=q+5 && k<=q+6 && k<=q+7 && k<=q+8 && of_q[b][q] == of_k[b][k]",
          NULL, NULL},
     };
-    static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
-                                             {"k", FK_EXPR_INT, 0},
-                                             {"b", FK_EXPR_INT, 0},
-                                             {"of_q", FK_EXPR_INT, 2},
-                                             {"of_k", FK_EXPR_INT, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         fk_expr_pool *pool = fk_expr_pool_create();
-        const fk_expr *keep;
+        const fk_expr *keep = parse_rows(pool, cases[i].keep);
         fk_expr_split split, runs;
-        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL),
-                         FK_OK);
         assert_int_equal(fk_expr_split_bounds(pool, keep, "k", &split, NULL), FK_OK);
         const bool found = fk_expr_split_runs(pool, &split, "of_q", "of_k", &runs);
         print_message("%s\n", cases[i].keep);
@@ -207,17 +212,9 @@ static void words_are_found(void **state) {
         {"bit(k, k)", NULL},
         {"k <= q", NULL},
     };
-    static const fk_expr_symbol symbols[] = {{"q", FK_EXPR_INT, 0},
-                                             {"k", FK_EXPR_INT, 0},
-                                             {"b", FK_EXPR_INT, 0},
-                                             {"of_q", FK_EXPR_INT, 2},
-                                             {"of_k", FK_EXPR_INT, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         fk_expr_pool *pool = fk_expr_pool_create();
-        const fk_expr *keep;
-        assert_int_equal(fk_expr_parse(pool, cases[i].keep, symbols, sizeof symbols / sizeof *symbols, &keep, NULL),
-                         FK_OK);
-        const fk_expr *word = fk_expr_words(pool, keep);
+        const fk_expr *word = fk_expr_words(pool, parse_rows(pool, cases[i].keep));
         print_message("%s\n", cases[i].keep);
         assert_int_equal(word != NULL, cases[i].word != NULL);
         if (word) assert_prints(word, FK_EXPR_C, cases[i].word);
