@@ -53,6 +53,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
+    X(const int32_t *, const int *, condition) /* or null; nothing is done unless it is condition_value */             \
     FK_DROPOUT_WIDE_PARAMS(X)                                                                                          \
     X(int64_t, i64, q_batch_stride)                                                                                    \
     X(int64_t, i64, q_row_stride)                                                                                      \
@@ -104,6 +105,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int32_t, int, page_size)                                                                                         \
     X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \
+    X(int32_t, int, condition_value)                                                                                   \
     X(float, float, scale_log2)     /* softmax_scale * log2(e) */                                                      \
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)
@@ -135,6 +137,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const int32_t *, const int *, cu_seqlens_q) /* [batch + 1], packed */                                            \
     X(const int32_t *, const int *, cu_seqlens_k)                                                                      \
     X(const int32_t *, const int *, seqused_k) /* [batch] */                                                           \
+    X(const int32_t *, const int *, condition) /* or null; nothing is done unless it is condition_value */             \
     FK_DROPOUT_WIDE_PARAMS(X)                                                                                          \
     X(int64_t, i64, q_batch_stride)                                                                                    \
     X(int64_t, i64, q_row_stride)                                                                                      \
@@ -181,6 +184,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(uint32_t, u32, splits_inverse)        /* floor(2^32 / num_splits), at most 2^32 - 1 */                           \
     X(uint32_t, u32, heads_inverse)         /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                          \
     X(uint32_t, u32, kv_heads_inverse)      /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                         \
+    X(int32_t, int, condition_value)                                                                                   \
     X(float, float, scale_log2)                                                                                        \
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)
@@ -215,6 +219,7 @@ typedef struct fk_block_params {
     const void *data;
     const int32_t *indices;
     uint32_t *bits;
+    int32_t *others;
     int32_t format, columns, width, rows; /* rows: of all tables */
 } fk_block_params;
 

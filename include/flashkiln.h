@@ -556,6 +556,11 @@ typedef struct fk_args {
      * heads that read that kv head, k for k_descale times k, v for v_descale times v. Null: 1. Else null. */
     const float *q_descale, *k_descale, *v_descale;
     int64_t q_descale_stride[2], k_descale_stride[2], v_descale_stride[2]; /**< batch, kv head */
+    /** A number on the device (host on the emulator), or null. If it is not condition_value when the stream comes to
+     * the launch, nothing is computed nor written: of two launches the device chooses one by what it has found out
+     * before, in a captured graph as well. */
+    const int32_t *condition;
+    int32_t condition_value;
 } fk_args;
 #define FK_ARGS_INIT FK_SIZED(fk_args)
 
@@ -599,8 +604,11 @@ typedef enum fk_block_format {
     FK_BLOCK_BOOLS = 0, /**< data: bytes [tables, rows, columns], 0: hidden; width: from row to row, 0: columns */
     FK_BLOCK_BSR =
         1, /**< data: int32 [rows + 1], row r lists the columns indices[data[r]] .. indices[data[r + 1] - 1] */
-    FK_BLOCK_LISTS = 2 /**< data: int32 [tables, rows], entries of indices [tables, rows, width], which are columns:
-                          kv_num_blocks and kv_indices of FlexAttention's BlockMask */
+    FK_BLOCK_LISTS = 2, /**< data: int32 [tables, rows], entries of indices [tables, rows, width], which are columns:
+                           kv_num_blocks and kv_indices of FlexAttention's BlockMask */
+    FK_BLOCK_FP32 = 3,  /**< data: floats [tables, rows, columns], -inf: hidden; width: from row to row in elements */
+    FK_BLOCK_FP16 = 4,
+    FK_BLOCK_BF16 = 5
 } fk_block_format;
 /** Which blocks are shown; all pointers are the device's (of the emulator: the host's). */
 typedef struct fk_blocks {
@@ -610,11 +618,13 @@ typedef struct fk_blocks {
     int64_t rows, columns, width;
     const void *data;
     const int32_t *indices;
+    int32_t
+        *others; /**< of floats: where one is neither 0 nor -inf this becomes 1, and bits may hold anything; or null */
 } fk_blocks;
 #define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
-/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools of pairs, as blocks of one, to what
- * the mask bits does: int32 [tables, rows, ceil(columns / 32)]. `kernel` is any of a problem with one of these masks.
- * Enqueues on `stream` as fk_execute does, without a look from the host: capture-safe. */
+/** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools or floats of pairs, as blocks of
+ * one, to what the mask bits does: int32 [tables, rows, ceil(columns / 32)]. `kernel` is any of a problem with one of
+ * these masks. Enqueues on `stream` as fk_execute does, without a look from the host: capture-safe. */
 FK_API fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32_t *bits, void *stream);
 
 /* ---- memory of the context's device, for programs that have none of their own ------------------------- */

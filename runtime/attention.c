@@ -199,7 +199,7 @@ static fk_status check_backward(const fk_problem *p, const tensors *t, const fk_
     return status;
 }
 
-/* One of cu_seqlens_q, cu_seqlens_k, seqused_k and page_table. */
+/* One of cu_seqlens_q, cu_seqlens_k, seqused_k, page_table and condition. */
 static fk_status check_lengths(const char *name, const int32_t *data, int64_t count, ranges *touched, fk_error *err) {
     const uintptr_t begin = (uintptr_t)data;
     touched->at[touched->count++] = (range){name, begin, begin + (uintptr_t)count * sizeof(int32_t), false};
@@ -213,6 +213,7 @@ static fk_status check_sequences(const fk_problem *p, const fk_args *a, ranges *
     if (p->seqused_k && !status) status = check_lengths("seqused_k", a->seqused_k, a->batch, touched, err);
     if (p->paged && !status)
         status = check_lengths("page_table", a->page_table, fk_page_table_entries(a), touched, err);
+    if (a->condition && !status) status = check_lengths("condition", a->condition, 1, touched, err);
     return status;
 }
 
@@ -358,6 +359,8 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,
+        .condition = a->condition,
+        .condition_value = a->condition_value,
         .dropout_state = dropout.state,
         .dropout_seed = dropout.seed,
         .dropout_offset = dropout.offset,

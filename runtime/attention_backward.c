@@ -119,6 +119,8 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .cu_seqlens_q = a->cu_seqlens_q,
         .cu_seqlens_k = a->cu_seqlens_k,
         .seqused_k = a->seqused_k,
+        .condition = a->condition,
+        .condition_value = a->condition_value,
         .dropout_state = dropout.state,
         .dropout_seed = dropout.seed,
         .dropout_offset = dropout.offset,

@@ -7,11 +7,15 @@ static fk_status check_size(const char *field, int64_t value, int64_t least, int
                    (long long)least, (long long)most);
 }
 
+static bool has_indices(const fk_blocks *b) {
+    return b->format == FK_BLOCK_BSR || b->format == FK_BLOCK_LISTS;
+}
+
 static fk_status check(const fk_blocks *b, fk_error *err) {
     if (b->struct_size != sizeof *b)
         return fk_fail(err, FK_BAD_ARGUMENT, "blocks->struct_size is %zu; FK_BLOCKS_INIT makes it %zu", b->struct_size,
                        sizeof *b);
-    fk_status status = check_size("format", b->format, FK_BLOCK_BOOLS, FK_BLOCK_LISTS, err);
+    fk_status status = check_size("format", b->format, FK_BLOCK_BOOLS, FK_BLOCK_BF16, err);
     if (!status) status = check_size("tables", b->tables, 1, INT32_MAX, err);
     if (!status) status = check_size("rows", b->rows, 1, INT32_MAX, err);
     if (!status) status = check_size("columns", b->columns, 1, FK_MAX_SEQLEN, err);
@@ -19,11 +23,9 @@ static fk_status check(const fk_blocks *b, fk_error *err) {
         status = check_size("tables x rows", b->tables * b->rows, 1, INT32_MAX, err); /* an int of the kernel's */
     if (!status && b->format == FK_BLOCK_BSR) status = check_size("tables of BSR", b->tables, 1, 1, err);
     if (!status && b->format == FK_BLOCK_LISTS) status = check_size("width", b->width, 0, FK_MAX_SEQLEN, err);
-    if (!status && b->format == FK_BLOCK_BOOLS && b->width)
-        status = check_size("width", b->width, b->columns, FK_MAX_SEQLEN, err);
+    if (!status && !has_indices(b) && b->width) status = check_size("width", b->width, b->columns, FK_MAX_SEQLEN, err);
     if (status) return status;
-    const bool lacks_indices = b->format != FK_BLOCK_BOOLS && !b->indices;
-    if (!b->data || lacks_indices)
+    if (!b->data || (has_indices(b) && !b->indices))
         return fk_fail(err, FK_BAD_ARGUMENT, "blocks->%s is null", b->data ? "indices" : "data");
     return FK_OK;
 }
@@ -39,10 +41,11 @@ fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32
     if (!status && entry == kernel->num_launches)
         status = fk_fail(&err, FK_BAD_ARGUMENT, "the problem has no table of blocks; it must read block_bits or bits");
     if (status) return fk_report(&err);
-    const bool is_dense = blocks->format == FK_BLOCK_BOOLS && !blocks->width;
+    const bool is_dense = !has_indices(blocks) && !blocks->width;
     fk_block_params params = {.data = blocks->data,
                               .indices = blocks->indices,
                               .bits = (uint32_t *)bits,
+                              .others = blocks->others,
                               .format = blocks->format,
                               .columns = (int32_t)blocks->columns,
                               .width = (int32_t)(is_dense ? blocks->columns : blocks->width),

@@ -179,6 +179,7 @@ __device__ __forceinline__ void run(const Params &p) {
 }
 
 extern "C" __global__ void __launch_bounds__($(plan.threads), $(plan.ctas_per_sm)) fk_backward_dq_tiles(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     dq_tiles::run(p);
 @ if arch.early_start then
     if (blockIdx.x + blockIdx.y + blockIdx.z == 0) wait_for_previous(); // this kernel ends after it

@@ -140,6 +140,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   end
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     const u32 smem = smem_base();
     int kv_head;
     Where at = this_tile(p, kv_head);

@@ -90,6 +90,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics.
 @ local more = pair or mask.long_walk or heads
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
 @ if heads then

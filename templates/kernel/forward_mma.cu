@@ -141,6 +141,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   end
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @ if problem.split and arch.early_start then
     start_next(); // fk_forward_combine, which waits for what is written here
 @ end

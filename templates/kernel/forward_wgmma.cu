@@ -109,6 +109,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
 @ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @ local function init_order()
 @   if mask.unlike then
     if (threadIdx.x == 0) mbarrier_init(smem_base() + order_full, counting_threads / 32); // before its fence

@@ -21,6 +21,7 @@ template <int RANK, class Each> __device__ __forceinline__ void for_elements(con
 }
 
 extern "C" __global__ void __launch_bounds__(256) fk_backward_clear(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @ for _, entry in ipairs(slots) do
     if (p.array_grad[$(entry[1])].clear) {
         const ArrayGrad &grad = p.array_grad[$(entry[1])]; // $(entry[2].declared)
@@ -63,6 +64,7 @@ __device__ __forceinline__ float exact_sum(const u64 *words) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) fk_backward_arrays(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @   for _, entry in ipairs(slots) do
     if (p.array_grad[$(entry[1])].exact) {
         const ArrayGrad &grad = p.array_grad[$(entry[1])]; // $(entry[2].declared)
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(256) fk_backward_arrays(const __gri
 // A sink is a column without key and value: its P is exp(sink - lse), its dP is 0, so that d sink = -sum of P * delta over the
 // rows of a head. A block a head.
 extern "C" __global__ void __launch_bounds__(256) fk_backward_sinks(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
     if (head >= p.batch * p.num_heads_q) return;
     const int entry = quotient(head, p.num_heads_q, p.heads_inverse), h = head - entry * p.num_heads_q;

@@ -38,6 +38,7 @@ __device__ __forceinline__ Sequence this_head(const Params &p, $(problem.packed 
 
 // The statistics of 16 rows$(clears and ", and clears the rows' sums of dQ" or "").
 extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @ if plan.family == "wgmma" then
     if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
 @ end
@@ -121,6 +122,7 @@ __device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, in
 }
 
 extern "C" __global__ void __launch_bounds__(128) fk_backward_dq(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     int h;
 @ if problem.packed then
     constexpr int parts = block_m * (head_dim / 8) / 2;

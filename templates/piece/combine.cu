@@ -81,6 +81,7 @@ __device__ __forceinline__ void store_sum(u32 smem, float factor, Element *out) 
 }
 
 extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
 @ if early then
     wait_for_previous();
 @ end

@@ -1,5 +1,6 @@
 // dK and dV of keys whose queries were split: a thread adds up 8 columns of a row, split by split.
 extern "C" __global__ void __launch_bounds__(128) fk_backward_combine(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     constexpr int chunks = split_columns / 8;
     const int head = blockIdx.y + gridDim.y * blockIdx.z, i = blockIdx.x * 128 + threadIdx.x, k = i / chunks, column = i % chunks * 8;
     if (head >= p.batch * p.num_heads_kv || k >= min(split_keys, p.seqlen_k)) return;

@@ -1,6 +1,7 @@
 // Rows of tiles that came in parts, each part's O weighted by the sum that it was divided by. A thread adds up 4 columns of a row, part by
 // part: no order is left to chance.
 extern "C" __global__ void __launch_bounds__(128) fk_forward_combine(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     constexpr int chunks = head_dim_v / 4;
     const int i = blockIdx.x * 128 + threadIdx.x, column = i % chunks * 4, row = i / chunks % block_m, tile = p.first_part + i / chunks / block_m;
     const Where at = whole_tile_at(p, tile);

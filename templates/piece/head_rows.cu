@@ -90,6 +90,7 @@ __device__ __forceinline__ int work_of(const Params &p, int b) {
 
 // Sequences by their heads' work, the most first, so that CTAs have alike shares of them. A warp finds the place of one.
 extern "C" __global__ void __launch_bounds__(128) fk_backward_order(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     const int b = blockIdx.x * 4 + threadIdx.x / 32;
     if (b >= p.batch) return;
     const int own = work_of(p, b);

@@ -4,6 +4,7 @@ struct BlockTable { // fk_block_params
     const void *data;   // bytes of rows; or where rows begin in indices, [rows + 1]; or entries of rows, [rows]
     const int *indices; // columns
     u32 *bits;          // [rows][words]
+    int *others;        // of floats: becomes 1 where one is neither 0 nor -inf, with which bits have no meaning; or null
     int format, columns, width, rows; // fk_block_format; width: from row to row of bytes, of lists; rows: of all tables
 };
 
@@ -42,6 +43,31 @@ __device__ __forceinline__ void pack_bytes(const u8 *shown, u16 *bits, int colum
     }
 }
 
+// Floats by their bits, of which `lowest` is -inf. A lane has an element of each of so many words.
+template <class T> __device__ __forceinline__ void pack_floats(const T *added, T lowest, u32 *bits, int columns, int *others) {
+    constexpr int batch = 8;
+    const int lane = threadIdx.x % 32;
+    bool other = false;
+#pragma unroll 1
+    for (int first = 0; first < columns; first += 32 * batch) {
+        T element[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            const int column = first + 32 * i + lane;
+            element[i] = column < columns ? added[column] : lowest;
+        }
+        u32 own = 0;
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            const u32 word = __ballot_sync(full_warp, element[i] != lowest);
+            other |= element[i] != lowest && T(element[i] << 1) != 0;
+            if (lane == i) own = word;
+        }
+        if (lane < batch && first + 32 * lane < columns) bits[first / 32 + lane] = own;
+    }
+    if (__any_sync(full_warp, other) && others && lane == 0) *others = 1;
+}
+
 extern "C" __global__ void __launch_bounds__(128) fk_pack_blocks(const __grid_constant__ BlockTable p) {
     const int lane = threadIdx.x % 32, words = (p.columns + 31) / 32;
     const i64 row = blockIdx.x * i64(4) + threadIdx.x / 32;
@@ -49,6 +75,13 @@ extern "C" __global__ void __launch_bounds__(128) fk_pack_blocks(const __grid_co
     u32 *bits = p.bits + row * words;
     if (p.format == 0) {
         pack_bytes((const u8 *)p.data + row * p.width, (u16 *)bits, p.columns);
+        return;
+    }
+    if (p.format >= 3) {
+        if (p.others && __any_sync(full_warp, *p.others)) return; // found by another warp: nobody asks for bits any more
+        const i64 first = row * p.width;
+        if (p.format == 3) pack_floats((const u32 *)p.data + first, 0xff800000u, bits, p.columns, p.others);
+        else pack_floats((const u16 *)p.data + first, u16(p.format == 4 ? 0xfc00 : 0xff80), bits, p.columns, p.others);
         return;
     }
     const int *rows = (const int *)p.data;

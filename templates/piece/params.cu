@@ -29,3 +29,6 @@ struct Params {
     $(field.type) $(field.name);
 @ end
 };
+
+// Whether this launch is to do nothing, as its condition does not hold.
+__device__ __forceinline__ bool is_off(const Params &p) { return p.condition && *p.condition != p.condition_value; }

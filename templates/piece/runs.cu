@@ -20,6 +20,7 @@ __device__ __forceinline__ Interval $(name)_iv_at(const Params &p, Interval b, I
 constexpr int ways = 4;
 
 extern "C" __global__ void __launch_bounds__(128) fk_forward_runs(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     start_next();
     const int b = blockIdx.y + gridDim.y * blockIdx.z, q = blockIdx.x * 128 + threadIdx.x;
     if (b >= p.batch || q >= run_at(p, 1, 0)) return;

@@ -51,6 +51,7 @@ __device__ __forceinline__ bool sees_one(const Params &p, int b, int h, int firs
 
 // A CTA has 64 queries of a head, 8 to a warp, and goes through the strips; a lane has a word of each query.
 extern "C" __global__ void __launch_bounds__(256) fk_seen_tiles(const __grid_constant__ Params p) {
+    if (is_off(p)) return;
     constexpr int warps = 8, rows = seen_rows / warps;
 @ if problem.op == "fwd" and plan.family == "wgmma" then
     start_next();

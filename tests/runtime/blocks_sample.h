@@ -26,7 +26,7 @@ static inline void *blocks_upload(fk_context *context, const void *host, size_t 
     return device;
 }
 
-/* Packs `in`, whose pointers are the host's, and compares with `expected`. */
+/* Packs `in`, whose pointers are the host's, and compares with `expected`; null: bits may hold anything. */
 static inline void blocks_check(fk_context *context, const fk_kernel *kernel, const fk_blocks *in, size_t data_bytes,
                                 size_t index_bytes, const int32_t *expected, size_t words) {
     fk_blocks on_device = *in;
@@ -35,15 +35,18 @@ static inline void blocks_check(fk_context *context, const fk_kernel *kernel, co
     memset(bits, 0x5a, words * 4 + 8); /* whatever was there; and nothing is written behind */
     void *out = blocks_upload(context, bits, words * 4 + 8), *data = blocks_upload(context, in->data, data_bytes);
     void *indices = in->indices ? blocks_upload(context, in->indices, index_bytes) : NULL;
-    on_device.data = data, on_device.indices = indices;
+    void *others = in->others ? blocks_upload(context, in->others, sizeof *in->others) : NULL;
+    on_device.data = data, on_device.indices = indices, on_device.others = others;
     if (fk_pack_blocks(kernel, &on_device, out, NULL) || fk_synchronize(context, NULL) ||
-        fk_copy_from_device(context, bits, out, words * 4 + 8))
+        fk_copy_from_device(context, bits, out, words * 4 + 8) ||
+        (others && fk_copy_from_device(context, in->others, others, sizeof *in->others)))
         fail_msg("%s", fk_last_error());
-    assert_memory_equal(bits, expected, words * 4);
+    if (expected) assert_memory_equal(bits, expected, words * 4);
     assert_int_equal(bits[words], 0x5a5a5a5a);
     fk_device_free(context, out);
     fk_device_free(context, data);
     fk_device_free(context, indices);
+    fk_device_free(context, others);
     free(bits);
 }
 
@@ -56,9 +59,48 @@ static inline void blocks_check_wide(fk_context *context, const fk_kernel *kerne
     memset(wide, 0xff, (size_t)(all * width)); /* what lies between rows is none of them */
     for (int64_t row = 0; row < all; row++)
         memcpy(wide + row * width, bools + row * s->columns, (size_t)s->columns);
-    const fk_blocks in = {sizeof in, FK_BLOCK_BOOLS, s->tables, s->rows, s->columns, width, wide, NULL};
+    const fk_blocks in = {sizeof in, FK_BLOCK_BOOLS, s->tables, s->rows, s->columns, width, wide, NULL, NULL};
     blocks_check(context, kernel, &in, (size_t)(all * width), 0, expected, (size_t)(all * words));
     free(wide);
+}
+
+/* Floats in rows that are `width` apart: -inf where a bool is 0, else 0, by turns -0. Of what `odd` is where the last
+ * bool is not 0, the word is said. */
+static inline void blocks_check_floats(fk_context *context, const fk_kernel *kernel, const blocks_size *s,
+                                       const uint8_t *bools, int64_t width, const int32_t *expected) {
+    static const struct {
+        fk_block_format format;
+        size_t bytes;
+        uint32_t lowest, odd;
+    } forms[] = {
+        {FK_BLOCK_FP32, 4, 0xff800000, 1}, {FK_BLOCK_FP16, 2, 0xfc00, 0x7e00}, {FK_BLOCK_BF16, 2, 0xff80, 0x3f80}};
+    const int64_t all = s->tables * s->rows, words = (s->columns + 31) / 32;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const size_t bytes = forms[i].bytes, size = (size_t)(all * width) * bytes;
+        const uint32_t minus_zero = 1u << (8 * bytes - 1);
+        char *added = malloc(size);
+        assert_non_null(added);
+        memset(added, 0x11, size); /* what lies between rows is none of them */
+        size_t last = size;
+        for (int64_t n = 0; n < all * s->columns; n++) {
+            const uint32_t element = bools[n] == 0 ? forms[i].lowest : n % 2 ? minus_zero : 0;
+            const size_t at = (size_t)(n / s->columns * width + n % s->columns) * bytes;
+            memcpy(added + at, &element, bytes);
+            if (bools[n]) last = at;
+        }
+        fk_blocks in = {sizeof in, forms[i].format, s->tables, s->rows, s->columns, width, added, NULL, NULL};
+        blocks_check(context, kernel, &in, size, 0, expected, (size_t)(all * words));
+        int32_t others = 0;
+        in.others = &others;
+        blocks_check(context, kernel, &in, size, 0, expected, (size_t)(all * words));
+        assert_int_equal(others, 0);
+        if (last < size) {
+            memcpy(added + last, &forms[i].odd, bytes);
+            blocks_check(context, kernel, &in, size, 0, NULL, (size_t)(all * words));
+            assert_int_equal(others, 1);
+        }
+        free(added);
+    }
 }
 
 /* All forms of one random table. */
@@ -88,6 +130,8 @@ static inline void blocks_run(fk_context *context, const fk_kernel *kernel, cons
     blocks_check(context, kernel, &in, (size_t)(all * s->columns), 0, expected, (size_t)(all * words));
     blocks_check_wide(context, kernel, s, bools, s->columns + 5, expected);
     blocks_check_wide(context, kernel, s, bools, (s->columns + 15) / 16 * 16, expected); /* of 16 at a time */
+    blocks_check_floats(context, kernel, s, bools, s->columns, expected);
+    blocks_check_floats(context, kernel, s, bools, s->columns + 5, expected);
     in.format = FK_BLOCK_LISTS, in.data = counts, in.indices = lists, in.width = width;
     blocks_check(context, kernel, &in, (size_t)all * 4, (size_t)(all * width) * 4, expected, (size_t)(all * words));
     in.format = FK_BLOCK_BSR, in.data = indptr, in.indices = indices, in.tables = 1, in.rows = all;

@@ -17,11 +17,11 @@ static void predicate_and_table_agree(void **state) {
 static void refusals_name_field_value_and_limit(void **state) {
     (void)state;
     static int32_t bits[64], data[64], indices[64];
-    const fk_blocks good = {sizeof good, FK_BLOCK_LISTS, 1, 4, 40, 8, data, indices};
-    fk_blocks rows[10];
+    const fk_blocks good = {sizeof good, FK_BLOCK_LISTS, 1, 4, 40, 8, data, indices, NULL};
+    fk_blocks rows[11];
     static const char *const messages[] = {
         "blocks->struct_size is 3; FK_BLOCKS_INIT makes it",
-        "blocks->format is 3; it must be from 0 to 2",
+        "blocks->format is 6; it must be from 0 to 5",
         "blocks->tables is 0; it must be from 1 to",
         "blocks->rows is -1; it must be from 1 to",
         "blocks->columns is 0; it must be from 1 to",
@@ -30,12 +30,14 @@ static void refusals_name_field_value_and_limit(void **state) {
         "blocks->indices is null",
         "blocks->width is -1; it must be from 0 to",
         "blocks->width is 39; it must be from 40 to",
+        "blocks->width is 39; it must be from 40 to",
     };
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 11; i++)
         rows[i] = good;
-    rows[0].struct_size = 3, rows[1].format = 3, rows[2].tables = 0, rows[3].rows = -1, rows[4].columns = 0;
+    rows[0].struct_size = 3, rows[1].format = 6, rows[2].tables = 0, rows[3].rows = -1, rows[4].columns = 0;
     rows[5].tables = rows[5].rows = 65536, rows[6].format = FK_BLOCK_BSR, rows[6].tables = 2, rows[7].indices = NULL;
     rows[8].width = -1, rows[9].format = FK_BLOCK_BOOLS, rows[9].width = 39;
+    rows[10].format = FK_BLOCK_BF16, rows[10].width = 39;
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
     fk_context *context;
     fk_kernel *kernel;
@@ -44,7 +46,7 @@ static void refusals_name_field_value_and_limit(void **state) {
     assert_int_equal(fk_context_create(&options, &context), FK_OK);
     assert_int_equal(fk_problem_parse("fwd fp16 d16 block_bits(16)", &p), FK_OK);
     assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 11; i++) {
         assert_int_equal(fk_pack_blocks(kernel, &rows[i], bits, NULL), FK_BAD_ARGUMENT);
         if (!strstr(fk_last_error(), messages[i])) fail_msg("%s: %s", messages[i], fk_last_error());
     }
