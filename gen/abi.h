@@ -106,7 +106,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \
     X(int32_t, int, condition_value)                                                                                   \
-    X(float, float, scale_log2)     /* softmax_scale * log2(e) */                                                      \
+    X(float, float, scale_log2) /* softmax_scale * log2(e) */                                                          \
     X(float, float, scale)                                                                                             \
     FK_DROPOUT_PARAMS(X)
 

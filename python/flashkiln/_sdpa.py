@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
-from . import _problem, _runtime, _torch_launch
+from . import _problem, _runtime, _torch_float_mask, _torch_launch
 from ._capi import library
 from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention, float_element
@@ -265,7 +265,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
             more = {"enable_gqa": True} if enable_gqa else {}  # PyTorch 2.4 does not know it
             return SDPA.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **more)
     if attn_mask is not None:
-        arguments = {**arguments, **mask_argument(attn_mask, query.dim(), key.shape[-2])}
+        said = mask_argument(attn_mask, query.dim(), key.shape[-2])
+        if "bias" in said and query.dim() == 4 and all_plain(query, key, value, attn_mask) and _torch_float_mask.suits(
+                query, key, value, said["bias"]):
+            return _torch_float_mask.attention(query, key, value, said["bias"], dropout_p, scale, pack_floats)
+        arguments = {**arguments, **said}
     if query.dim() == 4:
         return attention(query, key, value, dropout_p=dropout_p, softmax_scale=scale, **arguments)
     q, k, v = (four(x) for x in (query, key, value))
@@ -340,25 +344,36 @@ def packed_bits(mask):
 
 def packed_by(packer, mask):
     """The same of bools on a GPU, in rows that are any number of bytes apart. packer: fk_kernel."""
-    keys, (pack, blocks, bools, most, fail) = mask.shape[-1], packing()
+    words = mask.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 32)), dtype=torch.int32)
+    pack_into(packer, mask, words, None)
+    return words
+
+
+def pack_floats(mask, words, others):
+    """Which elements are not -inf, as bits, into `words`; `others`, [0], becomes [1] where some are neither -inf nor 0."""
+    pack_into(_runtime.packer(f"cuda:{mask.get_device()}" if mask.is_cuda else "emu"), mask, words, others.data_ptr())
+
+
+def pack_into(packer, mask, words, others):
+    keys, (pack, blocks, formats, most, fail) = mask.shape[-1], packing()
     rows = mask.flatten(0, -2)
     if rows.stride(-1) != 1 or (len(rows) > 1 and not keys <= rows.stride(0) <= most):
         rows = rows.contiguous()
-    words = mask.new_empty((*mask.shape[:-1], -(-keys // 32)), dtype=torch.int32)
     width = rows.stride(0) if len(rows) > 1 else 0
-    of = blocks(ctypes.sizeof(blocks), bools, 1, len(rows), keys, width, rows.data_ptr(), None)
-    status = pack(packer, ctypes.byref(of), words.data_ptr(), _torch_launch.raw_stream(mask.get_device()))
+    of = blocks(ctypes.sizeof(blocks), formats[mask.dtype], 1, len(rows), keys, width, rows.data_ptr(), None, others)
+    status = pack(packer, ctypes.byref(of), words.data_ptr(), _torch_launch.raw_stream(mask.get_device()) if mask.is_cuda else None)
     if status:
         fail("fk_pack_blocks", status)
-    return words
 
 
 @functools.lru_cache(maxsize=None)
 def packing():
-    """fk_pack_blocks, fk_blocks, FK_BLOCK_BOOLS, the largest width, and what raises a failure."""
+    """fk_pack_blocks, fk_blocks, the fk_block_format of a dtype, the largest width, and what raises a failure."""
     on = library()
     on.lib.fk_pack_blocks.argtypes = [ctypes.c_void_p] * 4
-    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], on.values["FK_BLOCK_BOOLS"], on.values["FK_MAX_SEQLEN"], on.fail
+    formats = {dtype: on.values["FK_BLOCK_" + name] for dtype, name in (
+        (torch.bool, "BOOLS"), (torch.float32, "FP32"), (torch.float16, "FP16"), (torch.bfloat16, "BF16"))}
+    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], formats, on.values["FK_MAX_SEQLEN"], on.fail
 
 
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------

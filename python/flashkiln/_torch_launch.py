@@ -150,11 +150,15 @@ def execute(call, launch, args, like):
         launch.fail(status)
 
 
-def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, descales=()):
-    """(o, lse or None, Call, q, k, v); the latter three as the kernel read them."""
+def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, descales=(), condition=None, into=None):
+    """(o, lse or None, Call, q, k, v); the latter three as the kernel read them. condition: (number on the device, what it must be for
+    anything to be computed), or None; into: (o, lse or None) that are there already."""
     call, q, k, v = find(terms, how, q, k, v, arrays, extras)
-    o = q.new_empty_strided(*call.o, dtype=call.o_dtype)
-    lse = q.new_empty(call.lse, dtype=torch.float32) if with_lse else None
+    if into is None:
+        o = q.new_empty_strided(*call.o, dtype=call.o_dtype)
+        lse = q.new_empty(call.lse, dtype=torch.float32) if with_lse else None
+    else:
+        o, lse = into
     launch = call.launch
     if launch is None or call.layout == "packed":  # rows of no sequence are not written
         o.zero_()
@@ -165,14 +169,17 @@ def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, des
         fill(args, q, k, v, o, lse, arrays, extras)
         if descales:
             _torch_e4m3.fill(args, descales)
+        if condition:
+            args.condition, args.condition_value = condition[0].data_ptr(), condition[1]
         execute(call, launch, args, q)
     return o, lse, call, q, k, v
 
 
-def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTRAS, wanted=(), deterministic=False):
-    """[dq, dk, dv, *gradients of arrays], None for arrays that are not `wanted`. `call`, q, k, v: as forward gave them."""
-    of_q, of_k, of_v = call.grads
-    out = [q.new_empty_strided(*of_q), q.new_empty_strided(*of_k), q.new_empty_strided(*of_v)]
+def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTRAS, wanted=(), deterministic=False, condition=None,
+             into=None):
+    """[dq, dk, dv, *gradients of arrays], None for arrays that are not `wanted`. `call`, q, k, v: as forward gave them. condition: as
+    forward's; into: [dq, dk, dv] that are there already."""
+    out = list(into) if into else [q.new_empty_strided(*shape) for shape in call.grads]
     if arrays:
         tiles = copies_tiles(q.device)
         out += [None if not want else in_wide_rows(array, array.shape, torch.float32)
@@ -199,6 +206,8 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
     for i in range(len(arrays)):
         if wanted[i]:
             args.array_grad[i].data = out[3 + i].data_ptr()
+    if condition:
+        args.condition, args.condition_value = condition[0].data_ptr(), condition[1]
     execute(call, launch, args, q)
     return rounded(out, arrays)
 

@@ -45,7 +45,7 @@ __device__ __forceinline__ void pack_bytes(const u8 *shown, u16 *bits, int colum
 
 // Floats by their bits, of which `lowest` is -inf. A lane has an element of each of so many words.
 template <class T> __device__ __forceinline__ void pack_floats(const T *added, T lowest, u32 *bits, int columns, int *others) {
-    constexpr int batch = 8;
+    constexpr int batch = 32 / sizeof(T);
     const int lane = threadIdx.x % 32;
     bool other = false;
 #pragma unroll 1

@@ -126,6 +126,41 @@ def test_float_masks_that_hide():
     check(tensors(), f"d16 {BIAS}", attn_mask=bias)
 
 
+MASKS = {"causal": lambda n: (1, 1, n, n), "padded": lambda n: (2, 1, 1, n), "dense": lambda n: (2, 1, n, n), "one": lambda n: (n, n)}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("dropout_p", [0.0, 0.2])
+def test_float_masks_that_heads_share(kind, dropout_p, monkeypatch):
+    """Of 0 and -inf: the bits of a bool mask. One element that is neither, and the mask is added. All of it with gradients."""
+    from flashkiln import _torch_float_mask as shared
+    monkeypatch.setattr(shared, "LEAST_SHARE", 1)
+    monkeypatch.setattr(shared, "LEAST_PAIRS", 1)
+    shape = MASKS[kind](40 * TIMES)
+    keep = bools(*shape) if kind != "causal" else torch.ones(shape, dtype=torch.bool, device=DEVICE).tril()
+    keep[..., 0] = True
+    mask = torch.zeros(shape, device=DEVICE, dtype=DTYPE).masked_fill(~keep, float("-inf"))
+    if kind == "dense":
+        mask = torch.randn(shape, device=DEVICE).to(DTYPE)
+    elif kind == "one":
+        mask[7, 0] = 3
+    inputs = tensors(40, 40)
+    if not dropout_p:
+        check(inputs, f"d16 {BIAS}", attn_mask=mask)
+    dout = torch.randn(inputs[0].shape, device=DEVICE).to(DTYPE)
+
+    def ours(mask):
+        torch.manual_seed(3)
+        with taken_over():
+            o = F.scaled_dot_product_attention(*inputs, attn_mask=mask, dropout_p=dropout_p)
+        return o, *torch.autograd.grad(o, inputs, dout)
+
+    got = ours(mask)
+    monkeypatch.setattr(shared, "suits", lambda *_: False)
+    for a, b in zip(got, ours(keep if kind in ("causal", "padded") else mask)):
+        assert torch.equal(a, b) if DEVICE == "cpu" else torch.allclose(a, b, atol=2e-2)
+
+
 def test_heads_dims_scale():
     check(tensors(heads=4, heads_kv=2, dim_v=24), "d16 dv24 gqa", enable_gqa=True, scale=0.3)
 
