@@ -618,8 +618,7 @@ typedef struct fk_blocks {
     int64_t rows, columns, width;
     const void *data;
     const int32_t *indices;
-    int32_t
-        *others; /**< of floats: where one is neither 0 nor -inf this becomes 1, and bits may hold anything; or null */
+    int32_t *others; /**< floats: becomes 1 if one is neither 0 nor -inf, and bits may hold anything then; or null */
 } fk_blocks;
 #define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
 /** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools or floats of pairs, as blocks of

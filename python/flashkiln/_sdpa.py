@@ -6,8 +6,8 @@ aten::scaled_dot_product_attention at the keys of CUDA, ahead of the composite t
     print(flashkiln.sdpa_report())   # what was taken, what fell back to PyTorch, and why
 
 Semantics are PyTorch's: is_causal is top-left aligned, bool masks keep where true, float masks are added and get a gradient,
-dropout applies whenever dropout_p > 0, a row that a mask hides wholly gives 0. Masks are not looked into: no host
-synchronisation. Under autocast PyTorch casts before it gets here.
+dropout applies whenever dropout_p > 0, a row that a mask hides wholly gives 0. Masks are looked into on the device
+alone: no host synchronisation. Under autocast PyTorch casts before it gets here.
 
 Two callers never reach that operator: nested tensors (jagged layout) and attention.bias.causal_lower_right. They call others
 on CUDA, which are taken at the Autograd key, but for dropout, whose random state is PyTorch's there."""

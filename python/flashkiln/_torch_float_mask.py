@@ -41,9 +41,9 @@ class Heard:
         if self.waits or self.until_asked >= 0 or not others.is_cuda or torch.cuda.is_current_stream_capturing():
             return
         if self.word is None:
-            self.word, self.there = torch.empty(1, dtype=torch.int32, pin_memory=True), torch.cuda.Event()
+            self.word, self.there = torch.zeros(1, dtype=torch.int32, pin_memory=True), torch.cuda.Event()
         self.word.copy_(others, non_blocking=True)
-        self.there.record()
+        self.there.record(torch.cuda.current_stream(others.device))
         self.waits, self.until_asked = True, SEEN
 
     def says_add(self):
@@ -121,4 +121,4 @@ class Masked(torch.autograd.Function):
         return (None, None, None, None, *[g if need else None for g, need in zip(grads, needs[4:7])], None, None, None)
 
 
-apply = super(torch.autograd.Function, Masked).apply  # as Attention's
+apply = super(torch.autograd.Function, Masked).apply  # as that of _torch_launch.Attention
