@@ -14,7 +14,6 @@ on CUDA, which are taken at the Autograd key, but for dropout, whose random stat
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import threading
 from collections import Counter
@@ -25,10 +24,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
-from . import _problem, _runtime, _torch_float_mask, _torch_launch
-from ._capi import library
+from . import _problem, _runtime, _torch_float_mask
 from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention, float_element
+from ._torch_bits import packed_bits
 from .errors import Unsupported
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -268,7 +267,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         said = mask_argument(attn_mask, query.dim(), key.shape[-2])
         if "bias" in said and query.dim() == 4 and all_plain(query, key, value, attn_mask) and _torch_float_mask.suits(
                 query, key, value, said["bias"]):
-            return _torch_float_mask.attention(query, key, value, said["bias"], dropout_p, scale, pack_floats)
+            return _torch_float_mask.attention(query, key, value, said["bias"], dropout_p, scale)
         arguments = {**arguments, **said}
     if query.dim() == 4:
         return attention(query, key, value, dropout_p=dropout_p, softmax_scale=scale, **arguments)
@@ -327,53 +326,6 @@ def mask_argument(mask, rank, keys):
     if mask.dtype != torch.bool:
         return {"bias": mask}
     return {"mask": "bits", "arrays": {"bits": packed_bits(mask.expand(*mask.shape[:-1], keys))}}
-
-
-def packed_bits(mask):
-    """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i: by fk_pack_blocks where a kernel has
-    been made that has it, else by PyTorch."""
-    packer = mask.is_cuda and all_plain(mask, mask, mask, None) and _runtime.packer(f"cuda:{mask.get_device()}")
-    if packer and mask.numel() > 0:
-        return packed_by(packer, mask)
-    # Eight bools are eight bytes of 0 or 1, which one product moves into the upper byte: byte i times 2^(56 - 7 i) is at bit
-    # 56 + i, and no two sums meet.
-    bools = mask.new_zeros((*mask.shape[:-1], -(-mask.shape[-1] // 32) * 32), dtype=torch.uint8)
-    bools[..., :mask.shape[-1]] = mask
-    return (bools.view(torch.int64) * 0x0102040810204080 >> 56).to(torch.uint8).view(torch.int32)
-
-
-def packed_by(packer, mask):
-    """The same of bools on a GPU, in rows that are any number of bytes apart. packer: fk_kernel."""
-    words = mask.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 32)), dtype=torch.int32)
-    pack_into(packer, mask, words, None)
-    return words
-
-
-def pack_floats(mask, words, others):
-    """Which elements are not -inf, as bits, into `words`; `others`, [0], becomes [1] where some are neither -inf nor 0."""
-    pack_into(_runtime.packer(f"cuda:{mask.get_device()}" if mask.is_cuda else "emu"), mask, words, others.data_ptr())
-
-
-def pack_into(packer, mask, words, others):
-    keys, (pack, blocks, formats, most, fail) = mask.shape[-1], packing()
-    rows = mask.flatten(0, -2)
-    if rows.stride(-1) != 1 or (len(rows) > 1 and not keys <= rows.stride(0) <= most):
-        rows = rows.contiguous()
-    width = rows.stride(0) if len(rows) > 1 else 0
-    of = blocks(ctypes.sizeof(blocks), formats[mask.dtype], 1, len(rows), keys, width, rows.data_ptr(), None, others)
-    status = pack(packer, ctypes.byref(of), words.data_ptr(), _torch_launch.raw_stream(mask.get_device()) if mask.is_cuda else None)
-    if status:
-        fail("fk_pack_blocks", status)
-
-
-@functools.lru_cache(maxsize=None)
-def packing():
-    """fk_pack_blocks, fk_blocks, the fk_block_format of a dtype, the largest width, and what raises a failure."""
-    on = library()
-    on.lib.fk_pack_blocks.argtypes = [ctypes.c_void_p] * 4
-    formats = {dtype: on.values["FK_BLOCK_" + name] for dtype, name in (
-        (torch.bool, "BOOLS"), (torch.float32, "FP32"), (torch.float16, "FP16"), (torch.bfloat16, "BF16"))}
-    return on.lib.fk_pack_blocks, on.header.types["fk_blocks"], formats, on.values["FK_MAX_SEQLEN"], on.fail
 
 
 # ---- operators that nested tensors and causal_lower_right call ----------------------------------------------------------

@@ -11,6 +11,7 @@ import torch
 
 from . import _problem, _runtime, _torch_launch
 from ._torch import draw, float_element
+from ._torch_bits import pack_floats, words_for
 from ._torch_launch import NO_EXTRAS, refuse_second, with_tiles
 
 LEAST_SHARE = 8  # heads, of all batch entries, that read an element: to read it once more beforehand costs an eighth
@@ -69,16 +70,15 @@ def terms_of(element, dropout):
             _problem.terms(brought=(("bias", element),), dropout=dropout))
 
 
-def attention(q, k, v, mask, dropout_p, scale, pack):
-    """scaled_dot_product_attention. pack(mask, words, others) packs to bits."""
+def attention(q, k, v, mask, dropout_p, scale):
+    """scaled_dot_product_attention, of a mask that suits()."""
     differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     how = ("bhsd", _problem.scale_of(scale, q.shape[-1]), float(dropout_p), 1 if differentiable else -1, 0, 0)
     extras = (draw(q, None), None, None, None, None) if dropout_p > 0 else NO_EXTRAS
-    words = mask.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 32)), dtype=torch.int32)
-    others = mask.new_zeros(1, dtype=torch.int32)
+    words, others = words_for(mask), mask.new_zeros(1, dtype=torch.int32)
     both = terms_of(float_element(mask.dtype), dropout_p > 0)
     _torch_launch.find(both[0], how, q, k, v, (words,), extras)  # makes the kernel whose image packs
-    pack(mask, words, others)
+    pack_floats(mask, words, others)
     heard(mask).ask(others)
     arrays = (words,), with_tiles(both[1], (mask,))
     if differentiable:
