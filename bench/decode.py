@@ -4,8 +4,9 @@
   decode.py [--dims 64,128] [--shapes 1x32x8x1x8192,...] [--plans "mma m16 n32 w1 s2 c4 r1;..." [--splits 4,8]]
 
 A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
-the same with pages of 64 rows in random order, SDPA's FLASH and CUDNN, FlexAttention. --plans adds plans of this library's by
-name, with --splits each also with so many splits. Keys and values come in so many copies that the L2 cache holds none of them; a
+the same with pages of 64 rows in random order, both also with `kv_e4m3`, SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
+such as e4m3 holds, so that all compute the same. --plans adds plans of this library's by name, with --splits
+each also with so many splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a
 CUDA graph of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
@@ -46,24 +47,27 @@ class Graph:
 
 
 class Copies:
-    """q, and k and v so many times that they do not fit into a cache."""
+    """q, and k and v so many times that they do not fit into a cache, as 16 bits (kv) and as 8 (kv_e4m3)."""
 
     def __init__(self, torch, dtype, dim, shape):
         batch, heads_q, heads_kv, seqlen_q, seqlen_k = shape
         self.bytes = 2 * batch * heads_kv * seqlen_k * dim * dtype.itemsize
         self.q = torch.randn(batch, seqlen_q, heads_q, dim, device="cuda").to(dtype)
-        one = [torch.randn(batch, seqlen_k, heads_kv, dim, device="cuda").to(dtype) for _ in range(2)]
+        narrow = [torch.randn(batch, seqlen_k, heads_kv, dim, device="cuda").to(torch.float8_e4m3fn) for _ in range(2)]
+        one = [x.to(dtype) for x in narrow]
         self.kv = [one] + [[x.clone() for x in one] for _ in range(max(1, COLD_BYTES // self.bytes))]
+        narrow = [x.view(torch.uint8) for x in narrow]
+        self.kv_e4m3 = [[x.clone() for x in narrow] for _ in range(max(2, 1 + 2 * COLD_BYTES // self.bytes))]
 
 
-def ours(session, stream, name, words, copies, plan=None, splits=0, pages=None):
+def ours(session, stream, name, words, q, kv, plan=None, splits=0, pages=None):
     torch, library, context = session
     if plan:
         context = library.context("cuda:0", plan=plan)
-    o, launches = torch.full_like(copies.q, float("nan")), []
+    o, launches = torch.full_like(q, float("nan")), []
     with torch.cuda.stream(stream):
-        for i, (k, v) in enumerate(copies.kv):
-            tensors = {"q": copies.q, "o": o, **(pages[i].tensors if pages else {"k": k, "v": v})}
+        for i, (k, v) in enumerate(kv):
+            tensors = {"q": q, "o": o, **(pages[i].tensors if pages else {"k": k, "v": v})}
             launches.append(Launch(torch, library, context, words, tensors, num_splits=splits, **(pages[i].fields if pages else {})))
     out = Graph(torch, name, launches, lambda: o, library.spell_plan(launches[0].info.plan))
     out.pages = pages  # whose tables are read
@@ -96,12 +100,15 @@ def contenders(session, args, dim, shape, stream):
     torch, library = session[:2]
     copies = Copies(torch, torch_dtype(torch, args.dtype), dim, shape)
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (shape[1] != shape[2]) + " split"
-    pages = [Pages(torch, library, PAGE, k, v) for k, v in copies.kv]
-    out = [ours(session, stream, "flashkiln", words, copies),
-           ours(session, stream, f"flashkiln-pages-of-{PAGE}", words + pages[0].word, copies, pages=pages)]
-    for plan in args.plans:
-        out.append(ours(session, stream, plan, words, copies, plan=plan))
-        out += [ours(session, stream, f"{plan}, {n} splits", words, copies, plan=plan, splits=n) for n in args.splits]
+    out = []
+    for suffix, word, kv, plans in (("", "", copies.kv, args.plans), ("-e4m3", " kv_e4m3", copies.kv_e4m3, args.e4m3_plans)):
+        pages = [Pages(torch, library, PAGE, k, v) for k, v in kv]
+        out += [ours(session, stream, "flashkiln" + suffix, words + word, copies.q, kv),
+                ours(session, stream, f"flashkiln{suffix}-pages-of-{PAGE}", words + word + pages[0].word, copies.q, kv, pages=pages)]
+        for plan in plans:
+            for n in (0, *args.splits):
+                name = plan + suffix + (f", {n} splits" if n else "")
+                out.append(ours(session, stream, name, words + word, copies.q, kv, plan=plan, splits=n))
     out += [sdpa(torch, backend, copies) for backend in args.peers]
     if args.flex:
         out.append(flex(torch, copies))
@@ -126,8 +133,10 @@ def body(torch, library, context, args):
             times = round_robin(torch, ready, args.rounds, args.launches, warm_ms=100)
             rows = []
             for c in ready:
-                us = median(times[c.name]) / len(copies.kv)
-                rows.append({**row(torch, args, dim, shape, c, us), "plan": c.plan, "gb_per_s": f"{copies.bytes / us * 1e-3:.0f}"})
+                narrow = "e4m3" in c.name
+                us = median(times[c.name]) / len(copies.kv_e4m3 if narrow else copies.kv)
+                bytes_read = copies.bytes / 2 if narrow else copies.bytes
+                rows.append({**row(torch, args, dim, shape, c, us), "plan": c.plan, "gb_per_s": f"{bytes_read / us * 1e-3:.0f}"})
             append(os.path.join(args.out, "decode.csv"), rows, FIELDS)
             print(f"d{dim} {'x'.join(map(str, shape))}, us (GB/s): "
                   + ", ".join(f"{r['name']} {r['median_us']} ({r['gb_per_s']})" for r in rows) + f" [{rows[0]['plan']}]", flush=True)
@@ -140,6 +149,7 @@ def main():
     parser = arguments(__doc__)
     parser.add_argument("--shapes", type=shapes, default=shapes(SHAPES))
     parser.add_argument("--plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="by name, semicolons between them")
+    parser.add_argument("--e4m3-plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="the same, with kv_e4m3")
     parser.add_argument("--splits", type=numbers, default=[])
     parser.add_argument("--no-flex", dest="flex", action="store_false")
     return run(parser, body)

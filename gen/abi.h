@@ -35,8 +35,8 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
 
 #define FK_FORWARD_PARAMS(X)                                                                                           \
     X(const void *, const Element *, q)                                                                                \
-    X(const void *, const Element *, k)                                                                                \
-    X(const void *, const Element *, v)                                                                                \
+    X(const void *, const KeyElement *, k)                                                                             \
+    X(const void *, const KeyElement *, v)                                                                             \
     X(void *, Output *, o)                                                                                             \
     X(float *, float *, lse)                                                                                           \
     X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \

@@ -15,6 +15,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     lua_newtable(L);
     fk_table_set_text(L, "op", p->op == FK_BACKWARD ? "bwd" : "fwd");
     fk_table_set_text(L, "dtype", fk_dtype_name(p->dtype));
+    fk_table_set_text(L, "kv_dtype", fk_dtype_name(fk_kv_dtype(p)));
     fk_table_set_text(L, "output_dtype", fk_dtype_name(fk_output_dtype(p->dtype)));
     fk_table_set_int(L, "element_bytes", fk_dtype_bytes(p->dtype));
     fk_table_set_int(L, "head_dim", p->head_dim);
@@ -39,6 +40,8 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
     lua_newtable(L);
     fk_table_set_text(L, "family", fk_tile_family(tile));
+    fk_table_set_bool(L, "widens", fk_tile_widens(p, tile));
+    fk_table_set_text(L, "operands", fk_dtype_name(fk_operand_dtype(p, tile))); /* of products */
     fk_table_set_int(L, "block_m", tile->block_m);
     fk_table_set_int(L, "block_n", tile->block_n);
     fk_table_set_int(L, "warps", tile->warps);

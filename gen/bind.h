@@ -28,6 +28,10 @@ int fk_tile_teams(const fk_tile *tile);
 bool fk_tile_stages(const fk_problem *p, const fk_tile *tile);
 /* Of a team. */
 int fk_tile_consumers(const fk_tile *tile);
+/** Do elements of 8 bits become operands of 16 on their way to shared memory? Family mma has no products of 8 bits. */
+bool fk_tile_widens(const fk_problem *p, const fk_tile *tile);
+/** fk_dtype of what is multiplied. */
+int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
@@ -42,6 +46,7 @@ typedef struct fk_arch {
     char name[16], family[16];
     int mma_k;
     bool async_copy, bf16, vector_add, early_start;
+    bool e4m3;                                         /* it has an instruction that makes halves of e4m3 */
     bool fp32;                                         /* it has tiles for fp32 */
     fk_tile tile[FK_MAX_TILES], dq_tile[FK_MAX_TILES]; /* dq_tile: of the backward pass's kernel of dq */
     int num_tiles, num_dq_tiles;

@@ -142,6 +142,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     out->vector_add = fk_table_bool(L, path, "vector_add");
     out->early_start = fk_table_bool(L, path, "early_start");
     out->bf16 = fk_table_bool(L, path, "bf16");
+    out->e4m3 = fk_table_bool(L, path, "e4m3");
     const char *fp32_tiles = backward ? "fp32_backward_tiles" : "fp32_tiles";
     out->fp32 = has_tiles(L, fp32_tiles);
     const bool fp32 = p->dtype == FK_FP32 && out->fp32;
@@ -155,8 +156,10 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
         append_tiles(L, path, wgmma_tiles, out);
     }
-    if (!out->num_tiles || (has_tiles(L, tiles) && !e4m3)) append_tiles(L, path, tiles, out);
-    if (p->split && !fp32 && !e4m3) append_tiles(L, path, "split_tiles", out);
+    if (!out->num_tiles || has_tiles(L, tiles)) append_tiles(L, path, tiles, out);
+    const char *split_tiles =
+        fk_kv_dtype(p) == FK_E4M3 && has_tiles(L, "split_e4m3_tiles") ? "split_e4m3_tiles" : "split_tiles";
+    if (p->split && !fp32) append_tiles(L, path, split_tiles, out);
     for (int i = 0; i < out->num_tiles && backward; ++i) {
         out->tile[i].walks_q = true;
         out->tile[i].dq_kernel = out->tile[i].dq_kernel || (p->deterministic && !out->tile[i].wgmma);
@@ -170,6 +173,14 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 
 const char *fk_tile_family(const fk_tile *tile) {
     return tile->wgmma ? "wgmma" : "mma";
+}
+
+bool fk_tile_widens(const fk_problem *p, const fk_tile *tile) {
+    return fk_kv_dtype(p) == FK_E4M3 && !tile->wgmma;
+}
+
+int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile) {
+    return p->dtype == FK_E4M3 && fk_tile_widens(p, tile) ? FK_FP16 : p->dtype;
 }
 
 static int computing_warpgroups(const fk_tile *tile) {

@@ -185,7 +185,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         fk_kernel_launch *next = out->kernel;
-        if (p->dtype == FK_E4M3) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
+        if (p->dtype == FK_E4M3 && wgmma) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
         if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
         if (words) *next++ = seen_tiles;
         out->main_kernel = (int32_t)(next - out->kernel);

@@ -8,7 +8,7 @@
 
 /* Backward: q and dout of its query heads, two floats a row, and dq's sum. */
 int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad) {
-    const int64_t row = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(p->dtype);
+    const int64_t row = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(fk_kv_dtype(p));
     const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
     return p->op == FK_BACKWARD ? shape->seqlen_q * (row + 8 + d_pad * 4) * ratio : shape->seqlen_k * row;
 }

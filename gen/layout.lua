@@ -61,11 +61,10 @@
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
-local function element_bytes(problem) return problem.element_bytes end
 
 local function backward(problem, plan)
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local size = element_bytes(problem)
+  local size = problem.element_bytes
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local ds_bytes = plan.block_n * plan.block_m * size
   local col_warps = math.max(1, 16 * plan.warps // plan.block_n)
@@ -87,7 +86,7 @@ local function backward(problem, plan)
 end
 
 local function backward_dq(problem, plan)
-  local d_pad, dv_pad, size = pad(problem.head_dim), pad(problem.head_dim_v), element_bytes(problem)
+  local d_pad, dv_pad, size = pad(problem.head_dim), pad(problem.head_dim_v), problem.element_bytes
   local q_bytes, dout_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local k, stage_bytes = q_bytes + dout_bytes, k_bytes + v_bytes
@@ -213,7 +212,7 @@ return function(problem, plan, arch, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local size = element_bytes(problem)
+  local size = plan.widens and 2 or problem.element_bytes
   local q_bytes = plan.block_m * d_pad * size
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local stage_bytes = k_bytes + v_bytes

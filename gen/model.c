@@ -22,8 +22,9 @@
 static const double SOFTMAX_LANES = 5.0, DROPOUT_LANES = 3.6;
 /* Of one score in a partial tile: indices, comparison, select. */
 static const double MASK_LANES = 4.0;
-/* Instructions around one 16-byte copy: address and copy; without asynchronous copies also load, store and wait. */
-static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
+/* Instructions around one 16-byte copy: address and copy; without asynchronous copies also load, store and wait; of
+ * e4m3 conversions besides. */
+static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0, COPY_LANES_WIDENED = 8.0;
 /* Clocks of a CTA that no other work of its own hides: start, Q, the first tile's latency, the epilogue. */
 static const double CTA_CLOCKS = 2500.0;
 /* Bytes of Q and O that an SM moves in a clock while that start and epilogue last. */
@@ -48,6 +49,9 @@ int fk_model_copied_rows(int block_n, int chunks, int threads) {
     return (block_n + rows_at_a_time - 1) / rows_at_a_time;
 }
 
+/* Where elements become operands of 16 bits on their way, beside those that wait in registers. */
+enum { WIDENED_REGISTERS = 24 };
+
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
@@ -70,6 +74,7 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
         return rows * tile->block_n == 16 * 16 && all > 255 ? 255 : all; /* the smallest there is: a few may spill */
     }
     int ahead = 6;
+    if (fk_tile_widens(p, tile)) ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
     if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */
@@ -99,7 +104,10 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     const double tile_bytes = mma.bytes * plan->block_n * columns, flops = 2.0 * scores * columns;
     const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
     const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
-    const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
+    const double copied = fk_kv_dtype(p) == FK_E4M3 ? COPY_LANES_WIDENED
+                          : arch->async_copy        ? COPY_LANES_ASYNC
+                                                    : COPY_LANES_STAGED;
+    const double copy_lanes = tile_bytes / 16.0 * copied;
     const double softmax_issue =
         scores * (SOFTMAX_LANES + score->lanes + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) /
         device->issue_rate;
@@ -143,7 +151,7 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
                                 const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
-    const double width = (double)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
+    const double width = (double)fk_dtype_bytes(fk_kv_dtype(p)) * (p->head_dim + p->head_dim_v);
     const double q_bytes = fk_dtype_bytes(p->dtype) * p->head_dim;
     const double o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype)) * p->head_dim_v;
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
@@ -226,7 +234,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                         : fk_dq_hbm_bytes(p, device, shape, plan, tiles);
     }
     around_bytes += split.combine_bytes;
-    if (p->dtype == FK_E4M3) /* the values are transposed first */
+    if (p->dtype == FK_E4M3 && layout->wgmma) /* the values are transposed first */
         around_bytes += 2.0 * (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k) * layout->dv_pad;
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;

@@ -42,7 +42,8 @@ static int copies_alike(const fk_problem *p, const fk_plan_info *plan, int chunk
 
 /* What a thread takes to start the copies of a tile of K or V. */
 static double copies_us(const fk_problem *p, const fk_plan_info *plan, int columns) {
-    const int chunks = (columns + 15) / 16 * 16 * (int)fk_dtype_bytes(p->dtype) / 16;
+    const int bytes = p->dtype == FK_FP32 ? 4 : 2; /* as they lie in shared memory */
+    const int chunks = (columns + 15) / 16 * 16 * bytes / 16;
     const int copies = fk_model_copied_rows(plan->block_n, chunks, 32 * plan->warps);
     return copies * (COPY_US + (p->paged ? PAGED_COPY_US / copies_alike(p, plan, chunks) : 0));
 }
@@ -100,8 +101,8 @@ static int64_t slots_of(const fk_device_info *device, const fk_plan_info *plan, 
 static split_sizes sizes_of(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,
                             int64_t num_ctas, int64_t rows, int64_t k_tiles, int registers) {
     const double us_per_byte = 1e-3 / (HBM_SHARE * device->hbm_gbps);
-    const double bytes = (double)fk_dtype_bytes(p->dtype) * plan->block_n * (p->head_dim + p->head_dim_v);
-    const double waits = plan->stages == 1 ? 2 : 1; /* for K and for V */
+    const double bytes = (double)fk_dtype_bytes(fk_kv_dtype(p)) * plan->block_n * (p->head_dim + p->head_dim_v);
+    const double waits = plan->stages == 1 && fk_kv_dtype(p) == p->dtype ? 2 : 1; /* for K and for V */
     return (split_sizes){
         .num_ctas = num_ctas,
         .k_tiles = k_tiles,

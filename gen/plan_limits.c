@@ -19,8 +19,6 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
     const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
-    } else if (planner->p->dtype == FK_E4M3) {
-        fk_plan_reject(plan, "dtype e4m3: the kernels of %s have none; sm_90 is needed", arch->name);
     } else if (planner->p->dtype == FK_FP32 && !arch->fp32) {
         fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no bf16", arch->name);
     } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
@@ -43,6 +41,7 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
+    if (p->kv_e4m3) return "kv_e4m3";
     if (p->paged && p->dtype == FK_E4M3) return "e4m3 paged";
     return p->paged == 1 ? "paged, of any page size" : NULL;
 }

@@ -48,6 +48,18 @@ static fk_status check_e4m3(const fk_problem *in, fk_error *err) {
                    of_q ? "head_dim" : "head_dim_v", of_q ? in->head_dim : dim_v);
 }
 
+static fk_status check_kv_e4m3(const fk_problem *in, fk_error *err) {
+    const fk_status status = check_choice("kv_e4m3", in->kv_e4m3, "0 or 1", err);
+    if (status != FK_OK || !in->kv_e4m3) return status;
+    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "kv_e4m3 is 1: must be 0 for bwd");
+    if (in->dtype != FK_FP16 && in->dtype != FK_BF16) {
+        return fk_fail(err, FK_BAD_PROBLEM, "kv_e4m3 is 1: must be 0 for dtype %s: fp16 and bf16 have it",
+                       fk_dtype_name(in->dtype));
+    }
+    if (in->fast) return fk_fail(err, FK_BAD_PROBLEM, "fast is 1: must be 0 with kv_e4m3");
+    return FK_OK;
+}
+
 /* Of e4m3 row sums are those of the weights that are multiplied, of which dropout leaves too few; weights of fp16 have
  * not the range for it. */
 static fk_status check_fast(const fk_problem *in, fk_error *err) {
@@ -93,6 +105,7 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
     if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
     if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
+    if (status == FK_OK) status = check_kv_e4m3(in, err);
     if (status == FK_OK) status = check_fast(in, err);
     if (status == FK_OK) status = check_count("num_masks", in->num_masks, FK_MAX_MASKS, err);
     if (status == FK_OK) status = check_count("num_scores", in->num_scores, FK_MAX_SCORES, err);
@@ -305,6 +318,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.seqused_k = in->seqused_k;
     p.split = in->split;
     p.paged = in->paged;
+    p.kv_e4m3 = in->kv_e4m3;
     p.fast = in->fast;
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;

@@ -16,6 +16,10 @@ const char *fk_dtype_name(int32_t dtype);
 static inline int fk_dtype_bytes(int32_t dtype) {
     return dtype == FK_FP32 ? 4 : dtype == FK_E4M3 ? 1 : 2;
 }
+/** Of k and v: what q has, or e4m3. */
+static inline int32_t fk_kv_dtype(const fk_problem *p) {
+    return p->kv_e4m3 ? FK_E4M3 : p->dtype;
+}
 /** Of o: what q, k and v have, but for e4m3, whose precision is too little for a result. */
 static inline int32_t fk_output_dtype(int32_t dtype) {
     return dtype == FK_E4M3 ? FK_BF16 : dtype;

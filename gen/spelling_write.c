@@ -109,7 +109,9 @@ static void put_masks(writer *w, const fk_problem *c, const fk_mask_param *names
 
 /* `arrays`: of the problem; needed for grad alone. */
 static void put_words(writer *w, const fk_problem *c, const fk_array_list *arrays, const fk_problem_terms *terms) {
-    put(w, "%s %s d%d", c->op == FK_BACKWARD ? "bwd" : "fwd", fk_dtype_name(c->dtype), c->head_dim);
+    put(w, "%s %s", c->op == FK_BACKWARD ? "bwd" : "fwd", fk_dtype_name(c->dtype));
+    if (c->kv_e4m3) put(w, " kv_e4m3");
+    put(w, " d%d", c->head_dim);
     if (c->head_dim_v != c->head_dim) put(w, " dv%d", c->head_dim_v);
     if (c->gqa) put(w, " gqa");
     if (c->packed) put(w, " packed");

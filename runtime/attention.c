@@ -17,7 +17,8 @@ typedef struct tensor {
     int packed;            /* 1: there is no batch stride */
     int64_t dim;
     const char *dim_name;
-    int bytes; /* of an element */
+    int bytes;  /* of an element */
+    int copied; /* bytes at a time */
 } tensor;
 
 typedef struct range {
@@ -82,9 +83,9 @@ static fk_status check_strides(const tensor *t, bool device, int64_t *extent, fk
         if (stride < 0)
             return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be at least 0", t->name, i,
                            axis_name[i], stride);
-        if (device && stride % (16 / t->bytes))
+        if (device && stride % (t->copied / t->bytes))
             return fk_fail(err, FK_BAD_ARGUMENT, "%s_stride[%d] (%s) is %lld; it must be a multiple of %d elements",
-                           t->name, i, axis_name[i], stride, 16 / t->bytes);
+                           t->name, i, axis_name[i], stride, t->copied / t->bytes);
         if (__builtin_mul_overflow(t->stride[i], t->size[i] - 1, &span) || span > MAX_EXTENT - *extent)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%s_stride[%d] (%s) is %lld for %lld entries; a tensor may span 2^60 elements", t->name, i,
@@ -114,7 +115,7 @@ static fk_status check_result_rows(const tensor *t, fk_error *err) {
 static fk_status check_tensor(const tensor *t, bool device, bool written, ranges *touched, fk_error *err) {
     int64_t extent;
     range *out = &touched->at[touched->count];
-    fk_status status = check_pointer(t->name, t->data, device ? 16 : (uintptr_t)t->bytes, err);
+    fk_status status = check_pointer(t->name, t->data, (uintptr_t)(device ? t->copied : t->bytes), err);
     if (!status) status = check_strides(t, device, &extent, err);
     if (status) return status;
     *out = (range){t->name, (uintptr_t)t->data, 0, written};
@@ -169,7 +170,9 @@ static tensors tensors_of(const fk_problem *p, const fk_args *a) {
     };
     tensor *const all[] = {&t.q, &t.k, &t.v, &t.o, &t.dout, &t.dq, &t.dk, &t.dv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        all[i]->bytes = fk_dtype_bytes(p->dtype);
+        all[i]->bytes = fk_dtype_bytes(p->dtype), all[i]->copied = 16;
+    t.k.bytes = t.v.bytes = fk_dtype_bytes(fk_kv_dtype(p));
+    if (p->kv_e4m3) t.k.copied = t.v.copied = 8; /* which become 16 */
     t.o.bytes = fk_dtype_bytes(fk_output_dtype(p->dtype));
     if (p->paged) {
         t.k.size[0] = t.v.size[0] = a->num_pages;

@@ -24,19 +24,19 @@ float fk_walk_rounded(const fk_problem *p, float x) {
     return p->dtype == FK_FP16 ? fk_fp16_to_float(fk_fp16_from_float(x)) : fk_bf16_to_float(fk_bf16_from_float(x));
 }
 
-void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
-                    int64_t head, int n, float *out) {
+void fk_walk_decode(int32_t dtype, const void *data, const int64_t stride[3], int64_t b, int64_t row, int64_t head,
+                    int n, float *out) {
     const int64_t at = b * stride[0] + row * stride[1] + head * stride[2];
     const uint16_t *from = (const uint16_t *)data + at;
-    if (p->dtype == FK_FP32) {
+    if (dtype == FK_FP32) {
         memcpy(out, (const float *)data + at, sizeof(float) * (size_t)n);
         return;
     }
     const uint8_t *bytes = (const uint8_t *)data + at;
-    for (int i = 0; i < n && p->dtype == FK_E4M3; i++)
+    for (int i = 0; i < n && dtype == FK_E4M3; i++)
         out[i] = fk_e4m3_to_float(bytes[i]);
-    for (int i = 0; i < n && p->dtype != FK_E4M3; i++)
-        out[i] = p->dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);
+    for (int i = 0; i < n && dtype != FK_E4M3; i++)
+        out[i] = dtype == FK_FP16 ? fk_fp16_to_float(from[i]) : fk_bf16_to_float(from[i]);
 }
 
 double fk_dot_f64(const float *x, const float *y, int n) { /* the lanes let it vectorise */
@@ -64,10 +64,11 @@ static void load_head(fk_walker *t, int64_t kv_head) {
     if (t->kv_head == head) return;
     t->kv_head = head;
     const fk_sequence *s = &t->sequence;
+    const int32_t dtype = fk_kv_dtype(p);
     for (int64_t n = 0; n < s->seqlen_k; n++) {
         const fk_key_place at = fk_key_at(p, a, t->b, s, n);
-        fk_walk_decode(p, a->k, a->k_stride, at.batch, at.row, kv_head, p->head_dim, t->k + n * p->head_dim);
-        fk_walk_decode(p, a->v, a->v_stride, at.batch, at.row, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
+        fk_walk_decode(dtype, a->k, a->k_stride, at.batch, at.row, kv_head, p->head_dim, t->k + n * p->head_dim);
+        fk_walk_decode(dtype, a->v, a->v_stride, at.batch, at.row, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
     }
 }
 
@@ -200,7 +201,7 @@ fk_walk_row fk_walker_softmax(fk_walker *t, int64_t q) {
     const fk_expr_env env = fk_walker_environment(t);
     fk_walk_row row = {0, 0, -INFINITY, 0};
     const fk_sequence *s = &t->sequence;
-    fk_walk_decode(w->p, w->a->q, w->a->q_stride, s->batch, s->q_first + q, t->h, w->p->head_dim, t->q);
+    fk_walk_decode(w->p->dtype, w->a->q, w->a->q_stride, s->batch, s->q_first + q, t->h, w->p->head_dim, t->q);
     t->values[FK_VAR_Q] = (double)q;
     visible_range(t, &env, &row.begin, &row.end);
     double sink[FK_MAX_SCORES];

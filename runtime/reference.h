@@ -39,7 +39,7 @@ typedef struct fk_walker {
     double *ds;      /* [seqlen_k]: derivatives of the score terms by the raw score */
     int64_t kv_head; /* batch x kv head that k and v hold; -1: none */
     int64_t b, h;
-    double score_descale, value_descale; /* of h: 1 unless dtype is e4m3 */
+    double score_descale, value_descale; /* of h: 1 unless k and v are e4m3 */
     fk_sequence sequence;                /* b's */
     fk_dropout dropout;                  /* h's */
     double values[FK_NUM_VARS];
@@ -85,8 +85,8 @@ fk_status fk_reference_gradients(const fk_problem *canonical, const fk_args *arg
                                  const fk_gradients *out);
 
 /** `n` elements of a row as floats. */
-void fk_walk_decode(const fk_problem *p, const void *data, const int64_t stride[3], int64_t b, int64_t row,
-                    int64_t head, int n, float *out);
+void fk_walk_decode(int32_t dtype, const void *data, const int64_t stride[3], int64_t b, int64_t row, int64_t head,
+                    int n, float *out);
 float fk_walk_rounded(const fk_problem *p, float x);
 double fk_dot_f64(const float *x, const float *y, int n); /* n is a multiple of 8 */
 float fk_dot_f32(const float *x, const float *y, int n);

@@ -54,11 +54,11 @@ static void backward_row(fk_walker *t, int64_t q, const sums *s, double *const *
     for (int64_t n = row.begin; n < row.end && !w->eager; n++)
         t->s[n] /= row.sum;
     const fk_sequence *sequence = &t->sequence;
-    fk_walk_decode(w->p, a->dout, a->dout_stride, sequence->batch, sequence->q_first + q, t->h, dv, dout);
+    fk_walk_decode(w->p->dtype, a->dout, a->dout_stride, sequence->batch, sequence->q_first + q, t->h, dv, dout);
     double delta = row_dp(t, q, &row, dout, s);
     if (a->o && !w->eager) {
         float o[FK_MAX_HEAD_DIM];
-        fk_walk_decode(w->p, a->o, a->o_stride, sequence->batch, sequence->q_first + q, t->h, dv, o);
+        fk_walk_decode(w->p->dtype, a->o, a->o_stride, sequence->batch, sequence->q_first + q, t->h, dv, o);
         delta = fk_dot_f64(dout, o, dv);
     }
     if (a->dlse) delta -= (double)a->dlse[fk_lse_row(w->p, a, sequence, t->h) + q];

@@ -25,7 +25,7 @@ typedef struct result {
 
 struct fk_tune_check {
     fk_tune_data data;
-    fk_problem stored; /* of results: what fk_walk_decode is told */
+    int32_t stored; /* fk_dtype of results */
     result result[MAX_RESULTS];
     int num_results;
     float scale[NUM_SCALES];
@@ -40,8 +40,7 @@ static void list_results(fk_tune_check *c) {
     const fk_args *a = &c->data.host;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
-    c->stored = *p;
-    c->stored.dtype = fk_output_dtype(p->dtype);
+    c->stored = fk_output_dtype(p->dtype);
     if (p->op == FK_FORWARD) {
         c->result[c->num_results++] = (result){.name = "o",
                                                .data = (const void *const *)&a->o,
@@ -164,7 +163,7 @@ static errors compare(const fk_tune_check *c, const result *r, int scale) {
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t h = 0; h < r->heads; h++)
             for (int64_t i = 0; i < r->rows; i++) {
-                fk_walk_decode(&c->stored, *r->data, r->stride, b, i, h, r->columns, row);
+                fk_walk_decode(c->stored, *r->data, r->stride, b, i, h, r->columns, row);
                 for (int n = 0; n < r->columns; n++, at++)
                     add(&e, (double)row[n], r->eager[scale][at], r->exact[scale][at]);
             }

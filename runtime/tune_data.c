@@ -77,12 +77,13 @@ static fk_status upload(fk_tune_data *d, fk_error *err) {
     return status;
 }
 
-static fk_status add_random(fk_tune_data *d, size_t field, int64_t elements, uint64_t seed, fk_error *err) {
+static fk_status add_random(fk_tune_data *d, size_t field, int32_t dtype, int64_t elements, uint64_t seed,
+                            fk_error *err) {
     void *host = NULL;
-    const size_t bytes = (size_t)elements * (size_t)fk_dtype_bytes(d->problem.dtype);
+    const size_t bytes = (size_t)elements * (size_t)fk_dtype_bytes(dtype);
     const fk_status status = new_piece(d, field, bytes, false, &host, err);
     if (status) return status;
-    draw(d->problem.dtype, seed, host, bytes);
+    draw(dtype, seed, host, bytes);
     return upload(d, err);
 }
 
@@ -111,13 +112,13 @@ static fk_status add_tensors(fk_tune_data *d, fk_error *err) {
     const int64_t q = rows_q * a->num_heads_q * p->head_dim, o = rows_q * a->num_heads_q * p->head_dim_v;
     const int64_t k = rows_k * a->num_heads_kv * p->head_dim, v = rows_k * a->num_heads_kv * p->head_dim_v;
     const size_t size = (size_t)fk_dtype_bytes(p->dtype), o_size = (size_t)fk_dtype_bytes(fk_output_dtype(p->dtype));
-    fk_status status = add_random(d, offsetof(fk_args, q), q, 1, err);
-    if (!status) status = add_random(d, offsetof(fk_args, k), k, 2, err);
-    if (!status) status = add_random(d, offsetof(fk_args, v), v, 3, err);
+    fk_status status = add_random(d, offsetof(fk_args, q), p->dtype, q, 1, err);
+    if (!status) status = add_random(d, offsetof(fk_args, k), fk_kv_dtype(p), k, 2, err);
+    if (!status) status = add_random(d, offsetof(fk_args, v), fk_kv_dtype(p), v, 3, err);
     if (!status) status = add_result(d, offsetof(fk_args, o), o, o_size, err);
     if (!status) status = add_result(d, offsetof(fk_args, lse), rows_q * a->num_heads_q, sizeof(float), err);
     if (status || p->op == FK_FORWARD) return status;
-    status = add_random(d, offsetof(fk_args, dout), o, 4, err);
+    status = add_random(d, offsetof(fk_args, dout), p->dtype, o, 4, err);
     if (!status) status = add_result(d, offsetof(fk_args, dq), q, size, err);
     if (!status) status = add_result(d, offsetof(fk_args, dk), k, size, err);
     if (!status) status = add_result(d, offsetof(fk_args, dv), v, size, err);

@@ -44,10 +44,9 @@ fk_status fk_tune_tail_poison(const fk_tune_data *d, fk_error *err) {
 static float *fetch(const fk_tune_data *d, const fk_tune_piece *piece, size_t *count, fk_status *status,
                     fk_error *err) {
     static const int64_t dense[3] = {0, 0, 0};
-    fk_problem stored = d->problem;
-    stored.dtype = fk_output_dtype(d->problem.dtype);
+    const int32_t stored = fk_output_dtype(d->problem.dtype);
     const size_t bytes = tail_bytes(piece);
-    *count = bytes / (size_t)fk_dtype_bytes(stored.dtype);
+    *count = bytes / (size_t)fk_dtype_bytes(stored);
     void *raw = malloc(bytes);
     float *values = malloc(*count * sizeof *values);
     if (!raw || !values)
@@ -55,7 +54,7 @@ static float *fetch(const fk_tune_data *d, const fk_tune_piece *piece, size_t *c
     else if ((*status = fk_copy_from_device(d->context, raw, tail_of(piece), bytes)))
         fk_fail(err, *status, "%s", fk_last_error());
     else
-        fk_walk_decode(&stored, raw, dense, 0, 0, 0, (int)*count, values);
+        fk_walk_decode(stored, raw, dense, 0, 0, 0, (int)*count, values);
     free(raw);
     if (*status) {
         free(values);

@@ -44,9 +44,11 @@ static fk_status check_descale(const char *name, const float *data, const int64_
                                const fk_args *a, uintptr_t *end, fk_error *err) {
     static const char *const axis[2] = {"batch", "kv head"};
     const int64_t size[2] = {a->batch, a->num_heads_kv};
+    const bool of_q = name[0] == 'q';
     int64_t last = 0;
-    if (p->dtype != FK_E4M3)
-        return fk_fail(err, FK_BAD_ARGUMENT, "%s is given; it must be null unless dtype is e4m3", name);
+    if ((of_q ? p->dtype : fk_kv_dtype(p)) != FK_E4M3)
+        return fk_fail(err, FK_BAD_ARGUMENT, "%s is given; it must be null unless %s e4m3", name,
+                       of_q ? "dtype is" : "k and v are");
     if ((uintptr_t)data % sizeof *data)
         return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %zu bytes", name, (const void *)data,
                        sizeof *data);

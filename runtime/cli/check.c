@@ -110,12 +110,13 @@ static check_part compare(const result *r, int32_t dtype, double unit, int64_t *
 
 /* The largest norm of a row of q or k. */
 static double largest_row(const tensors *t, const fk_problem *p, int which) {
-    const size_t dim = (size_t)p->head_dim, rows = t->bytes[which] / dim;
+    const int32_t dtype = which == TENSOR_K ? kv_dtype(p) : p->dtype;
+    const size_t dim = (size_t)p->head_dim, rows = t->bytes[which] / element_bytes(dtype) / dim;
     double largest = 0;
     for (size_t i = 0; i < rows; i++) {
         double square = 0;
         for (size_t d = 0; d < dim; d++)
-            square += pow((double)element_get(t->data[which], i * dim + d, p->dtype), 2);
+            square += pow((double)element_get(t->data[which], i * dim + d, dtype), 2);
         largest = fmax(largest, square);
     }
     return sqrt(largest);

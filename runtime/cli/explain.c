@@ -1,7 +1,9 @@
 /* explain: what would run, why that and not another, what is skipped, and what bounds it. */
 #include "cli.h"
+#include "half.h"
 
 #include <math.h>
+#include <string.h>
 
 /* All that is told, gathered before anything is printed. */
 typedef struct explanation {
@@ -48,14 +50,14 @@ typedef struct io_bound {
 } io_bound;
 
 static io_bound io_bound_of(const explanation *e) {
-    static const int bytes[] = {2, 2, 4, 1}; /* by fk_dtype */
     const fk_problem *p = &e->problem;
     const bool backward = p->op == FK_BACKWARD;
     const double own = backward ? e->chosen->block_n : e->chosen->block_m;
     const double met = backward ? e->chosen->block_m : e->chosen->block_n;
-    const double size = bytes[p->dtype], width = p->head_dim + p->head_dim_v;
+    const bool widened = kv_dtype(p) == FK_E4M3 && strcmp(e->chosen->family, "mma") == 0;
+    const double size = (double)element_bytes(kv_dtype(p)), width = p->head_dim + p->head_dim_v;
     const double visited = (double)e->tiles.partial + (double)e->tiles.full;
-    const double m = e->gpu.smem_per_block / size;
+    const double m = e->gpu.smem_per_block / (widened ? 2 : size); /* as they lie in SRAM */
     return (io_bound){.density = share(e->tiles.partial, &e->tiles) + share(e->tiles.full, &e->tiles),
                       .elements = m,
                       .walked = visited * met * width * size,

@@ -62,6 +62,10 @@ static float e4m3_value(uint8_t bits) {
     return bits & 0x80 ? -value : value;
 }
 
+int32_t kv_dtype(const fk_problem *problem) {
+    return problem->kv_e4m3 ? FK_E4M3 : problem->dtype;
+}
+
 int32_t output_dtype(int32_t dtype) {
     return dtype == FK_E4M3 ? FK_BF16 : dtype;
 }

@@ -2,6 +2,8 @@
 #ifndef FK_CLI_HALF_H
 #define FK_CLI_HALF_H
 
+#include <flashkiln.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,6 +12,8 @@ uint16_t half_of(float value, int32_t dtype);
 /** Exact. */
 float half_value(uint16_t bits, int32_t dtype);
 
+/** Of k and v. */
+int32_t kv_dtype(const fk_problem *problem);
 /** Of o: the problem's, but bf16 of e4m3. */
 int32_t output_dtype(int32_t dtype);
 size_t element_bytes(int32_t dtype);

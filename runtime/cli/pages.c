@@ -51,7 +51,7 @@ static cli_exit make_table(const fk_args *a, const fk_problem *p, int64_t page_s
 static cli_exit cut(tensors *t, tensor which, const fk_problem *p, int64_t dim, int64_t stride[3], const pages *from) {
     fk_args *a = &t->args;
     const int64_t size = a->page_size, heads = a->num_heads_kv, page_elements = size * heads * dim;
-    const size_t element = element_bytes(p->dtype), bytes = (size_t)(a->num_pages * page_elements) * element;
+    const size_t element = element_bytes(kv_dtype(p)), bytes = (size_t)(a->num_pages * page_elements) * element;
     char *out = malloc(bytes);
     if (!out) return cli_fail(CLI_FAILED, "no memory for pages of %zu bytes", bytes);
     memset(out, 0xff, bytes);

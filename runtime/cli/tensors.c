@@ -40,6 +40,11 @@ void tensors_point(fk_args *args, void *const data[NUM_TENSORS], int count) {
     args->dv = data[TENSOR_DV];
 }
 
+static int32_t dtype_of(const fk_problem *p, tensor which) {
+    if (which == TENSOR_K || which == TENSOR_V) return kv_dtype(p);
+    return which == TENSOR_O ? output_dtype(p->dtype) : p->dtype;
+}
+
 /* Sizes in args are set: checks the heads, fills strides and byte counts, and allocates what is not there: NaN, until
  * the device's is copied over it. */
 static cli_exit complete(tensors *t, const fk_problem *p) {
@@ -57,7 +62,7 @@ static cli_exit complete(tensors *t, const fk_problem *p) {
         int64_t shape[4];
         shape_of(t, p, (tensor)i, shape);
         const size_t rows = (size_t)(shape[0] * shape[1]) * (size_t)shape[2];
-        const int32_t dtype = i == TENSOR_O ? output_dtype(p->dtype) : p->dtype;
+        const int32_t dtype = dtype_of(p, (tensor)i);
         t->bytes[i] = i == TENSOR_LSE ? sizeof(float) * rows : element_bytes(dtype) * rows * (size_t)shape[3];
         if (t->data[i]) continue;
         t->data[i] = malloc(t->bytes[i]);
@@ -112,7 +117,7 @@ cli_exit tensors_convert(const char *path, int32_t dtype, const npy_array *in, v
     return CLI_OK;
 }
 
-static cli_exit read_tensor(const char *path, const fk_problem *p, void **out, int64_t shape[4]) {
+static cli_exit read_tensor(const char *path, const fk_problem *p, int32_t dtype, void **out, int64_t shape[4]) {
     npy_array array = {0};
     char message[NPY_MESSAGE];
     cli_exit code = npy_read(path, 4 - p->packed, &array, message);
@@ -120,7 +125,7 @@ static cli_exit read_tensor(const char *path, const fk_problem *p, void **out, i
     shape[0] = 1;
     for (int i = 0; i < array.rank; i++)
         shape[i + p->packed] = array.shape[i];
-    code = tensors_convert(path, p->dtype, &array, out);
+    code = tensors_convert(path, dtype, &array, out);
     npy_free(&array);
     return code;
 }
@@ -159,7 +164,7 @@ static cli_exit read_all(const char *const path[NUM_TENSORS], const fk_problem *
     const int s = seqlen_axis(t->layout), h = heads_axis(t->layout);
     cli_exit code = CLI_OK;
     for (size_t i = 0; i < count && code == CLI_OK; i++)
-        code = read_tensor(path[inputs[i]], p, &t->data[inputs[i]], shape[i]);
+        code = read_tensor(path[inputs[i]], p, dtype_of(p, inputs[i]), &t->data[inputs[i]], shape[i]);
     if (code != CLI_OK) return code;
     t->args.num_heads_q = shape[0][h];
     t->args.num_heads_kv = shape[1][h];
@@ -206,7 +211,8 @@ void tensors_draw_normal(uint64_t seed, int32_t dtype, void *out, size_t count) 
         element_set(out, i, next_normal(&seed), dtype);
 }
 
-static void draw(const tensors *t, tensor which, uint64_t seed, int32_t dtype) {
+static void draw(const tensors *t, const fk_problem *p, tensor which, uint64_t seed) {
+    const int32_t dtype = dtype_of(p, which);
     tensors_draw_normal(seed, dtype, t->data[which], t->bytes[which] / element_bytes(dtype));
 }
 
@@ -230,10 +236,10 @@ cli_exit tensors_draw(const option_ints *shape, const fk_problem *problem, int l
         return code;
     }
     const uint64_t seed = shape->count > 5 ? (uint64_t)v[5] : 0;
-    draw(&t, TENSOR_Q, 3 * seed, problem->dtype);
-    draw(&t, TENSOR_K, 3 * seed + 1, problem->dtype);
-    draw(&t, TENSOR_V, 3 * seed + 2, problem->dtype);
-    if (t.count > TENSOR_DOUT) draw(&t, TENSOR_DOUT, ~seed, problem->dtype);
+    draw(&t, problem, TENSOR_Q, 3 * seed);
+    draw(&t, problem, TENSOR_K, 3 * seed + 1);
+    draw(&t, problem, TENSOR_V, 3 * seed + 2);
+    if (t.count > TENSOR_DOUT) draw(&t, problem, TENSOR_DOUT, ~seed);
     *out = t;
     return CLI_OK;
 }

@@ -103,6 +103,7 @@ typedef struct fk_emu_table {
     unsigned int (*pack_bf16)(float lo, float hi);
     unsigned int (*pack_e4m3)(float x);
     float (*unpack_fp16)(unsigned int half);
+    float (*unpack_e4m3)(unsigned int byte);
     void (*setmaxnreg)(unsigned int registers);
 } fk_emu_table;
 

@@ -363,6 +363,15 @@ inline unsigned int pack_e4m3(float a, float b, float c, float d) {
     return fk_emu_engine->pack_e4m3(a) | fk_emu_engine->pack_e4m3(b) << 8 | fk_emu_engine->pack_e4m3(c) << 16 |
            fk_emu_engine->pack_e4m3(d) << 24;
 }
+/* NaN stays NaN here, as from sm_89 on. */
+inline uint2 unpack_e4m3_fp16(unsigned int v) {
+    const auto of = fk_emu_engine->unpack_e4m3;
+    return {pack_fp16(of(v), of(v >> 8)), pack_fp16(of(v >> 16), of(v >> 24))};
+}
+inline uint2 unpack_e4m3_bf16(unsigned int v) {
+    const auto of = fk_emu_engine->unpack_e4m3;
+    return {pack_bf16(of(v), of(v >> 8)), pack_bf16(of(v >> 16), of(v >> 24))};
+}
 
 inline unsigned int pack_positive_fp16(float lo, float hi) {
     return fk_emu_engine->pack_fp16(lo < 0 ? 0.0f : lo, hi < 0 ? 0.0f : hi);

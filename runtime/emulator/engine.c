@@ -83,6 +83,10 @@ static float unpack_fp16(unsigned int half) {
     return fk_fp16_to_float((uint16_t)half);
 }
 
+static float unpack_e4m3(unsigned int byte) {
+    return fk_e4m3_to_float((uint8_t)byte);
+}
+
 const fk_emu_table fk_emu_engine_table = {
     .self = self,
     .syncthreads = fk_emu_syncthreads,
@@ -132,4 +136,5 @@ const fk_emu_table fk_emu_engine_table = {
     .pack_bf16 = pack_bf16,
     .pack_e4m3 = pack_e4m3,
     .unpack_fp16 = unpack_fp16,
+    .unpack_e4m3 = unpack_e4m3,
 };

@@ -1,2 +1,2 @@
--- Ampere and Ada, consumer and inference (RTX 3090, A10, L4, RTX 4090): as sm_80 with 99 KB for a block.
+-- Ampere, consumer and inference (RTX 3090, A10): as sm_80 with 99 KB for a block.
 return { inherits = "sm80", name = "sm_86" }

@@ -1,6 +1,6 @@
 -- Hopper: as sm_80 with 227 KB for a block; besides, warpgroups that multiply from shared memory, and TMA.
 return {
-  inherits = "sm80", name = "sm_90", vector_add = true, early_start = true,
+  inherits = "sm80", name = "sm_90", vector_add = true, early_start = true, e4m3 = true,
   wgmma_flops = 4096, smem_bytes = 227 * 1024, -- of a block
   -- With 128 rows for four warpgroups that compute, or 64 for two, these are two teams, each with tiles of its own, as two CTAs would
   -- be, for which there are too few registers: while one begins or ends a tile, the other computes. With 256 rows the four share a ring

@@ -33,7 +33,7 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 
 @ include("piece/tile.cu")
 
-@ include("piece/tile_copy.cu")
+@ include("piece/tile_copy.cu", { copy = "TileCopy", element = "Element", widens = false })
 
 @ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 

@@ -25,14 +25,22 @@
 
 @ include("piece/tile.cu")
 
-@ include("piece/tile_copy.cu")
+@ -- Elements of 8 bits become operands on their way to shared memory: those of K and V, and Q's if they are like them.
+@ local widens_q = plan.widens and problem.dtype == problem.kv_dtype
+@ include("piece/tile_copy.cu", { copy = "TileCopy", element = "Element", widens = widens_q })
+
+@ local key_copy = plan.widens and not widens_q and "KeyCopy" or "TileCopy"
+@ if key_copy == "KeyCopy" then
+@   include("piece/tile_copy.cu", { copy = key_copy, element = "KeyElement", widens = true })
+
+@ end
 
 @ if problem.paged then
-@   include("piece/tile_paged.cu")
+@   include("piece/tile_paged.cu", { copy = key_copy, widens = plan.widens })
 
 @ end
 @ if problem.joins_heads then
-@   include("piece/tile_heads.cu")
+@   include("piece/tile_heads.cu", { widens = widens_q })
 
 @ end
 @ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
@@ -73,9 +81,31 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ local qk_gemm = "gemm_nt<block_m, block_n, d_pad" .. fresh .. ">(s" .. low .. ", smem + smem_q, warp_row(), tile_k)"
 @ if plan.q_in_regs then qk_gemm = "gemm_nt<d_pad>(s, q, tile_k)" end
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
+@ local next_stage = plan.stages == 2 and " + stage" or ""
+@ local function issue_next()
+        copy_k.move((next - n) * block_n);
+        copy_v.move((next - n) * block_n);
+        if ($(more)) {
+            copy_k.template issue<true>(smem + smem_k$(next_stage), block_n);
+            copy_v.template issue<true>(smem + smem_v$(next_stage), block_n);
+        }
+@ end
 @ -- One step of the loop over key tiles; masked is "yes", "no", or "maybe": decided at run time by whole and settled.
 @ local function kv_step(masked)
-@   if plan.stages == 1 then
+@   if plan.widens then -- K and V wait in registers
+@     if plan.stages == 1 then
+        __syncthreads(); // every warp is done with the tile before
+@     else
+        const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
+        stage = stage_bytes - stage;
+@     end
+        copy_k.land(tile_k);
+        copy_v.land(tile_v);
+        __syncthreads(); // tile n is there$(plan.stages == 2 and ", and every warp is done with the other stage" or "")
+@     issue_next()
+        fill(s, 0.0f);
+        $(qk_gemm);
+@   elseif plan.stages == 1 then
         copy_k.land(tile_k);
         __syncthreads(); // K(n) is there, and every warp is done with the last V
 @     if masked == "no" then
@@ -103,17 +133,12 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         float low[m_atoms][s_atoms][4];
 @   end
         $(qk_gemm);
-        copy_k.move((next - n) * block_n);
-        copy_v.move((next - n) * block_n);
-        if ($(more)) {
-            copy_k.template issue<true>(smem + smem_k + stage, block_n);
-            copy_v.template issue<true>(smem + smem_v + stage, block_n);
-        }
+@     issue_next()
 @   end
 @   if #score.terms > 0 then
         score_tile(s, n, p, at);
 @   end
-@   local scale = #score.terms == 0 and "p.scale_log2" or problem.dtype == "fp32" and "log2_e" or "score_scale(p)"
+@   local scale = #score.terms == 0 and (plan.widens and "at.scale" or "p.scale_log2") or problem.dtype == "fp32" and "log2_e" or "score_scale(p)"
 @   -- Always: the last keys say little of the maximum (piece/consumer_steps.cu); and of fp32 the exponent of a large p would be too coarse.
 @   local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
 @   if masked == "yes" then
@@ -173,8 +198,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k + kv_head * p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
     PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v + kv_head * p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
 @ else
-    TileCopy<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
-    TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
+    $(key_copy)<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
+    $(key_copy)<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
 @ end
     copy_k.move(n * block_n);
     copy_v.move(n * block_n);
@@ -196,13 +221,16 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_q.land(smem + smem_q);
 @ end
         copy_k.template issue<false>(smem + smem_k, at.seqlen_k - n * block_n);
-@ if plan.stages == 2 then
+@ if plan.stages == 2 or plan.widens then
         copy_v.template issue<false>(smem + smem_v, at.seqlen_k - n * block_n);
+@ end
+@ if plan.widens and arch.async_copy then
+        copy_q.land(smem + smem_q);
 @ end
     }
 @ if plan.q_in_regs then
     u32 q[m_atoms][d_pad / 16][4];
-@   if arch.async_copy then
+@   if arch.async_copy and not plan.widens then
     cp_async_wait<$(plan.stages)>();
 @   end
     __syncthreads();
@@ -278,9 +306,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         dropout.move(0, (last - n) * block_n);
 @ end
         n = last;
-        copy_k.template issue<false>(smem + smem_k$(plan.stages == 2 and " + stage" or ""), at.seqlen_k - n * block_n);
-@ if plan.stages == 2 then
-        copy_v.template issue<false>(smem + smem_v + stage, at.seqlen_k - n * block_n);
+        copy_k.template issue<false>(smem + smem_k$(next_stage), at.seqlen_k - n * block_n);
+@ if plan.stages == 2 or plan.widens then
+        copy_v.template issue<false>(smem + smem_v$(next_stage), at.seqlen_k - n * block_n);
 @ end
     }
 @ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.

@@ -12,14 +12,6 @@ __device__ __forceinline__ bool is_careful(int word) { return is_redo(word); }
 __device__ __forceinline__ int redone_tile(int word) { return flush - 1 - word; }
 __device__ __forceinline__ int redo_word(int word) { return flush - 1 - word; }
 @ end
-@ if e4m3 then
-__device__ __forceinline__ float scale_of(const Params &p, const Where &at) {
-    const int kv_head = $(kv_head);
-    const float q = descale(p.q_descale, at.b, p.q_descale_batch_stride, kv_head, p.q_descale_head_stride);
-    const float k = descale(p.k_descale, at.b, p.k_descale_batch_stride, kv_head, p.k_descale_head_stride);
-    return fmaxf($(#score.terms > 0 and "p.scale" or "p.scale_log2") * q * k, 0x1p-100f); // a score of -inf stays one
-}
-@ end
 @ if sparse then
 // What is said of tile `word`, if it is one: where a query may see one key alone, to compute it carefully.
 __device__ __forceinline__ int said(const Params &p, const Where &at, int word) {

@@ -65,7 +65,7 @@ struct SplitColumns {
 };
 
 // The groups' sums of eight columns, times `factor`, to the output.
-__device__ __forceinline__ void store_sum(u32 smem, float factor, Element *out) {
+__device__ __forceinline__ void store_sum(u32 smem, float factor, Output *out) {
     float acc[8] = {};
 #pragma unroll
     for (int group = 0; group < combine_groups; ++group) {

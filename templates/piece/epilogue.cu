@@ -5,11 +5,11 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ if #score.sinks > 0 and not problem.joins_heads then
 @   include("piece/sink.cu", { of = "at" })
 @ end
-@ if problem.dtype == "e4m3" then
-    const int kv_head = $(problem.gqa and "at.kv_head" or "at.h");
+@ if problem.kv_dtype == "e4m3" then
+@   if not plan.widens then
     constexpr float weight_unit = 1.0f / (1 << int(weight_log2));
-    const float factor = descale(p.v_descale, at.b, p.v_descale_batch_stride, kv_head, p.v_descale_head_stride) *
-                         weight_unit$(problem.dropout and " * p.dropout_scale" or "");
+@   end
+    const float factor = value_descale(p, at)$(plan.widens and "" or " * weight_unit")$(problem.dropout and " * p.dropout_scale" or "");
 @ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -20,9 +20,9 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
 @ local factor, unit = problem.dropout and "p.dropout_scale" or "1.0f", "" -- of acc / l; and of l
-@ if problem.dtype == "e4m3" then
+@ if problem.kv_dtype == "e4m3" then
 @   if #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
-@   factor, unit = "factor", " * weight_unit"
+@   factor, unit = "factor", plan.widens and "" or " * weight_unit"
 @ end
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
 @ if prescaled then natural = "m_i[m][r] * 0.6931471805599453f" end

@@ -10,5 +10,5 @@ template <int ROWS, int COLS> __device__ __forceinline__ void load_a(u32 (&a)[4]
 template <int K> __device__ __forceinline__ void pack_block(u32 (&a)[4], const float (&p)[K][4], int j) {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-        a[e] = pack_$(problem.output_dtype)(p[2 * j + e / 2][e % 2 * 2], p[2 * j + e / 2][e % 2 * 2 + 1]);
+        a[e] = pack_$(plan.operands == "e4m3" and problem.output_dtype or plan.operands)(p[2 * j + e / 2][e % 2 * 2], p[2 * j + e / 2][e % 2 * 2 + 1]);
 }

@@ -2,10 +2,10 @@
 
 __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 @ if arch.mma_k == 16 then
-    mma_m16n8k16_$(problem.dtype)(c, a, b0, b1);
+    mma_m16n8k16_$(plan.operands)(c, a, b0, b1);
 @ else
-    mma_m16n8k8_$(problem.dtype)(c, a[0], a[1], b0);
-    mma_m16n8k8_$(problem.dtype)(c, a[2], a[3], b1);
+    mma_m16n8k8_$(plan.operands)(c, a[0], a[1], b0);
+    mma_m16n8k8_$(plan.operands)(c, a[2], a[3], b1);
 @ end
 }
 

@@ -16,18 +16,18 @@ extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_
             for (int j = 0; j < s_atoms / 2; ++j) {
 @ if problem.dtype == "fp32" then
                 float a[2][4] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
-@ elseif problem.dtype == "e4m3" then
+@ elseif plan.operands == "e4m3" then
                 u32 a[2] = {~0u, ~0u};
 @ else
                 u32 a[4] = {~0u, ~0u, ~0u, ~0u};
 @ end
-                $(problem.dtype == "e4m3" and "drop_bytes(dropout, a, m, j)" or "dropout(a, m, j)");
+                $(plan.operands == "e4m3" and "drop_bytes(dropout, a, m, j)" or "dropout(a, m, j)");
 #pragma unroll
                 for (int i = 0; i < 8; ++i) { // column i % 2 of row half i / 2 % 2 and column half i / 4
                     const int $(own) = first + 16 * m + i / 2 % 2 * 8 + lane / 4;
                     const int $(walk) = n * $(score_block) + warp_col() + 16 * j + i / 4 * 8 + lane % 4 * 2 + i % 2;
 @ local kept = problem.dtype == "fp32" and "a[i / 4][i % 4] != 0.0f" or "a[i / 2] >> i % 2 * 16 & 1"
-@ if problem.dtype == "e4m3" then kept = "a[i / 2 % 2] >> (i % 2 + i / 4 * 2) * 8 & 1" end
+@ if plan.operands == "e4m3" then kept = "a[i / 2 % 2] >> (i % 2 + i / 4 * 2) * 8 & 1" end
                     if (q < p.seqlen_q && k < p.seqlen_k) out[i64(q) * p.seqlen_k + k] = $(kept);
                 }
             }

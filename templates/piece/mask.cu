@@ -175,7 +175,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     int word = -1, n = begin, last = end - 1;
 #pragma unroll 1
     for (;;) { // the residual's text is there once: it may be long, and registers are scarce
-@   if problem.dtype == "e4m3" then -- most so here: nothing of the rows is kept from one turn to the next
+@   if plan.operands == "e4m3" then -- most so here: nothing of the rows is kept from one turn to the next
         Where rows = at;
         rows.q_first = opaque(at.q_first), rows.q_last = opaque(at.q_last);
         const Interval keep = residual_of(n, last, p, rows);

@@ -15,13 +15,16 @@ constexpr int chunk_elements = 4; // of 16 bytes
 @ elseif problem.dtype == "e4m3" then
 typedef u8 Element; // e4m3 bits
 typedef u16 Output; // $(problem.output_dtype) bits
-constexpr int chunk_elements = 8; // outputs, and pairs of elements, in 16 bytes
+constexpr int chunk_elements = 8; // outputs, and $(plan.widens and "what elements become on their way to shared memory" or "pairs of elements"), in 16 bytes
 @ else
 typedef u16 Element; // $(problem.dtype) bits
 constexpr int chunk_elements = 8; // of 16 bytes
 @ end
-@ if problem.op == "fwd" and problem.dtype ~= "e4m3" then
+@ if problem.op == "fwd" then
+@   if problem.dtype ~= "e4m3" then
 typedef Element Output;
+@   end
+typedef $(problem.kv_dtype == problem.dtype and "Element" or "u8") KeyElement;$(problem.kv_dtype == problem.dtype and "" or " // " .. problem.kv_dtype .. " bits")
 @ end
 
 constexpr int block_m = $(plan.walk == "k" and plan.block_m // plan.cluster or plan.block_m); // query rows of a CTA, B_r

@@ -4,7 +4,7 @@
 
 @ include("primitive/global_memory.cu")
 
-@ if arch.async_copy then
+@ if arch.async_copy and not (plan.widens and problem.dtype == problem.kv_dtype) then
 @   include("primitive/async_copy.cu")
 
 @ end
@@ -63,7 +63,7 @@
 @   end
 @ end
 @ include("primitive/convert.cu")
-@ if problem.dropout or problem.dtype == "e4m3" then
+@ if problem.dropout or plan.operands == "e4m3" then
 
 @   include("primitive/byte_permute.cu")
 @ end

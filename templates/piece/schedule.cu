@@ -5,7 +5,14 @@ struct Where : Sequence {
 @ if problem.split then
     int split; // of the keys that these queries see
 @ end
+@ if problem.kv_dtype == "e4m3" then
+    float scale; // of its scores
+@ end
 };
+@ if problem.kv_dtype == "e4m3" then
+
+@   include("piece/descale.cu")
+@ end
 
 @ if problem.joins_heads then
 // A tile's rows are those of row_heads query heads that share keys, query by query: row j of head h is row
@@ -32,6 +39,9 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
     at.q_first = tile * block_m;
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
     if (at.h >= p.num_heads_q || tile < 0 || at.q_first > at.q_last) at.b = -1; // the last group may be short
+@ if problem.kv_dtype == "e4m3" then
+    at.scale = scale_of(p, at);
+@ end
     return at;
 }
 @ else
@@ -59,6 +69,9 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
     at.q_first = $(block).y * block_m;
 @   end
     at.q_last = min(at.q_first + block_m, at.seqlen_q$(problem.joins_heads and " * p.row_heads" or "")) - 1;
+@ if problem.kv_dtype == "e4m3" then
+    at.scale = scale_of(p, at);
+@ end
     return at;
 }
 @ end

@@ -18,15 +18,12 @@ struct Where : Sequence {
     int k_first; // where its tiles of keys begin: at the first key that its first query sees
 @ end
 @ if problem.dtype == "e4m3" then
-    float scale; // $(#score.terms > 0 and "softmax_scale" or "softmax_scale * log2(e)") with q_descale and k_descale; claimed() sets it
+    float scale; // of its scores; claimed() sets it
 @ end
 };
 @ if problem.dtype == "e4m3" then
 
-// What elements of a batch entry's kv head count for.
-__device__ __forceinline__ float descale(const float *of, int b, i64 batch_stride, int kv_head, i64 head_stride) {
-    return of ? of[b * batch_stride + kv_head * head_stride] : 1.0f;
-}
+@   include("piece/descale.cu")
 @ end
 
 @ if mask.leading > 0 and not problem.packed then

@@ -11,7 +11,7 @@
 @ for t, term in ipairs(score.terms) do values[t] = term.value end
 @ local unit_apart = problem.op == "fwd" and problem.dtype ~= "fp32" -- fp32 has the scores of the backward pass, bit by bit
 @ if unit_apart then values[#values] = score.rest end
-@ local raw_scale = problem.dtype == "e4m3" and "at.scale" or "p.scale"
+@ local raw_scale = problem.kv_dtype == "e4m3" and "at.scale" or "p.scale"
 @ local texts = { first = values[1], small = true, at_once = weighs, raw_scale = raw_scale }
 @ include("piece/score_values.cu", { texts = texts })
 @ local caps = texts.caps

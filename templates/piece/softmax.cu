@@ -10,7 +10,7 @@
 // where one of them would be more. What is done first sees few keys of a row, whose maximum is mostly a binade or two higher.
 constexpr float weight_log2 = 6.0f;
 constexpr float lag = 0.0f;
-@ elseif problem.dtype == "e4m3" then
+@ elseif plan.operands == "e4m3" then
 //
 // Weights of 8 bits have no more range than 2^-9 to 448, so here p = 2^(scale_log2 (s - m) + weight_log2): what is much smaller than
 // the reference still counts, and what is a little larger still fits. Where the sum of a lane's eight is more than 448, the reference
@@ -73,7 +73,7 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
 @   if ones then
 #pragma unroll
         for (int r = 0; r < 2; ++r) scaled[r] = (weight_log2 + 7.0f - bits_bend - scaled[r]) * bits_unit;
-@   elseif problem.dtype == "e4m3" then
+@   elseif plan.operands == "e4m3" then
         scaled[0] -= weight_log2, scaled[1] -= weight_log2;
 @   end
         m_scaled[m] = pair_f32(scaled[0], scaled[1]);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
     }
 }
 
-@ if problem.dtype == "e4m3" and not ones then
+@ if plan.operands == "e4m3" and not ones then
 // p of atoms FROM to TO - 1, a multiple of four; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the
 // lane's weights.
 template <int FROM = 0, int TO = s_atoms>
@@ -163,7 +163,7 @@ __device__ __forceinline__ void begin_maximum(const float (&s)[m_atoms][s_atoms]
 }
 
 @ end
-@ if problem.dtype == "e4m3" and not ones then
+@ if plan.operands == "e4m3" and not ones then
 // Lets the reference of each row whose sums of eight weights may be too large rise to its largest weight; the first TO atoms are weights,
 // the others scores. `alpha` is what that makes of the rows of o. What is infinite becomes NaN, and so does its row's sum, which shows at
 // the end.

@@ -19,7 +19,7 @@ __device__ __forceinline__ void store_joined(const float (&o)[m_atoms][o_atoms][
             $(pair) *out = reinterpret_cast<$(pair) *>(p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + q * p.o_row_stride) + lane % 4;
 #pragma unroll
             for (int n = 0; n < head_dim_v / 8; ++n)
-                out[4 * n] = $(problem.dtype == "fp32" and "make_float2" or "pack_" .. problem.dtype)(o[m][n][2 * r] * inverse[m][r], o[m][n][2 * r + 1] * inverse[m][r]);
+                out[4 * n] = $(problem.dtype == "fp32" and "make_float2" or "pack_" .. problem.output_dtype)(o[m][n][2 * r] * inverse[m][r], o[m][n][2 * r + 1] * inverse[m][r]);
         }
 }
 
@@ -29,6 +29,11 @@ __device__ __forceinline__ void store_joined(const float (&o)[m_atoms][o_atoms][
 __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                               const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
     const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
+@ local factor = problem.dropout and "p.dropout_scale" or "1.0f" -- of acc / l
+@ if plan.widens then
+@   factor = "factor"
+    const float factor = value_descale(p, at)$(problem.dropout and " * p.dropout_scale" or "");
+@ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
@@ -39,11 +44,12 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
 @ else
             const int q = at.q_first + row_0 + 16 * m + 8 * r + lane / 4, h = at.h;
 @ end
-            const float l = quad_sum(l_i[m][r]), inverse = l == 0.0f ? 0.0f : $(problem.dropout and "p.dropout_scale" or "1.0f") / l;
+            const float l = quad_sum(l_i[m][r]), inverse = l == 0.0f ? 0.0f : $(factor) / l;
             if (q >= at.seqlen_q) continue;
             const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
+@ if plan.widens and #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
             if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + logf(l)");
             float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
 #pragma unroll

@@ -24,7 +24,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const fl
 // they leave in 16-byte pieces.
 template <int ROWS, int COLS, int COLS_IN_MEMORY, bool SHORT, int M, int N>
 __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const float (&factor)[M][2], u32 tile, int row_0, int col,
-                                           Element *out, i64 row_stride, int num_rows) {
+                                           $(problem.op == "fwd" and "Output" or "Element") *out, i64 row_stride, int num_rows) {
     const int lane = opaque(int(threadIdx.x)) % 32;
 #pragma unroll
     for (int m = 0; m < M; ++m)
@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const fl
             for (int n = 0; n < N; ++n)
                 if (!SHORT || col + n < COLS / 8)
                     st_shared_u32(tile + tile_offset<ROWS, COLS>(row_0 + 16 * m + 8 * r + lane / 4, col + n) + lane % 4 * 4,
-                                  pack_$(problem.dtype)(acc[m][n][2 * r] * factor[m][r], acc[m][n][2 * r + 1] * factor[m][r]));
+                                  pack_$(problem.output_dtype)(acc[m][n][2 * r] * factor[m][r], acc[m][n][2 * r + 1] * factor[m][r]));
     __syncwarp();
     constexpr int lanes = lanes_for(N), step = 32 / lanes;
     const int chunk = col + lane % lanes;

@@ -33,3 +33,9 @@ template <int ROWS, int COLS, int N> __device__ __forceinline__ u32 chunk_offset
 
 @ end
 __device__ constexpr int lanes_for(int chunks) { return chunks <= 2 ? 2 : 2 * lanes_for((chunks + 1) / 2); }
+
+// Bytes from a row to the next, in the panel that holds the chunk.
+template <int COLS> __device__ __forceinline__ u32 tile_pitch(int chunk) {
+    constexpr int chunks = COLS / chunk_elements;
+    return chunk < chunks / 8 * 8 ? 128 : chunks % 8 >= 4 && chunk < chunks / 4 * 4 ? 64 : 32;
+}

@@ -1,3 +1,6 @@
+@ local async = arch.async_copy and not widens
+@ local load = widens and "ld_global_pair" or "ld_global_v4"
+@ local none = widens and "make_uint2(0, 0)" or "make_uint4(0, 0, 0, 0)"
 // As TileCopy, of the queries of several heads: row j is query row_query(p, j) of head j % row_heads.
 template <int ROWS, int COLS, int COLS_IN_MEMORY> struct HeadsTileCopy : TileCopy<ROWS, COLS, COLS_IN_MEMORY> {
     using Tile = TileCopy<ROWS, COLS, COLS_IN_MEMORY>;
@@ -15,14 +18,14 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct HeadsTileCopy : TileCop
                 const int j = threadIdx.x / Tile::lanes + i * Tile::step, q = row_query(p, row + j);
                 const bool valid = in_memory && Tile::has_row(j) && j < num_rows;
                 const Element *from = Tile::src + (valid ? q * p.q_row_stride + (row + j - q * p.row_heads) * p.q_head_stride : 0);
-@ if arch.async_copy then
+@ if async then
                 if (Tile::has_row(j)) cp_async_16(to.pass(i), from, valid);
 @ else
-                Tile::staged[i] = valid ? ld_global_v4(from) : make_uint4(0, 0, 0, 0);
+                Tile::staged[i] = valid ? $(load)(from) : $(none);
 @ end
             }
         }
-@ if arch.async_copy then
+@ if async then
         cp_async_commit();
 @ end
     }

@@ -1,7 +1,10 @@
-// As TileCopy, of a matrix whose rows lie in pages: row j is row j % page_size of page pages[j / page_size]. Rows that are not
+@ local async = arch.async_copy and not widens
+@ local load = widens and "ld_global_pair" or "ld_global_v4"
+@ local none = widens and "make_uint2(0, 0)" or "make_uint4(0, 0, 0, 0)"
+// As $(copy), of a matrix whose rows lie in pages: row j is row j % page_size of page pages[j / page_size]. Rows that are not
 // there are not looked up: the table may end with garbage.$(problem.page_rows > 1 and " Where rows are known to lie together, one look-up serves them." or "")
-template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCopy<ROWS, COLS, COLS_IN_MEMORY> {
-    using Tile = TileCopy<ROWS, COLS, COLS_IN_MEMORY>;
+template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : $(copy)<ROWS, COLS, COLS_IN_MEMORY> {
+    using Tile = $(copy)<ROWS, COLS, COLS_IN_MEMORY>;
     using Tile::passes;
     using Tile::row_stride;
     using Tile::src; // the thread's columns of row 0 of page 0
@@ -14,7 +17,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
     static constexpr int alike = together % Tile::step == 0 && ROWS % together == 0 && $(problem.page_rows) % together == 0 ? together / Tile::step : 1; // passes
 @ end
 
-    __device__ __forceinline__ PagedTileCopy(const Params &p_, const Element *matrix, i64 row_stride_, i64 page_stride_, int b)
+    __device__ __forceinline__ PagedTileCopy(const Params &p_, const KeyElement *matrix, i64 row_stride_, i64 page_stride_, int b)
         : Tile(matrix, 0), p(p_), pages(p_.page_table + b * p_.page_table_stride), page_stride(page_stride_),
           row(threadIdx.x / Tile::lanes) {
         row_stride = row_stride_;
@@ -33,22 +36,22 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
 @ end
                 copy_rows<WHOLE>(to, num_rows, in_memory);
         }
-@ if arch.async_copy then
+@ if async then
         cp_async_commit();
 @ end
     }
 
 @ local function copy(pass, from)
-@   if arch.async_copy then
+@   if async then
                     if (has_row($(pass))) cp_async_16(to.pass($(pass)), $(from), valid);
 @   else
-                    Tile::staged[$(pass)] = valid ? ld_global_v4($(from)) : make_uint4(0, 0, 0, 0);
+                    Tile::staged[$(pass)] = valid ? $(load)($(from)) : $(none);
 @   end
 @ end
     template <bool WHOLE> __device__ __forceinline__ void copy_rows(const typename Tile::Destination &to, int num_rows, bool in_memory) {
         constexpr int group = passes % 8 == 0 ? 8 : passes < 8 ? passes : 1; // look-ups that wait together
         const int first = opaque(row); // the places within pages are computed anew: registers are dearer
-@ if arch.async_copy then
+@ if async then
 #pragma unroll(passes <= 8 ? passes : 1)
 @ else
 #pragma unroll
@@ -75,7 +78,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : TileCop
 #pragma unroll
         for (int i = 0; i < passes; i += alike) {
             const int j = row + i * Tile::step, page = WHOLE || i * Tile::step < num_rows ? page_of(j - int(threadIdx.x) / Tile::lanes) : 0;
-            const Element *from = src + pages[page] * page_stride + (j - page * p.page_size) * row_stride;
+            const KeyElement *from = src + pages[page] * page_stride + (j - page * p.page_size) * row_stride;
 #pragma unroll
             for (int k = i; k < i + alike; ++k) {
                 const bool valid = in_memory && is_there<WHOLE>(k, num_rows);

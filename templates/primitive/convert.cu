@@ -1,4 +1,4 @@
-@ if problem.dtype == "fp16" then
+@ if plan.operands == "fp16" then
 // Two floats rounded to nearest even, lo in the low half.
 __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
     u32 r;
@@ -10,16 +10,68 @@ __device__ __forceinline__ u32 pack_fp16(float lo, float hi) {
     return r;
 }
 
-@ elseif problem.output_dtype == "bf16" or problem.dtype == "fp32" then
+@ end
+@ if problem.output_dtype == "bf16" or problem.dtype == "fp32" then
 // Two floats rounded to nearest even, lo in the low half.
+@   if arch.bf16 then
 __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
+@   else
+__device__ __forceinline__ u32 round_bf16(float x) {
+    const u32 bits = __float_as_uint(x);
+    return x == x ? bits + 0x7fffu + (bits >> 16 & 1) : 0x7fff0000u;
+}
+__device__ __forceinline__ u32 pack_bf16(float lo, float hi) { return round_bf16(lo) >> 16 | (round_bf16(hi) & 0xffff0000u); }
+@   end
 
 @ end
-@ if problem.dtype == "e4m3" then
+@ if plan.widens then
+@   if arch.e4m3 then
+// Four e4m3, the first in the lowest byte, as two pairs of halves: nothing is lost.
+__device__ __forceinline__ uint2 unpack_e4m3_fp16(u32 v) {
+    uint2 r;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
+        : "=r"(r.x), "=r"(r.y) : "r"(v));
+    return r;
+}
+@     if plan.operands == "bf16" then
+
+// The same as pairs of bf16.
+__device__ __forceinline__ uint2 unpack_e4m3_bf16(u32 v) {
+    const uint2 halves = unpack_e4m3_fp16(v);
+    uint2 r;
+    asm("{ .reg .b16 l, h; .reg .f32 x, y; mov.b32 {l, h}, %1; cvt.f32.f16 x, l; cvt.f32.f16 y, h; cvt.rn.bf16x2.f32 %0, y, x; }"
+        : "=r"(r.x) : "r"(halves.x));
+    asm("{ .reg .b16 l, h; .reg .f32 x, y; mov.b32 {l, h}, %1; cvt.f32.f16 x, l; cvt.f32.f16 y, h; cvt.rn.bf16x2.f32 %0, y, x; }"
+        : "=r"(r.y) : "r"(halves.y));
+    return r;
+}
+@     end
+@   else
+@     local fp16 = plan.operands == "fp16"
+@     local pair = fp16 and "f16x2" or "bf16x2"
+// Two e4m3 in the upper bytes of 16 bits each as a pair of $(fp16 and "halves" or "bf16"): their bits in the place of these, whose exponents count from
+// another number, which a product makes up for. Nothing is lost but NaN, which becomes 480.
+__device__ __forceinline__ u32 rebias_e4m3(u32 v) {
+    const u32 moved = (v & 0x80008000u) | (v >> $(fp16 and "1 & 0x3f803f80u" or "4 & 0x07f007f0u"));
+    u32 r;
+    asm("fma.rn.$(pair) %0, %1, %2, %3;" : "=r"(r) : "r"(moved), "r"($(fp16 and "0x5c005c00u" or "0x7b807b80u")), "r"(0x80008000u));
+    return r;
+}
+
+// Four e4m3, the first in the lowest byte, as two pairs.
+__device__ __forceinline__ uint2 unpack_e4m3_$(plan.operands)(u32 v) {
+    u32 low, high;
+    asm("prmt.b32 %0, %1, 0, 0x1404;" : "=r"(low) : "r"(v));
+    asm("prmt.b32 %0, %1, 0, 0x3424;" : "=r"(high) : "r"(v));
+    return make_uint2(rebias_e4m3(low), rebias_e4m3(high));
+}
+@   end
+
+@ elseif problem.dtype == "e4m3" then
 // Four floats rounded to nearest even, the first in the lowest byte; what exceeds 448 becomes 448.
 __device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
     u32 r;
@@ -29,7 +81,7 @@ __device__ __forceinline__ u32 pack_e4m3(float a, float b, float c, float d) {
 }
 
 @ end
-@ if problem.fast and problem.dtype == "e4m3" then
+@ if problem.fast and plan.operands == "e4m3" then
 // Two floats rounded to nearest even as halves, lo in the low half; negative ones become 0.
 __device__ __forceinline__ u32 pack_positive_fp16(float lo, float hi) {
     u32 r;

@@ -21,6 +21,17 @@ __device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
     return v;
 }
 @ end
+@ local reads_pairs = plan.widens
+@ for _, array in ipairs(arrays) do reads_pairs = reads_pairs or array.key_pairs and array.bytes == 4 and plan.family == "wgmma" and walk == "k" end
+@ if reads_pairs then
+
+// The 8 bytes at p, here and not where they are needed.
+__device__ __forceinline__ uint2 ld_global_pair(const void *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+@ end
 @ if #arrays > 0 then
 
 // The 4 bytes that lie i strides (of bytes) behind base, in memory that the kernel does not write. From C the compiler makes seven
@@ -50,13 +61,6 @@ __device__ __forceinline__ u32 ld_global_half_at(const void *base, int i, int st
 __device__ __forceinline__ uint2 ld_global_pair_at(const void *base, int i) {
     uint2 v;
     asm("{ .reg .b64 a; mad.wide.s32 a, %2, 4, %3; ld.global.nc.v2.u32 {%0, %1}, [a]; }" : "=r"(v.x), "=r"(v.y) : "r"(i), "l"(base));
-    return v;
-}
-
-// The 8 bytes at p, here and not where they are needed.
-__device__ __forceinline__ uint2 ld_global_pair(const void *p) {
-    uint2 v;
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
     return v;
 }
 @   end

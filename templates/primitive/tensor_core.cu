@@ -9,7 +9,7 @@ __device__ __forceinline__ void mma_m16n8k16_parts(float (&c)[4], const u32 (&a)
 }
 @ elseif arch.mma_k == 16 then
 @   for _, dtype in ipairs({ { "fp16", "f16" }, { "bf16", "bf16" } }) do
-@     if dtype[1] == problem.dtype then
+@     if dtype[1] == plan.operands then
 __device__ __forceinline__ void mma_m16n8k16_$(dtype[1])(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.$(dtype[2]).$(dtype[2]).f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
