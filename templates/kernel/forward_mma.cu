@@ -28,13 +28,12 @@
 @ -- Elements of 8 bits become operands on their way to shared memory: those of K and V, and Q's if they are like them.
 @ local widens_q = plan.widens and problem.dtype == problem.kv_dtype
 @ include("piece/tile_copy.cu", { copy = "TileCopy", element = "Element", widens = widens_q })
-
 @ local key_copy = plan.widens and not widens_q and "KeyCopy" or "TileCopy"
+
 @ if key_copy == "KeyCopy" then
 @   include("piece/tile_copy.cu", { copy = key_copy, element = "KeyElement", widens = true })
 
 @ end
-
 @ if problem.paged then
 @   include("piece/tile_paged.cu", { copy = key_copy, widens = plan.widens })
 

@@ -109,7 +109,10 @@ static void a_plan_that_cannot_be_is_refused(void **state) {
         const char *problem, *gpu, *plan, *says;
     } rows[] = {
         {"fwd bf16 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype bf16: the tensor cores of"},
-        {"fwd e4m3 d64", "a100", "mma m64 n64 w4 s1 c1", "dtype e4m3: the kernels of"},
+        {"fwd bf16 kv_e4m3 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype bf16: the tensor cores of sm_75"},
+        {"fwd bf16 kv_e4m3 d64", "h200", "wgmma m128 n64 w12 s2 c1 q2 k2 o1", "kv_e4m3: the wgmma family has none"},
+        {"fwd e4m3 d64 paged(16)", "h200", "wgmma m128 n64 w12 s2 c1 q2 k2 o1",
+         "e4m3 paged: the wgmma family has none"},
         {"fwd fp32 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype fp32: the tensor cores of"},
         {"fwd fp32 d64", "a100", "mma m64 n64 w4 s1 c1 r1", "q_in_regs 1: must be 0 for fp32"},
         {"fwd fp16 d64", "a100", "mma m64 n64 w33 s1 c1",

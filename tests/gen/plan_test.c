@@ -118,7 +118,7 @@ static void expect_reason(const fk_plan_info *plans, size_t count, const char *p
 /* sm_75's own table, with tiles that break each limit. */
 static const char arch_text[] =
     "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, "
-    "early_start = false, tiles = "
+    "early_start = false, e4m3 = false, tiles = "
     "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
     "{ block_m = 64, block_n = 512, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },\n"
@@ -153,7 +153,7 @@ static void test_rejections_name_the_limit(void **state) {
     /* 512 threads leave 128 registers each. */
     temp_dir_write(&dir, "arch/sm75.lua",
                    "return { name = 'sm_75', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = "
-                   "false, early_start = false, tiles = {\n"
+                   "false, early_start = false, e4m3 = false, tiles = {\n"
                    "{ block_m = 128, block_n = 32, warps = 8, stages = 1, q_in_regs = false, ctas = 2 } } }\n");
     const fk_problem p = problem_of("fwd fp16 d8 dv128");
     const fk_device_info t4 = device_of("t4");
@@ -189,7 +189,8 @@ static void test_unlisted_sms_take_the_nearest_lower_row(void **state) {
     fk_device_info device = device_of("rtx3090");
     fk_plan_info plan;
     fk_error err;
-    static const int cases[][2] = {{75, 75}, {80, 80}, {86, 86}, {87, 86}, {89, 86}, {90, 90}, {100, 90}, {121, 90}};
+    static const int cases[][2] = {{75, 75}, {80, 80}, {86, 86},  {87, 86}, {89, 89},
+                                   {88, 86}, {90, 90}, {100, 90}, {121, 90}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_problem q = p;
         q.dtype = cases[i][0] == 75 ? FK_FP16 : FK_BF16;
@@ -204,7 +205,7 @@ static void test_arch_files_are_read_strictly(void **state) {
     (void)state;
 #define HEAD                                                                                                           \
     "return { name = 'x', family = 'mma', mma_k = 8, async_copy = false, bf16 = false, vector_add = false, "           \
-    "early_start = false, tiles = { "
+    "early_start = false, e4m3 = false, tiles = { "
 #define TILE "block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 "
     static const struct {
         const char *file, *text, *message;
@@ -343,7 +344,7 @@ static void test_backward_model(void **state) {
 
 static const char backward_arch_text[] =
     "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = false, "
-    "early_start = false, tiles = "
+    "early_start = false, e4m3 = false, tiles = "
     "{}, backward_tiles = "
     "{\n"
     "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1 },\n"
@@ -373,7 +374,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
     free(plans);
     temp_dir_write(&dir, "arch/sm80.lua",
                    "return { name = 'x', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, vector_add = "
-                   "false, early_start = false }");
+                   "false, early_start = false, e4m3 = false }");
     const fk_problem p = problem_of("bwd fp16 d64");
     const fk_device_info a100 = device_of("a100");
     fk_plan_info plan;
@@ -388,7 +389,7 @@ static void test_kernels_of_dq(void **state) {
     (void)state;
     static const char text[] =
         "return { name = 'sm_80', family = 'mma', mma_k = 16, async_copy = true, bf16 = true, "
-        "vector_add = false, early_start = false, tiles = {}, backward_tiles = {\n"
+        "vector_add = false, early_start = false, e4m3 = false, tiles = {}, backward_tiles = {\n"
         "{ block_m = 64, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 1%s }\n}%s }\n";
     static const char dq_tiles[] =
         ", dq_tiles = { { block_m = 64, block_n = %d, warps = 4, stages = 2, q_in_regs = false, ctas = 1 } }";

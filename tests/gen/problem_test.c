@@ -20,6 +20,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"bwd d64 fp32 gqa", "bwd fp32 d64 gqa"},
         {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
         {"fwd fast e4m3 d128 causal", "fwd e4m3 d128 causal fast"},
+        {"fwd d72 paged(16) split kv_e4m3 bf16 gqa", "fwd bf16 kv_e4m3 d72 gqa split paged(16)"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
@@ -124,7 +125,8 @@ static fk_problem random_problem(uint64_t *seed) {
         }
     }
     random_terms(seed, &p);
-    p.fast = p.op == FK_FORWARD && p.dtype == FK_BF16 && p.num_scores == 0 && random_below(seed, 2);
+    p.kv_e4m3 = p.op == FK_FORWARD && (p.dtype == FK_FP16 || p.dtype == FK_BF16) && random_below(seed, 3) == 0;
+    p.fast = p.op == FK_FORWARD && p.dtype == FK_BF16 && !p.kv_e4m3 && p.num_scores == 0 && random_below(seed, 2);
     return p;
 }
 
@@ -170,6 +172,11 @@ static const struct {
     {"bwd e4m3 d64", "op is bwd: must be fwd for dtype e4m3", -1},
     {"fwd e4m3 d72", "head_dim is 72: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd e4m3 d64 fast dropout", "fast is 1: must be 0 with dropout", -1},
+    {"fwd e4m3 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for dtype e4m3: fp16 and bf16 have it", -1},
+    {"fwd fp32 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for dtype fp32: fp16 and bf16 have it", -1},
+    {"bwd bf16 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for bwd", -1},
+    {"fwd bf16 kv_e4m3 fast d64", "fast is 1: must be 0 with kv_e4m3", -1},
+    {"fwd bf16 kv_e4m3 d64 kv_e4m3", "kv_e4m3 is given twice", 21},
     {"fwd e4m3 d64 dv40", "head_dim_v is 40: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},
