@@ -62,6 +62,7 @@ static inline size_t value_count(const layout *l) {
 }
 
 static inline fk_dtype dtype_of(const drawn *d, int tensor) {
+    if (d->kv_e4m3 && (tensor == K || tensor == V)) return FK_E4M3;
     return tensor == O ? output_dtype(d->dtype) : d->dtype;
 }
 

@@ -263,11 +263,17 @@ static const char *draw_gpu(rng *r) {
     return gpus[rng_range(r, 0, COUNT(gpus) - 1)];
 }
 
-/* e4m3 has random numbers of its own, so that other problems are what they were before there was any: forward, of the
- * GPU whose tensor cores take it. */
+/* e4m3 has random numbers of its own, so that other problems are what they were before there was any: forward, more so
+ * of the GPU whose tensor cores take it. */
 static bool draws_e4m3(uint64_t seed, const draw_limits *limits, const char *plan_for) {
     rng r = {seed / kernel_reuse * 0x9e3779b97f4a7c15u};
-    return (limits->e4m3 || strcmp(plan_for, "h200") == 0) && rng_chance(&r, 25);
+    return rng_chance(&r, limits->e4m3 || strcmp(plan_for, "h200") == 0 ? 25 : 8);
+}
+
+/* And so have keys and values of 8 bits beside queries of 16. */
+static bool draws_kv_e4m3(uint64_t seed, const drawn *d) {
+    rng r = {seed / kernel_reuse * 0xbf58476d1ce4e5b9u};
+    return !d->backward && (d->dtype == FK_FP16 || d->dtype == FK_BF16) && rng_chance(&r, 12);
 }
 
 /* Patterns, too. */
@@ -286,7 +292,7 @@ static void draw_descales(uint64_t seed, drawn *out) {
     fk_args *a = &out->args;
     int64_t *const strides[3] = {a->q_descale_stride, a->k_descale_stride, a->v_descale_stride};
     for (int i = 0; i < 3; i++) {
-        out->descaled[i] = rng_chance(&r, 60);
+        out->descaled[i] = rng_chance(&r, 60) && !(i == Q && out->kv_e4m3);
         strides[i][0] = rng_chance(&r, 70) ? a->num_heads_kv : 0;
         strides[i][1] = rng_chance(&r, 80) ? 1 : 0;
     }
@@ -324,11 +330,13 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->args.batch > MAX_SEQUENCES && out->seqused_k) out->args.batch = MAX_SEQUENCES;
     if (out->seqused_k) draw_used(&values, out);
     const int rest = strcmp(out->plan_for, "h200") == 0 ? 10 : 25; /* mostly family mma's */
-    out->split = !out->backward && rng_chance(&kernel, rest) && !e4m3;
-    out->paged = !out->backward && rng_chance(&kernel, rest) && !e4m3 ? draw_page_rows(seed / kernel_reuse) : 0;
+    out->split = !out->backward && rng_chance(&kernel, rest);
+    out->paged = !out->backward && rng_chance(&kernel, rest) ? draw_page_rows(seed / kernel_reuse) : 0;
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
     if (out->paged) draw_pages(&values, out);
-    append(out->spelling, "%s %s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype], (int)dim);
+    out->kv_e4m3 = draws_kv_e4m3(seed, out);
+    append(out->spelling, "%s %s%s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype],
+           out->kv_e4m3 ? " kv_e4m3" : "", (int)dim);
     if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
     if (gqa) append(out->spelling, " gqa");
     if (out->packed) append(out->spelling, " packed");
@@ -343,13 +351,13 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (out->dropout) draw_dropout(&values, out);
     if (out->deterministic) append(out->spelling, " deterministic");
     if (out->backward) draw_grads(&kernel, out->spelling);
-    const bool plain_bf16 = out->dtype == FK_BF16 && !out->backward && !scored;
+    const bool plain_bf16 = out->dtype == FK_BF16 && !out->kv_e4m3 && !out->backward && !scored;
     out->fast = (e4m3 ? !out->dropout : plain_bf16) && seed / kernel_reuse % 2;
     if (out->fast) append(out->spelling, " fast");
     if (out->split) append(out->spelling, " split");
     if (out->paged) append(out->spelling, out->paged > 1 ? " paged(%d)" : " paged", out->paged);
 
-    if (e4m3) draw_descales(seed, out);
+    if (e4m3 || out->kv_e4m3) draw_descales(seed, out);
     draw_layouts(&values, limits, dim, dim_v, out);
     draw_inputs(&values, dim, out);
     out->emulator_seed = rng_chance(&values, 25) ? 0 : rng_next(&values) >> 32;

@@ -43,12 +43,12 @@ typedef struct drawn {
     fk_args args;               /* sizes, softmax_scale and strides; no pointers but to the lengths below */
     layout tensor[NUM_TENSORS]; /* those from DOUT on in the backward pass */
     uint64_t state[2];          /* seed and offset of dropout; args may point to it */
-    bool backward, deterministic, dropout, packed, seqused_k, split, fast;
+    bool backward, deterministic, dropout, packed, seqused_k, split, fast, kv_e4m3;
     int32_t paged;                                                                   /* as fk_problem has it */
     int32_t cu_q[MAX_SEQUENCES + 1], cu_k[MAX_SEQUENCES + 1], used_k[MAX_SEQUENCES]; /* args points to them */
     int32_t table[MAX_TABLE];                                                        /* and to this */
     int32_t page_rows[MAX_TABLE]; /* of each page, how many rows some sequence uses */
-    bool descaled[3];             /* e4m3: are there descales of q, k, v? */
+    bool descaled[3];             /* e4m3: are there descales of q (not with kv_e4m3), k, v? */
     bool wants_lse, wants_dlse;
     double scale_qk, scale_v, offset_q, offset_k; /* of the normal inputs */
     double ramp; /* keys grow to 1 + |ramp| times that, towards the end (> 0) or the beginning (< 0) of the sequence */
@@ -59,7 +59,7 @@ typedef struct drawn {
 
 typedef struct draw_limits {
     const char *plan_for; /* null: drawn from the table */
-    bool e4m3;            /* it has kernels for that; the one drawn from the table is asked besides */
+    bool e4m3;            /* its tensor cores take that, which is drawn more often then */
     bool fp16_only;       /* the GPU planned for has no bf16, which fp32 takes as well */
     bool gpu;             /* longer sequences, guards behind tensors, more heads than fit a 16-bit grid */
 } draw_limits;

@@ -37,7 +37,7 @@ static double largest_norm(const trial *t, int tensor) {
                 const int64_t row = row_at(l, b, s, h);
                 double square = 0;
                 for (int64_t i = 0; i < l->dim; i++)
-                    square += pow(element_get(t->host[tensor], t->d->dtype, row + i), 2);
+                    square += pow(element_get(t->host[tensor], dtype_of(t->d, tensor), row + i), 2);
                 largest = fmax(largest, sqrt(square));
             }
     return largest;

@@ -29,7 +29,7 @@ static void fill_input(void *memory, const layout *l, const drawn *d, int tensor
             const double scale = unit * (1 + (ramp > 0 ? way : way - 1) * ramp);
             for (int64_t h = 0; h < l->size[2]; h++)
                 for (int64_t i = 0, at = row_at(l, b, s, h); i < l->dim; i++)
-                    element_set(memory, d->dtype, at + i, scale * rng_normal(&r) + offset);
+                    element_set(memory, dtype_of(d, tensor), at + i, scale * rng_normal(&r) + offset);
         }
 }
 
