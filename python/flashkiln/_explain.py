@@ -255,7 +255,8 @@ class Explanation:
         """Block-sparse FlashAttention's bound (Dao et al. 2022, proposition 4), and this plan's constant in it."""
         p, t, d = self._problem, self.tiles, self._problem.head_dim
         backward = self.spelling.startswith("bwd")
-        size = {"fp32": 4, "e4m3": 1}.get(self.spelling.split()[1], 2)
+        words = self.spelling.split()
+        size = 1 if "e4m3" in words or "kv_e4m3" in words else 4 if words[1] == "fp32" else 2
         own, met = (self.plan[x] for x in (("block_n", "block_m") if backward else ("block_m", "block_n")))
         visited, room = t["partial"] + t["full"], self._gpu_info.smem_per_block / size
         walked = visited * met * (d + p.head_dim_v) * size

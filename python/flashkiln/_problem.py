@@ -48,7 +48,7 @@ class Terms:
         dims = f"d{shapes.dim}" + (f" dv{shapes.dim_v}" if shapes.dim_v != shapes.dim else "")
         gqa = ["gqa"] if shapes.heads_q != shapes.heads_kv else []
         words = self.words
-        if shapes.page_size and "split" not in more:
+        if shapes.page_size:
             words += page_rows(shapes.page_size)  # "paged" is the last of them
         return " ".join(filter(None, [op, dtype, dims, *gqa, words, *more]))
 

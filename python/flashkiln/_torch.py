@@ -24,7 +24,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
               v_descale=None, fast=False):
     """softmax(mask(score(softmax_scale * q k^T))) v, exactly, in memory linear in the lengths, with gradients.
 
-    Tensors: float16, bfloat16, float32, or float8_e4m3fn (below), on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
+    Tensors: float16, bfloat16, float32, or (k and v, or all three) float8_e4m3fn (below), on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
     256; strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Under autocast q, k and v take its dtype.
 
@@ -67,9 +67,10 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     num_splits         CTAs that share a row's keys, for few queries and many keys: 0 as many as are fastest, 1 one;
                        None decides by the lengths
 
-    float8_e4m3fn: q, k and v on sm_90, without gradients; the result is bfloat16 (docs/e4m3.md).
+    float8_e4m3fn: k and v beside q of float16 or bfloat16, as in caches of 8 bits, whose result is of q's dtype; or q, k and v, whose
+    result is bfloat16. Without gradients (docs/e4m3.md).
 
-    q_descale, k_descale, v_descale   float32, of a shape that broadcasts to [batch, heads_kv]: q counts for q_descale q of
+    q_descale, k_descale, v_descale   (q_descale: of q of float8_e4m3fn) float32, of a shape that broadcasts to [batch, heads_kv]: q counts for q_descale q of
                        the query heads that read that kv head, k for k_descale k, v for v_descale v; 1 unless given
 
     fast             what saves instructions on sm_90 may be rounded once more, without gradients. float8_e4m3fn: weights, in the logarithm, for a
@@ -106,15 +107,18 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if named or terms.names:
         tensors = tuple([converted(x, ELEMENTS[element])
                          for x, element in zip(_problem.in_order(terms.names, named), terms.elements)])
-    e4m3 = q.dtype is E4M3
+    e4m3 = k.dtype is E4M3
     if not e4m3 and (q_descale is not None or k_descale is not None or v_descale is not None):
-        raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; q is of {q.dtype}")
-    if (traced or _any_autocast()) and not e4m3:
-        q, k, v = autocast(q, k, v)
+        raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; k is of {k.dtype}")
+    if traced or _any_autocast():
+        if not e4m3:
+            q, k, v = autocast(q, k, v)
+        elif q.dtype is not E4M3:
+            q, = autocast(q)
     dim, dim_v, unit, pad = q.shape[-1], v.shape[-1], 8, padded
     scale = _problem.scale_of(softmax_scale, dim)
     if e4m3:
-        unit, pad = _torch_e4m3.UNIT, _torch_e4m3.padded
+        unit, pad = (_torch_e4m3.UNIT, _torch_e4m3.padded) if q.dtype is E4M3 else (_torch_e4m3.KV_UNIT, _torch_e4m3.padded_beside)
     if dim % unit:
         q, k = pad(q), pad(k)
     if dim_v % unit:
@@ -128,8 +132,9 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
     if e4m3:
-        _torch_e4m3.check(q, k, v, traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN)
-        how = (layout, scale, float(dropout_p), 1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
+        traced = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
+        _torch_e4m3.check(q, k, v, traced, fast, q_descale)
+        how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
         o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse,
                              _torch_e4m3.descales(q, k, layout, extras, (q_descale, k_descale, v_descale)))
         return (o[..., :dim_v], lse) if return_lse else o[..., :dim_v]

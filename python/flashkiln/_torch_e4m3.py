@@ -1,4 +1,4 @@
-"""attention() of tensors of float8_e4m3fn: the forward pass alone, on sm_90, with a bfloat16 result."""
+"""attention() of tensors of float8_e4m3fn, or of keys and values of it: the forward pass alone."""
 from __future__ import annotations
 
 import torch
@@ -8,11 +8,17 @@ from .errors import BadArgument, Unsupported
 
 DTYPE = getattr(torch, "float8_e4m3fn", None)
 UNIT = 16  # elements in 16 bytes: head dims are multiples of it
+KV_UNIT = 8  # beside queries of 16 bits they are of this
 
 
-def padded(x):
-    """With zeros behind, to a head dim that the kernels know; as bytes, since not every release pads this dtype."""
-    return torch.nn.functional.pad(x.view(torch.uint8), (0, -x.shape[-1] % UNIT)).view(DTYPE)
+def padded(x, unit=UNIT):
+    """With zeros behind, to a head dim that is a multiple of `unit`; as bytes, since not every release pads this dtype."""
+    return torch.nn.functional.pad(x.view(torch.uint8), (0, -x.shape[-1] % unit)).view(DTYPE)
+
+
+def padded_beside(x):
+    """The same of q, k or v, of which k and v are of this dtype."""
+    return padded(x, KV_UNIT) if x.dtype is DTYPE else torch.nn.functional.pad(x, (0, -x.shape[-1] % KV_UNIT))
 
 
 def descales(q, k, layout, extras, given):
@@ -32,13 +38,17 @@ def descales(q, k, layout, extras, given):
     return out
 
 
-def check(q, k, v, traced):
+def check(q, k, v, traced, fast, q_descale):
     """What of attention() there is not."""
     if any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled():
-        raise Unsupported("q, k or v is of float8_e4m3fn and requires a gradient; e4m3 has a forward pass alone")
+        raise Unsupported("k is of float8_e4m3fn, and q, k or v requires a gradient; e4m3 has a forward pass alone")
     if traced:
-        raise Unsupported("q is of float8_e4m3fn: torch.compile and dispatch modes do not see its kernels; call attention "
+        raise Unsupported("k is of float8_e4m3fn: torch.compile and dispatch modes do not see its kernels; call attention "
                           "under torch.compiler.disable")
+    if q.dtype is not DTYPE and q_descale is not None:
+        raise BadArgument(f"q_descale is that of float8_e4m3fn; q is of {q.dtype}")
+    if q.dtype is not DTYPE and fast:
+        raise Unsupported("fast: with keys of float8_e4m3fn it is for queries of that dtype")
 
 
 def fill(args, given):

@@ -81,10 +81,12 @@ def describe(terms, how, q, k, v, arrays, extras):
     _, cu_q, _, _, pages = extras
     check(terms, q, k, v, arrays, extras)
     call = Call()
-    e4m3 = q.dtype is E4M3
+    e4m3, kv_e4m3 = q.dtype is E4M3, k.dtype is E4M3 and q.dtype is not E4M3
     call.dtype, call.index, call.layout = "e4m3" if e4m3 else DTYPES[q.dtype], q.get_device(), layout
     call.o_dtype = torch.bfloat16 if e4m3 else q.dtype
-    call.copies = not all(_problem.suits(x.shape, x.stride(), _runtime.UNITS[call.dtype]) for x in (q, k, v))
+    unit = _runtime.UNITS[call.dtype]
+    kv_unit = _torch_e4m3.KV_UNIT if kv_e4m3 else unit
+    call.copies = not all(_problem.suits(x.shape, x.stride(), n) for x, n in ((q, unit), (k, kv_unit), (v, kv_unit)))
     sizes = call.sizes = _problem.shapes(q.shape, k.shape, v.shape, layout, None if cu_q is None else len(cu_q) - 1,
                                          max_q, max_k, None if pages is None else pages.shape)
     call.o, call.lse, call.backward, call.launch = sizes.o(layout), sizes.lse(layout), {}, None
@@ -103,8 +105,9 @@ def describe(terms, how, q, k, v, arrays, extras):
     more = {"num_splits": max(num_splits, 0)} if split else {}
     if pages is not None:
         more["page_table_stride"] = pages.stride(0)
-    call.launch = _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *["split"] * split), sizes, strides,
-                                   call.arrays, **call.fields, **more)
+    words = ["split"] * split + ["kv_e4m3"] * kv_e4m3
+    call.launch = _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *words), sizes, strides, call.arrays,
+                                   **call.fields, **more)
     return call
 
 
@@ -112,9 +115,10 @@ def check(terms, q, k, v, arrays, extras):
     """Dtypes and devices, of which the library sees nothing but pointers."""
     if q.dtype not in DTYPES and q.dtype is not E4M3:
         raise BadArgument(f"q is of {q.dtype}; it must be of {', '.join(map(str, (*DTYPES, E4M3)))}")
+    kv_e4m3 = k.dtype is E4M3 and q.dtype in (torch.float16, torch.bfloat16)
     for name, x in (("k", k), ("v", v)):
-        if x.dtype != q.dtype:
-            raise BadArgument(f"{name} is of {x.dtype} and q of {q.dtype}; they must be equal")
+        if x.dtype != (E4M3 if kv_e4m3 else q.dtype):
+            raise BadArgument(f"{name} is of {x.dtype} and q of {q.dtype}; they must be equal, or k and v of {E4M3} and q of 16 bits")
     names = ("k", "v", "dropout_state", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", *terms.names)
     for name, x in zip(names, (k, v, *extras, *arrays)):
         if x is not None and x.device != q.device:

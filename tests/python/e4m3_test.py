@@ -30,12 +30,13 @@ def exact(q, k, v, of_q=None, of_k=None, of_v=None, causal=False, scale=None):
     return torch.einsum("bhqk,bkhd->bqhd", s.softmax(-1), v), s.logsumexp(-1)
 
 
-def check(ours, want):
+def check(ours, want, dtype=torch.bfloat16, error=0.04, of_lse=1e-3):
+    """error: 0.04 of weights of 8 bits: tests/runtime/e4m3_test.c has the reasons. of_lse: scores that are products of 8 bits lose 2^-13 of
+    the largest product at hand (docs/e4m3.md); random problems allow lse as much."""
     (o, lse), (exact_o, exact_lse) = ours, want
-    assert o.dtype == torch.bfloat16 and o.shape == exact_o.shape
-    assert (o.double() - exact_o).norm() < 0.04 * exact_o.norm()  # tests/runtime/e4m3_test.c has the reasons
-    # Scores lose 2^-13 of the largest product at hand (docs/e4m3.md); random problems allow lse as much.
-    assert torch.allclose(lse.double(), exact_lse, atol=1e-3)
+    assert o.dtype == dtype and o.shape == exact_o.shape
+    assert (o.double() - exact_o).norm() < error * exact_o.norm()
+    assert torch.allclose(lse.double(), exact_lse, atol=of_lse)
 
 
 def test_result():
@@ -95,19 +96,59 @@ def test_packed():
         assert (o[None, begin:end].double() - want).norm() < 0.04 * want.norm()
 
 
+@pytest.mark.parametrize("dtype,error", [(torch.float16, 1e-3), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize("dim,dim_v", [(64, 64), (72, 40), (20, 33)])
+def test_keys_and_values_beside_queries_of_16_bits(dtype, error, dim, dim_v):
+    q, k, v = tensors(batch=2, heads=4, dim=dim, dim_v=dim_v)
+    by = [torch.rand(2, 2) + 0.5 for _ in range(2)]
+    ours = attention(q.to(dtype), k, v, causal=True, k_descale=by[0], v_descale=by[1], return_lse=True)
+    check(ours, exact(q, k, v, None, *by, causal=True), dtype, error, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("splits", [1, 3, None])
+def test_pages_and_split(dtype, splits):
+    q, k, v = tensors(batch=2, sq=3, sk=600, heads=4)
+    size, order = 16, torch.randperm(76)
+    table, pages = order[:76].reshape(2, 38).int(), []
+    for x in (k, v):
+        rows = torch.nn.functional.pad(x.view(torch.uint8), (0, 0, 0, 0, 0, 8)).reshape(76, size, 2, 64)
+        pages.append(torch.empty_like(rows))
+        pages[-1][order] = rows
+    used = torch.tensor([600, 555], dtype=torch.int32)
+    pages = [x.view(torch.float8_e4m3fn) for x in pages]
+    o, lse = attention(q.to(dtype), *pages, page_table=table, seqused_k=used, causal=True, num_splits=splits, return_lse=True)
+    for b, n in enumerate(used.tolist()):
+        check((o[b:b + 1], lse[b:b + 1]), exact(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], causal=True), torch.bfloat16, 5e-3, 1e-5)
+
+
+def test_autocast_leaves_keys():
+    q, k, v = tensors()
+    with torch.autocast("cpu", torch.bfloat16):
+        check(attention(q.float(), k, v, return_lse=True), exact(q, k, v), torch.bfloat16, 5e-3, 1e-5)
+
+
 def test_refusals():
     q, k, v = tensors(dim=16)
     with pytest.raises(flashkiln.BadArgument, match=r"k_descale has shape \(3,\); it must be one that broadcasts to"):
         attention(q, k, v, k_descale=torch.ones(3))
-    with pytest.raises(flashkiln.BadArgument, match="are those of float8_e4m3fn; q is of torch.bfloat16"):
+    with pytest.raises(flashkiln.BadArgument, match="are those of float8_e4m3fn; k is of torch.bfloat16"):
         attention(*(x.bfloat16() for x in (q, k, v)), q_descale=torch.ones(1))
+    with pytest.raises(flashkiln.BadArgument, match="q_descale is that of float8_e4m3fn; q is of torch.bfloat16"):
+        attention(q.bfloat16(), k, v, q_descale=torch.ones(1))
+    with pytest.raises(flashkiln.BadArgument, match="k is of torch.float8_e4m3fn and q of torch.float32; they must be equal, or k and v"):
+        attention(q.float(), k, v)
+    with pytest.raises(flashkiln.BadArgument, match="v is of torch.bfloat16 and q of torch.bfloat16; they must be equal, or k and v"):
+        attention(q.bfloat16(), k, v.bfloat16())
+    with pytest.raises(flashkiln.Unsupported, match="fast: with keys of float8_e4m3fn"):
+        attention(q.bfloat16(), k, v, fast=True)
+    with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):
+        attention(q.bfloat16().requires_grad_(), k, v)
     with pytest.raises(flashkiln.BadArgument, match="k is of torch.bfloat16 and q of torch.float8_e4m3fn"):
         attention(q, k.bfloat16(), v)
     with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):
         attention(q.requires_grad_(), k, v)
     q.requires_grad_(False)
-    with pytest.raises(flashkiln.Unsupported, match="split: the wgmma family has none"):
-        attention(q, k, v, num_splits=3)
     with torch.autocast("cpu", torch.bfloat16):
         assert attention(q, k, v).dtype == torch.bfloat16
 

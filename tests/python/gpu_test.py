@@ -109,13 +109,16 @@ def test_seqused_k():
                       TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.parametrize("of_keys", [torch.bfloat16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("splits", [None, 0, 1, 5])
-def test_paged_decoding(splits):
+def test_paged_decoding(splits, of_keys):
     t = {name: x.detach() for name, x in tensors(sq=1, sk=1024).items()}
+    t["k"], t["v"] = (t[name].to(of_keys).bfloat16() for name in "kv")
     table = torch.randperm(40, device="cuda")[:32].view(2, 16).int()
     pages = {name: torch.full((40, 64, 2, 64), float("nan"), device="cuda").bfloat16() for name in "kv"}
     for name in "kv":
         pages[name][table.long()] = t[name].view(2, 16, 64, 2, 64)
+        pages[name] = pages[name].to(of_keys)
     o, lse = attention(t["q"], pages["k"], pages["v"], page_table=table, num_splits=splits, return_lse=True)
     theirs = reference.attention(*t.values())
     reference.close("o", o, theirs[0], TOLERANCE[torch.bfloat16])
