@@ -50,7 +50,7 @@ int fk_model_copied_rows(int block_n, int chunks, int threads) {
 }
 
 /* Where elements become operands of 16 bits on their way, beside those that wait in registers. */
-enum { WIDENED_REGISTERS = 24 };
+enum { WIDENED_REGISTERS = 4 };
 
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */

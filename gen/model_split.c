@@ -93,8 +93,10 @@ static int64_t slots_of(const fk_device_info *device, const fk_plan_info *plan, 
     int room = smem > 0 ? device->smem_per_sm / smem : MOST_CTAS;
     if (room > MOST_CTAS) room = MOST_CTAS;
     if (room > device->threads_per_sm / threads) room = device->threads_per_sm / threads;
-    if (each > 0 && room > device->registers_per_sm / (threads * each))
-        room = device->registers_per_sm / (threads * each);
+    if (each > 0) { /* an SM has four schedulers, each with registers of its own for whole warps */
+        const int warps = 4 * (device->registers_per_sm / 4 / (32 * each));
+        if (room > warps / plan->warps) room = warps / plan->warps;
+    }
     return (int64_t)device->num_sms * (room > plan->ctas_per_sm ? room : plan->ctas_per_sm);
 }
 

@@ -215,7 +215,8 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
                                                                                                                  : 240;
     if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
-    const int cap = device->registers_per_sm / (tile->warps * 32 * tile->ctas) / 8 * 8; /* given in eights */
+    const int warps = (tile->warps * tile->ctas + 3) / 4 * 4; /* of four schedulers, whose registers are their own */
+    const int cap = device->registers_per_sm / (32 * warps) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;
 }
 

@@ -49,6 +49,10 @@ for _, dtype in ipairs { "fp16", "bf16" } do
     add("fwd " .. head .. " seqused_k causal split paged")
   end
   add("fwd " .. d128 .. " gqa seqused_k window(4095,0) split paged")
+  for _, head in ipairs { d64, d128 } do -- a cache of 8 bits
+    add("fwd kv_e4m3 " .. head .. " gqa seqused_k causal split")
+    add("fwd kv_e4m3 " .. head .. " gqa seqused_k causal split paged")
+  end
 end
 
 -- Some are said twice above, where two reasons ask for them.

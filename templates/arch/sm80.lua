@@ -38,13 +38,18 @@ return {
   -- With keys and values of 8 bits, which wait in registers: one stage is enough, and leaves room for more CTAs.
   split_e4m3_tiles = {
     { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = true, ctas = 2 },
-    { block_m = 32, block_n = 64, warps = 2, stages = 1, q_in_regs = true, ctas = 5 },
+    { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 2 },
+    { block_m = 32, block_n = 64, warps = 2, stages = 1, q_in_regs = true, ctas = 4 },
     { block_m = 32, block_n = 64, warps = 2, stages = 1, q_in_regs = false, ctas = 4 },
     { block_m = 32, block_n = 32, warps = 2, stages = 1, q_in_regs = true, ctas = 6 },
     { block_m = 32, block_n = 32, warps = 2, stages = 1, q_in_regs = true, ctas = 4 },
+    { block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 4 },
+    { block_m = 16, block_n = 64, warps = 1, stages = 1, q_in_regs = false, ctas = 12 },
+    { block_m = 16, block_n = 32, warps = 1, stages = 1, q_in_regs = true, ctas = 12 },
     { block_m = 16, block_n = 32, warps = 1, stages = 1, q_in_regs = true, ctas = 8 },
     { block_m = 16, block_n = 32, warps = 1, stages = 1, q_in_regs = true, ctas = 4 },
-    { block_m = 16, block_n = 16, warps = 1, stages = 1, q_in_regs = true, ctas = 8 },
+    { block_m = 16, block_n = 16, warps = 1, stages = 1, q_in_regs = false, ctas = 12 },
+    { block_m = 16, block_n = 16, warps = 1, stages = 1, q_in_regs = false, ctas = 8 },
     { block_m = 16, block_n = 16, warps = 1, stages = 1, q_in_regs = true, ctas = 4 },
   },
   dq_tiles = {

@@ -34,8 +34,16 @@
 @   include("piece/tile_copy.cu", { copy = key_copy, element = "KeyElement", widens = true })
 
 @ end
+@ -- Of keys in pages, how many rows of a tile are known to be of one page, and whether that is worth looking up ahead.
+@ local together = problem.page_rows > 0 and math.min(plan.block_n, problem.page_rows) or 1
+@ local function shares(columns) -- a look-up among the rows that a thread copies
+@   local lanes = 2
+@   while lanes < columns // 8 do lanes = 2 * lanes end
+@   return together % (plan.threads // lanes) == 0 and together > plan.threads // lanes
+@ end
+@ local looks_ahead = plan.widens and problem.page_rows > 1 and plan.block_n % together == 0 and problem.page_rows % together == 0 and shares(layout.d_pad) and shares(layout.dv_pad)
 @ if problem.paged then
-@   include("piece/tile_paged.cu", { copy = key_copy, widens = plan.widens })
+@   include("piece/tile_paged.cu", { copy = key_copy, widens = plan.widens, together = together, looks_ahead = looks_ahead })
 
 @ end
 @ if problem.joins_heads then
@@ -85,8 +93,15 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         copy_k.move((next - n) * block_n);
         copy_v.move((next - n) * block_n);
         if ($(more)) {
+@   if looks_ahead then
+            pages.want(next, block_n);
+            copy_k.template issue<true>(smem + smem_k$(next_stage), block_n, pages);
+            copy_v.template issue<true>(smem + smem_v$(next_stage), block_n, pages);
+            pages.go_ahead();
+@   else
             copy_k.template issue<true>(smem + smem_k$(next_stage), block_n);
             copy_v.template issue<true>(smem + smem_v$(next_stage), block_n);
+@   end
         }
 @ end
 @ -- One step of the loop over key tiles; masked is "yes", "no", or "maybe": decided at run time by whole and settled.
@@ -193,6 +208,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ else
     const int kv_head = at.h;
 @ end
+@ if looks_ahead then
+    PagesAhead pages(p, at.b);
+@ end
 @ if problem.paged then
     PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k + kv_head * p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
     PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v + kv_head * p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
@@ -219,9 +237,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ if not arch.async_copy then
         copy_q.land(smem + smem_q);
 @ end
-        copy_k.template issue<false>(smem + smem_k, at.seqlen_k - n * block_n);
+@ if looks_ahead then
+        pages.want(n, at.seqlen_k - n * block_n);
+@ end
+        copy_k.template issue<false>(smem + smem_k, at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ if plan.stages == 2 or plan.widens then
-        copy_v.template issue<false>(smem + smem_v, at.seqlen_k - n * block_n);
+        copy_v.template issue<false>(smem + smem_v, at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ end
 @ if plan.widens and arch.async_copy then
         copy_q.land(smem + smem_q);
@@ -305,9 +326,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         dropout.move(0, (last - n) * block_n);
 @ end
         n = last;
-        copy_k.template issue<false>(smem + smem_k$(next_stage), at.seqlen_k - n * block_n);
+@ if looks_ahead then
+        pages.want(n, at.seqlen_k - n * block_n);
+@ end
+        copy_k.template issue<false>(smem + smem_k$(next_stage), at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ if plan.stages == 2 or plan.widens then
-        copy_v.template issue<false>(smem + smem_v$(next_stage), at.seqlen_k - n * block_n);
+        copy_v.template issue<false>(smem + smem_v$(next_stage), at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ end
     }
 @ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.
