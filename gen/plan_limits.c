@@ -42,7 +42,6 @@ static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
     if (p->kv_e4m3) return "kv_e4m3";
-    if (p->paged && p->dtype == FK_E4M3) return "e4m3 paged";
     return p->paged == 1 ? "paged, of any page size" : NULL;
 }
 

@@ -1,4 +1,4 @@
-@ local paged = problem.paged
+@ local paged = problem.paged and not e4m3 -- whose values are in rows by now
 @ local tails = (problem.packed or problem.seqused_k or paged) and not e4m3
 struct Values {
     const Params &p;

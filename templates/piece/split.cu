@@ -32,6 +32,9 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
 @ local factor = problem.dropout and "p.dropout_scale" or "1.0f" -- of acc / l
 @ if plan.widens then
 @   factor = "factor"
+@   if #score.terms == 0 then
+    const float unit = scale_of(p, at, p.scale); // of the reference
+@   end
     const float factor = value_descale(p, at)$(problem.dropout and " * p.dropout_scale" or "");
 @ end
 #pragma unroll
@@ -49,7 +52,7 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
             const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
-@ if plan.widens and #score.terms == 0 then natural = "m_i[m][r] * at.scale * 0.6931471805599453f" end
+@ if plan.widens and #score.terms == 0 then natural = "m_i[m][r] * unit" end
             if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + logf(l)");
             float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
 #pragma unroll

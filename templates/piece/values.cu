@@ -19,12 +19,13 @@ __device__ __forceinline__ void transpose_bytes(u32 (&out)[4], u32 a, u32 b, u32
     out[3] = byte_permute(ab_high, cd_high, 0x7632);
 }
 
-// Sixteen columns of sixteen keys, which lie `row_stride` bytes apart; the first `num_keys` of them exist. Columns of the result
-// are value_pitch bytes apart.
-__device__ __forceinline__ void transpose_values(u8 *to, const Element *from, i64 row_stride, int num_keys) {
+// Sixteen columns of sixteen keys, of which two times eight lie `row_stride` bytes apart; the first `num_keys` of them exist. Columns of
+// the result are value_pitch bytes apart.
+__device__ __forceinline__ void transpose_values(u8 *to, const Element *from, const Element *from_8, i64 row_stride, int num_keys) {
     uint4 v[16];
 #pragma unroll
-    for (int k = 0; k < 16; ++k) v[k] = k < num_keys ? ld_global_v4(from + k * row_stride) : make_uint4(0, 0, 0, 0);
+    for (int k = 0; k < 16; ++k)
+        v[k] = k < num_keys ? ld_global_v4((k < 8 ? from : from_8) + k % 8 * row_stride) : make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
         u32 columns[4][4]; // of each four keys
@@ -42,6 +43,14 @@ __device__ __forceinline__ void transpose_values(u8 *to, const Element *from, i6
     }
 }
 
+@ if problem.paged then
+// Where key `key` of a sequence is, or, if it is not there, anywhere: pages have multiples of eight rows.
+__device__ __forceinline__ const Element *paged_values(const Params &p, const Sequence &s, int key) {
+    const int nth = quotient(key, p.page_size, p.page_inverse), page = key < s.seqlen_k ? p.page_table[s.b * p.page_table_stride + nth] : 0;
+    return p.v + page * p.v_batch_stride + (key - nth * p.page_size) * p.v_row_stride;
+}
+
+@ end
 // A CTA takes a tile.
 extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(const __grid_constant__ Params p) {
     if (is_off(p)) return;
@@ -58,7 +67,9 @@ extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(c
 @ end
     const int num_keys = s.seqlen_k - tile * value_keys;
     if (tile < 0 || num_keys <= 0) return; // nobody reads it
+@ if not problem.paged then
     const Element *from = p.v + k_start(s, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride + tile * value_keys * p.v_row_stride;
+@ end
     u8 *to = p.values + (i64(head) * p.value_tiles + blockIdx.x) * ($(layout.o_cols) * value_pitch);
 @ if layout.o_cols > layout.dv_pad then
     const u32 ones = 0x38383838;
@@ -67,7 +78,13 @@ extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(c
     constexpr int chunks = dv_pad / 16;
     for (int i = threadIdx.x; i < chunks * (value_keys / 16); i += values_threads) {
         const int chunk = i % chunks, group = i / chunks; // so that a warp reads whole rows, and writes 32 bytes at least
-        transpose_values(to + chunk * 16 * value_pitch + group * 16, from + group * 16 * p.v_row_stride + chunk * 16, p.v_row_stride,
-                         num_keys - group * 16);
+@ if problem.paged then
+        const i64 at = kv_head * p.v_head_stride + chunk * 16;
+        const int key = tile * value_keys + group * 16;
+        const Element *rows = paged_values(p, s, key) + at, *rows_8 = paged_values(p, s, key + 8) + at;
+@ else
+        const Element *rows = from + group * 16 * p.v_row_stride + chunk * 16, *rows_8 = rows + 8 * p.v_row_stride;
+@ end
+        transpose_values(to + chunk * 16 * value_pitch + group * 16, rows, rows_8, p.v_row_stride, num_keys - group * 16);
     }
 }

@@ -186,7 +186,7 @@ static void test_e4m3(void **state) {
         {"fwd e4m3 d64", "l4", 0},
         {"fwd e4m3 d64", "b200", 0},
         {"fwd e4m3 d128 split", "h200", 2 * 32 * 128 * 2},
-        {"fwd e4m3 d64 paged(16)", "h200", 0},
+        {"fwd e4m3 d64 paged", "h200", 0},
         {"fwd bf16 kv_e4m3 d128 split", "h200", 2 * 32 * 128 * 2},
         {"fwd fp16 kv_e4m3 d72 dv40", "t4", 0},
         {"fwd bf16 kv_e4m3 d128 causal", "h200", 0},

@@ -1,0 +1,102 @@
+/* Keys and values of 8 bits beside queries of 16, on the emulator. */
+#include "kv_e4m3_sample.h"
+#include "store.h"
+
+static void bits_are_those_of_the_same_values_in_16(void **state) {
+    (void)state;
+    static const kv_sample samples[] = {
+        {"d128 gqa split", "h200", "mma m16 n32 w1 s1 c4 r1", 2, 8, 2, 3, 200, 0, 3},
+        {"d128 gqa causal split", "h200", "mma m32 n64 w2 s2 c2", 1, 4, 1, 7, 333, 0, 1},
+        {"d64 gqa split paged(16)", "h200", "mma m16 n32 w1 s1 c8 r1", 2, 4, 2, 1, 300, 64, 4},
+        {"d64 causal paged(64)", "a100", "mma m64 n64 w4 s1 c2", 1, 2, 2, 100, 270, 128, 0},
+        {"d64 window(40,0) split paged(32)", "h200", "mma m32 n32 w2 s1 c4 r1", 1, 2, 2, 90, 250, 32, 2},
+        {"d128 paged split", "h200", "mma m16 n32 w1 s2 c2 r1", 2, 2, 2, 2, 150, 7, 2},
+        {"d64 keep=\"(q + k) % 64 < 40\" paged(16)", "a100", "mma m64 n64 w4 s2 c2", 1, 2, 2, 70, 400, 16, 0},
+        {"d72 dv40 softcap(5)", "a100", "mma m64 n64 w4 s2 c2 r1", 1, 2, 2, 70, 130, 0, 0},
+        {"d256 causal", "a100", "mma m64 n32 w4 s1 c1", 1, 2, 2, 66, 90, 0, 0},
+        {"d64 dropout", "a100", "mma m128 n64 w4 s1 c2", 1, 2, 2, 130, 140, 0, 0},
+        {"d128 gqa split", "t4", "mma m32 n32 w2 s1 c2 r1", 1, 4, 2, 5, 100, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        kv_compare(&samples[i], "emu", store_dir);
+}
+
+/* Powers of two lose nothing: k's count as the scale does, v's multiply o. */
+static void descales_count(void **state) {
+    (void)state;
+    static const kv_sample samples[] = {{"d64", "a100", NULL, 1, 2, 2, 60, 100, 0, 0},
+                                        {"d128 gqa causal split", "h200", NULL, 2, 4, 2, 3, 200, 0, 3},
+                                        {"d64 softcap(5)", "a100", NULL, 1, 2, 2, 60, 100, 0, 0}};
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        const kv_sample *s = &samples[i];
+        kv_options how = {
+            .device = "emu", .store = store_dir, .type = "kv_e4m3", .bf16 = true, .softmax_scale = 0.125f};
+        kv_result plain = kv_run(s, &how, NULL, NULL);
+        how.softmax_scale = 0.5f, how.k_descale = 0.25f, how.v_descale = 8;
+        kv_result scaled = kv_run(s, &how, NULL, NULL);
+        for (size_t j = 0; j < plain.elements; j++)
+            plain.o[j] = fk_bf16_from_float(8 * fk_bf16_to_float(plain.o[j]));
+        kv_assert_same(s, &scaled, &plain);
+        how.k_descale = 0.5f;
+        kv_result other = kv_run(s, &how, NULL, NULL);
+        assert_memory_not_equal(other.lse, plain.lse, plain.rows * sizeof(float));
+        kv_free(&plain), kv_free(&scaled), kv_free(&other);
+    }
+}
+
+static void all_bytes(void **state) {
+    (void)state;
+    kv_all_bytes("emu", "a100", true); /* the emulator has but one conversion */
+    kv_all_bytes("emu", "h200", true);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    fk_problem p, other;
+    fk_context_options options = {sizeof options, .device = "emu", .planning = FK_PLAN_OPTIONS_INIT};
+    fk_context *context;
+    fk_kernel *kernel;
+    static uint16_t q[64], o[64];
+    static uint8_t k[72];
+    static const float one = 1;
+    options.cache_dir = store_dir;
+    assert_int_equal(fk_problem_parse("fwd fp16 kv_e4m3 d64", &p), FK_OK);
+    assert_int_equal(fk_problem_parse("fwd fp16 d64", &other), FK_OK);
+    assert_int_equal(fk_context_create(&options, &context), FK_OK);
+    assert_int_equal(fk_kernel_create(context, &p, &kernel), FK_OK);
+    fk_args a = {sizeof a, .batch = 1, .num_heads_q = 1, .num_heads_kv = 1, .seqlen_q = 1, .seqlen_k = 1};
+    assert_int_equal(fk_args_layout(&p, FK_BSHD, &a), FK_OK);
+    a.q = q, a.k = a.v = k, a.o = o;
+    const struct {
+        const float *q_descale;
+        const uint8_t *k;
+        int64_t stride;
+        const char *says;
+    } cases[] = {
+        {&one, k, 64, "q_descale is given; it must be null unless dtype is e4m3"},
+        {NULL, k + 4, 64, "it must be aligned to 8 bytes"},
+        {NULL, k, 68, "k_stride[1] (seqlen) is 68; it must be a multiple of 8 elements"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        a.q_descale = cases[i].q_descale, a.k = cases[i].k, a.k_stride[1] = cases[i].stride;
+        assert_int_equal(fk_execute(kernel, &a, NULL, 0, NULL), FK_BAD_ARGUMENT);
+        if (!strstr(fk_last_error(), cases[i].says)) fail_msg("%s, not %s", fk_last_error(), cases[i].says);
+    }
+    a.k_stride[1] = 72, a.k_descale = &one; /* rows of 72 bytes */
+    assert_int_equal(fk_execute(kernel, &a, NULL, 0, NULL), FK_OK);
+    fk_kernel_destroy(kernel);
+    assert_int_equal(fk_kernel_create(context, &other, &kernel), FK_OK);
+    static const uint16_t wide[64];
+    a.k = a.v = wide, a.k_stride[1] = 64;
+    assert_int_equal(fk_execute(kernel, &a, NULL, 0, NULL), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(fk_last_error(), "k_descale is given; it must be null unless k and v are e4m3"));
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_same_values_in_16),
+                                       cmocka_unit_test(descales_count), cmocka_unit_test(all_bytes),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, make_store, remove_store);
+}
