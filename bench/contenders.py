@@ -66,6 +66,7 @@ class Pages:
         self.table = torch.randperm(batch * columns, device="cuda").int()
         self.tensors = {}
         for name, rows in (("k", k), ("v", v)):
+            rows = rows.view(torch.uint8) if rows.itemsize == 1 else rows  # PyTorch pads and writes no e4m3
             padded = torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, columns * page_size - seqlen))
             self.tensors[name] = torch.empty((len(self.table), page_size, *rows.shape[2:]), device="cuda", dtype=rows.dtype)
             self.tensors[name][self.table.long()] = padded.reshape(self.tensors[name].shape)

@@ -40,7 +40,7 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
     at.q_last = min(at.q_first + block_m, at.seqlen_q) - 1;
     if (at.h >= p.num_heads_q || tile < 0 || at.q_first > at.q_last) at.b = -1; // the last group may be short
 @ if problem.kv_dtype == "e4m3" then
-    at.scale = scale_of(p, at);
+    at.scale = at.b < 0 ? 0.0f : scale_of(p, at);
 @ end
     return at;
 }
@@ -70,7 +70,7 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
 @   end
     at.q_last = min(at.q_first + block_m, at.seqlen_q$(problem.joins_heads and " * p.row_heads" or "")) - 1;
 @ if problem.kv_dtype == "e4m3" then
-    at.scale = scale_of(p, at);
+    at.scale = at.b < 0 ? 0.0f : scale_of(p, at);
 @ end
     return at;
 }
