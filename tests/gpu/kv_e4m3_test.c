@@ -1,5 +1,5 @@
 /* Keys and values of 8 bits beside queries of 16, on a real GPU: each byte is what it stands for by each way of
- * converting it, and bits are those of kernels of 16 bits. Skips itself, by name, without a GPU. */
+ * converting it, and results are those of kernels of 16 bits. Skips itself, by name, without a GPU. */
 #include "runtime/kv_e4m3_sample.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static void all_bytes(void **state) {
     if (device.sm >= 89) kv_all_bytes("cuda:0", "l4", true);
 }
 
-static void bits_are_those_of_the_same_values_in_16(void **state) {
+static void results_are_those_of_the_same_values_in_16(void **state) {
     (void)state;
     static const kv_sample samples[] = {
         {"d128 gqa causal split", "a100", "mma m16 n32 w1 s1 c4 r1", 4, 16, 4, 3, 3000, 0, 5},
@@ -30,7 +30,7 @@ static void bits_are_those_of_the_same_values_in_16(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_bytes),
-                                       cmocka_unit_test(bits_are_those_of_the_same_values_in_16)};
+                                       cmocka_unit_test(results_are_those_of_the_same_values_in_16)};
     fk_device_info device;
     if (fk_device_find("cuda:0", &device)) {
         printf("skipped: gpu/kv_e4m3_test needs a GPU: %s\n", fk_last_error());
