@@ -20,11 +20,13 @@ __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
     return r;
 }
 @   else
-__device__ __forceinline__ u32 round_bf16(float x) {
-    const u32 bits = __float_as_uint(x);
-    return x == x ? bits + 0x7fffu + (bits >> 16 & 1) : 0x7fff0000u;
+__device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
+    const auto rounded = [](float x) {
+        const u32 bits = __float_as_uint(x);
+        return x == x ? bits + 0x7fffu + (bits >> 16 & 1) : 0x7fff0000u;
+    };
+    return rounded(lo) >> 16 | (rounded(hi) & 0xffff0000u);
 }
-__device__ __forceinline__ u32 pack_bf16(float lo, float hi) { return round_bf16(lo) >> 16 | (round_bf16(hi) & 0xffff0000u); }
 @   end
 
 @ end
@@ -53,21 +55,19 @@ __device__ __forceinline__ uint2 unpack_e4m3_bf16(u32 v) {
 @   else
 @     local fp16 = plan.operands == "fp16"
 @     local pair = fp16 and "f16x2" or "bf16x2"
-// Two e4m3 in the upper bytes of 16 bits each as a pair of $(fp16 and "halves" or "bf16"): their bits in the place of these, whose exponents count from
+// Four e4m3, the first in the lowest byte, as two pairs of $(fp16 and "halves" or "bf16"): their bits in the place of these, whose exponents count from
 // another number, which a product makes up for. Nothing is lost but NaN, which becomes 480.
-__device__ __forceinline__ u32 rebias_e4m3(u32 v) {
-    const u32 moved = (v & 0x80008000u) | (v >> $(fp16 and "1 & 0x3f803f80u" or "4 & 0x07f007f0u"));
-    u32 r;
-    asm("fma.rn.$(pair) %0, %1, %2, %3;" : "=r"(r) : "r"(moved), "r"($(fp16 and "0x5c005c00u" or "0x7b807b80u")), "r"(0x80008000u));
-    return r;
-}
-
-// Four e4m3, the first in the lowest byte, as two pairs.
 __device__ __forceinline__ uint2 unpack_e4m3_$(plan.operands)(u32 v) {
+    const auto rebiased = [](u32 bytes) { // the upper ones of 16 bits each
+        const u32 moved = (bytes & 0x80008000u) | (bytes >> $(fp16 and "1 & 0x3f803f80u" or "4 & 0x07f007f0u"));
+        u32 r;
+        asm("fma.rn.$(pair) %0, %1, %2, %3;" : "=r"(r) : "r"(moved), "r"($(fp16 and "0x5c005c00u" or "0x7b807b80u")), "r"(0x80008000u));
+        return r;
+    };
     u32 low, high;
     asm("prmt.b32 %0, %1, 0, 0x1404;" : "=r"(low) : "r"(v));
     asm("prmt.b32 %0, %1, 0, 0x3424;" : "=r"(high) : "r"(v));
-    return make_uint2(rebias_e4m3(low), rebias_e4m3(high));
+    return make_uint2(rebiased(low), rebiased(high));
 }
 @   end
 
