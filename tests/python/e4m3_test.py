@@ -118,8 +118,10 @@ def test_pages_and_split(dtype, splits):
     used = torch.tensor([600, 555], dtype=torch.int32)
     pages = [x.view(torch.float8_e4m3fn) for x in pages]
     o, lse = attention(q.to(dtype), *pages, page_table=table, seqused_k=used, causal=True, num_splits=splits, return_lse=True)
+    of_bytes = dtype is torch.float8_e4m3fn and splits == 1  # family wgmma multiplies bytes; with `split` they become halves
+    limits = {} if of_bytes else {"error": 5e-3, "of_lse": 1e-5}
     for b, n in enumerate(used.tolist()):
-        check((o[b:b + 1], lse[b:b + 1]), exact(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], causal=True), torch.bfloat16, 5e-3, 1e-5)
+        check((o[b:b + 1], lse[b:b + 1]), exact(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], causal=True), **limits)
 
 
 def test_autocast_leaves_keys():
