@@ -202,11 +202,15 @@ def decode_rows(folder):
     return times(folder, "decode-mma-h100", by_shape)
 
 
-def decode_ratios(folder):
+def best_peer(us):
+    return min(us[n] for n in DECODE_PEERS if n in us)
+
+
+def decode_ratios(folder, name=OURS):
     """Of the best peer's time over ours, with one query and with more."""
     found = {True: [], False: []}
     for (_, shape), us in decode_rows(folder).items():
-        found[shape[3] == 1].append(min(us[n] for n in DECODE_PEERS if n in us) / us[OURS])
+        found[shape[3] == 1].append(best_peer(us) / us[name])
     return found[True], found[False]
 
 
@@ -215,9 +219,12 @@ def decode(folder):
     for (dim, shape), us in decode_rows(folder).items():
         ratios = [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in DECODE_PEERS]
         size = 4 * dim * shape[0] * shape[2] * shape[4]  # bytes of keys and values
+        narrow = us[OURS + "-e4m3"]
         lines.append([f"d{dim}, {shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]}, {shape[4]:,}",
-                      f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{size / us[OURS] * 1e-3:,.0f}", *ratios])
-    return lines and grid(["batch x heads (kv) x queries, keys", "us: rows, pages of 64", "GB/s", "CUDNN", "FLASH", "FlexAttention"], lines) or ""
+                      f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{size / us[OURS] * 1e-3:,.0f}", *ratios,
+                      f"{narrow:.1f}, {us[OURS + '-e4m3-pages-of-64']:.1f}", f"{size / 2 / narrow * 1e-3:,.0f}", f"{best_peer(us) / narrow:.2f}"])
+    return lines and grid(["batch x heads (kv) x queries, keys", "us: rows, pages of 64", "GB/s", "CUDNN", "FLASH", "FlexAttention", "`kv_e4m3`",
+                           "GB/s", "best peer"], lines) or ""
 
 
 def pages(folder):
@@ -281,6 +288,9 @@ def front(folder):
     if one:
         lines.append(["decoding: one query behind 2k to 128k keys, head dims 64, 128, 256 (an H100)", f"{geomean(one):.2f}", "",
                       f"to the best of cuDNN, FlashAttention-2 and FlexAttention, as all wait for HBM; least {min(one):.2f}; with four queries {span(more)}"])
+        one, more = decode_ratios(folder, OURS + "-e4m3")
+        lines.append(["the same with keys and values of 8 bits (`kv_e4m3`) beside their bf16", f"{geomean(one):.2f}", "",
+                      f"to the same peers, which have no such keys; {span(one)}; with four queries {span(more)}"])
     rows = packed_rows(folder)
     if rows:
         both = [[us["sdpa-flash"] / us[OURS] for case, cells in rows.items() if case[0] == op for us in cells.values()] for op in ("fwd", "bwd")]
