@@ -86,8 +86,8 @@ FK_API void fk_free(void *memory);
 /** FK_BACKWARD: dq, dk and dv from q, k, v, o, lse and dout; O and lse are those of the same problem's forward pass. */
 typedef enum fk_op { FK_FORWARD = 0, FK_BACKWARD = 1 } fk_op;
 /** FK_FP32: float32 q, k, v and o, multiplied as six products of bf16 parts (docs/precision.md): sm_80 and newer.
- * FK_E4M3: q, k and v of 8 bits (OCP's E4M3, largest finite value 448), o bf16: forward on sm_90, head dims that are
- * multiples of 16 (docs/e4m3.md). */
+ * FK_E4M3: q, k and v of 8 bits (OCP's E4M3, largest finite value 448), o bf16: forward, head dims that are multiples
+ * of 16 (docs/e4m3.md); k and v alone: fk_problem.kv_e4m3. */
 typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2, FK_E4M3 = 3 } fk_dtype;
 /** Where the diagonal of causal-like masks sits when seqlen_q != seqlen_k. */
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
