@@ -167,8 +167,7 @@ typedef struct fk_problem {
     /** Forward: k and v lie in pages that fk_args.page_table names. 1: of any size; 8, 16, 32, 64 or 128: page_size is
      * a multiple of it, which lets sm_90 copy so many rows at a time (family "wgmma"). */
     int32_t paged;
-    int32_t kv_e4m3; /**< forward, dtype fp16 or bf16: 1 = k and v are of FK_E4M3, as in caches of 8 bits; q and o of
-                          dtype: docs/e4m3.md */
+    int32_t kv_e4m3; /**< forward, fp16 and bf16: 1 = k and v are of FK_E4M3, q and o of dtype: docs/e4m3.md */
     int32_t fast;    /**< forward: 1 = e4m3: weights are rounded in the logarithm, without an exponential: docs/e4m3.md;
                         bf16: queries are multiplied by the scale and rounded once more: docs/precision.md */
     int32_t num_masks, num_scores, num_arrays;
@@ -185,8 +184,7 @@ typedef struct fk_problem {
  *      fwd fp16 d64 dv128 gqa window(1024,0) top-left
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
  *      fwd bf16 d128 gqa causal paged(16)
- *      fwd bf16 d128 gqa causal split paged
- *      fwd bf16 kv_e4m3 d128 gqa causal split paged(16)
+ *      fwd bf16 kv_e4m3 d128 gqa causal split paged
  *      bwd bf16 d128 causal dropout deterministic
  *      bwd bf16 d128 bias causal grad=bias
  *      fwd bf16 d128 softcap(50) alibi causal
@@ -506,9 +504,8 @@ typedef struct fk_array_grad {
 
 /** Tensors and sizes of one launch. Unit stride along head_dim; strides in elements, of [batch, seqlen, head], 0 or
  *  more. q, o: [batch, seqlen_q, num_heads_q, .]; k, v: [batch, seqlen_k, num_heads_kv, .], of the problem's dtype (o
- * of e4m3: bf16; k and v with `kv_e4m3`: e4m3). Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v,
- * o: device pointers (host pointers on the emulator), 16-byte aligned, and strides multiples of 16 bytes, so that
- * 16-byte copies are possible; with `kv_e4m3` 8 bytes of k and v.
+ * of e4m3: bf16; k, v with `kv_e4m3`: e4m3). Query head h reads kv head h / (num_heads_q / num_heads_kv). q, k, v, o:
+ * device pointers (host pointers on the emulator), aligned to 16 bytes (k, v with `kv_e4m3`: 8), as strides are.
  * lse: float32 [batch, num_heads_q, seqlen_q], contiguous, natural log; may be null in the forward pass. The backward
  * pass reads o and lse, and writes dq, dk and dv. Limits: seqlens FK_MAX_SEQLEN, batch x num_heads_q 2^30, 2^60
  * elements between the ends of a tensor. Packed (docs/sequences.md): q, o: [total_q, num_heads_q, .]; k, v: [total_k,
@@ -555,10 +552,9 @@ typedef struct fk_args {
      * at least 0. */
     const int32_t *page_table;
     int64_t page_table_stride, page_size, num_pages;
-    /** Problems with dtype e4m3, and with `kv_e4m3` but for q_descale: float32 on the device (host on the emulator),
-     * aligned to 4 bytes, one for each batch entry (packed: sequence) and kv head, strides in elements, 0 or more: q
-     * counts for q_descale times q of the query heads that read that kv head, k for k_descale times k, v for v_descale
-     * times v. Null: 1. Else null. */
+    /** Problems of e4m3, q's only with that dtype: float32 on the device (host on the emulator), aligned to 4 bytes,
+     * one for each batch entry (packed: sequence) and kv head, strides in elements, 0 or more: q counts for q_descale q
+     * of the query heads that read that kv head, k for k_descale k, v for v_descale v. Null: 1. Else null. */
     const float *q_descale, *k_descale, *v_descale;
     int64_t q_descale_stride[2], k_descale_stride[2], v_descale_stride[2]; /**< batch, kv head */
     /** A number on the device (host on the emulator), or null. If it is not condition_value when the stream comes to

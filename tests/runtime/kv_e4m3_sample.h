@@ -13,7 +13,7 @@ typedef struct kv_sample {
 
 typedef struct kv_options {
     const char *device, *store; /* store null: none */
-    const char *type;           /* "kv_e4m3", or "" for 16 bits */
+    const char *type;           /* "kv_e4m3", "e4m3" for q as well, or "" for 16 bits */
     bool bf16;
     float k_descale, v_descale, softmax_scale; /* 0: none given */
 } kv_options;
@@ -109,7 +109,12 @@ static inline kv_result kv_run(const kv_sample *s, const kv_options *how, const 
     fk_problem p;
     fk_args a = FK_ARGS_INIT;
     char spelling[256];
-    snprintf(spelling, sizeof spelling, "fwd %s %s %s", how->bf16 ? "bf16" : "fp16", how->type, s->words);
+    const bool of_bytes = strcmp(how->type, "e4m3") == 0;
+    snprintf(spelling, sizeof spelling, "fwd %s %s %s",
+             of_bytes    ? ""
+             : how->bf16 ? "bf16"
+                         : "fp16",
+             how->type, s->words);
     options.device = how->device, options.plan_for = s->plan_for, options.planning.plan = s->plan;
     options.cache_dir = how->store, options.cache_mode = how->store ? FK_CACHE_NORMAL : FK_CACHE_OFF;
     if (fk_problem_parse(spelling, &p) || fk_problem_canonical(&p, &p)) fail_msg("%s: %s", spelling, fk_last_error());
@@ -134,10 +139,13 @@ static inline kv_result kv_run(const kv_sample *s, const kv_options *how, const 
     uint8_t *drawn[2] = {malloc(of_k), malloc(of_v)};
     r.o = malloc(r.elements * 2), r.lse = malloc(r.rows * sizeof(float));
     assert_true(q && drawn[0] && drawn[1] && r.o && r.lse);
-    sample_fill(q, of_q, how->bf16, 1);
+    if (of_bytes)
+        kv_fill((uint8_t *)q, of_q, 1);
+    else
+        sample_fill(q, of_q, how->bf16, 1);
     kv_fill(drawn[0], of_k, 2);
     kv_fill(drawn[1], of_v, 3);
-    void *on_device[4] = {kv_upload(context, q, of_q * 2), NULL, NULL, NULL};
+    void *on_device[4] = {kv_upload(context, q, of_q * (of_bytes ? 1 : 2)), NULL, NULL, NULL};
     on_device[1] = kv_tensor(context, s, how, k ? k : drawn[0], of_k, p.head_dim, columns);
     on_device[2] = kv_tensor(context, s, how, v ? v : drawn[1], of_v, p.head_dim_v, columns);
     memset(r.o, 0xff, r.elements * 2);

@@ -44,10 +44,56 @@ static void descales_count(void **state) {
     }
 }
 
+/* Of either family and element: where rows lie changes no bit. */
+static void pages_are_as_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *pages;
+        kv_sample rows;
+    } cases[] = {
+        {"e4m3",
+         "paged(16)",
+         {"d128 gqa causal", "h200", "wgmma m192 n96 w16 s4 c1 q2 k4 t1 o1", 2, 4, 2, 200, 333, 48, 0}},
+        {"e4m3", "paged(8)", {"d64", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 2, 2, 130, 205, 8, 0}},
+        {"e4m3", "paged(64)", {"d256 fast", "h200", "wgmma m128 n128 w12 s2 c1 q1 k2 o1", 1, 2, 2, 140, 300, 64, 0}},
+        {"e4m3", "paged(32)", {"d128 fast softcap(20)", "h200", NULL, 1, 2, 2, 140, 300, 96, 0}},
+        {"e4m3", "paged", {"d64 gqa split", "h200", "mma m16 n32 w1 s1 c8 r1", 2, 4, 2, 2, 300, 5, 3}},
+        {"", "paged(16)", {"d128 softcap(20)", "h200", NULL, 1, 2, 2, 140, 300, 48, 0}}, /* of 16 bits, too */
+        {"", "paged(8)", {"d64 softcap(20) causal gqa", "h200", NULL, 2, 4, 2, 70, 333, 8, 0}},
+        {"kv_e4m3", "paged(16)", {"d128 gqa split", "a100", "mma m32 n64 w2 s1 c4", 2, 4, 2, 2, 300, 16, 3}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const kv_options how = {.device = "emu", .store = store_dir, .type = cases[i].type, .bf16 = true};
+        char words[128];
+        kv_sample in_pages = cases[i].rows;
+        snprintf(words, sizeof words, "%s %s", cases[i].rows.words, cases[i].pages);
+        in_pages.words = words;
+        kv_result rows = kv_run(&cases[i].rows, &how, NULL, NULL), pages = kv_run(&in_pages, &how, NULL, NULL);
+        kv_assert_same(&in_pages, &pages, &rows, true);
+        kv_free(&rows), kv_free(&pages);
+    }
+}
+
 static void all_bytes(void **state) {
     (void)state;
     kv_all_bytes("emu", "a100", true); /* the emulator has but one conversion */
     kv_all_bytes("emu", "h200", true);
+}
+
+static void problems_that_are_none(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"fwd e4m3 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for dtype e4m3: fp16 and bf16 have it"},
+        {"fwd fp32 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for dtype fp32: fp16 and bf16 have it"},
+        {"bwd bf16 kv_e4m3 d64", "kv_e4m3 is 1: must be 0 for bwd"},
+        {"fwd bf16 kv_e4m3 fast d64", "fast is 1: must be 0 with kv_e4m3"},
+        {"fwd bf16 kv_e4m3 d64 kv_e4m3", "kv_e4m3 is given twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p;
+        assert_int_equal(fk_problem_parse(cases[i][0], &p), FK_BAD_PROBLEM);
+        if (!strstr(fk_last_error(), cases[i][1])) fail_msg("%s, not %s", fk_last_error(), cases[i][1]);
+    }
 }
 
 static void refusals(void **state) {
@@ -96,7 +142,10 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_same_values_in_16),
-                                       cmocka_unit_test(descales_count), cmocka_unit_test(all_bytes),
+                                       cmocka_unit_test(descales_count),
+                                       cmocka_unit_test(pages_are_as_rows),
+                                       cmocka_unit_test(all_bytes),
+                                       cmocka_unit_test(problems_that_are_none),
                                        cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, make_store, remove_store);
 }
