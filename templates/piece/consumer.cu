@@ -2,8 +2,8 @@
 @ local pair = plan.cluster > 1
 @ local operands = problem.element_bytes == 1 -- known ahead, as products of 8 bits are short: elsewhere that is slower (1 %)
 @ local give_back, give_back_q = pair and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
-@ if problem.paged and #score.terms > 0 then
-// What pages leave in a tile behind the last key is anything, from one launch to the next, and a cap looks at a tile's scores together.
+@ if steps.drops_absent then
+// What pages leave in a tile behind the last key is anything, from one launch to the next: it becomes 0, as it is of rows.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - own_key(at, n);
     if (keys >= block_n) return;

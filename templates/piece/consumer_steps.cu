@@ -89,7 +89,7 @@
 @     if first and steps.staged then
         const u32 tile_array = wait_array();
 @     end
-@     if problem.paged then
+@     if steps.drops_absent then
         drop_absent(s, walk.n, at);
 @     end
         score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
