@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Decoding: one query, or a few, behind many keys, in rows and in pages, beside peers and the rate at which keys come.
 
-  decode.py [--dims 64,128] [--shapes 1x32x8x1x8192,...] [--plans "mma m16 n32 w1 s2 c4 r1;..." [--splits 4,8]]
+  decode.py [--dims 64,128] [--shapes 1x32x8x1x8192,...] [--plans "mma m16 n32 w1 s2 c4 r1;..." [--splits 4,8]] [--e4m3-plans "..."]
 
 A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
 the same with pages of 64 rows in random order, both also with `kv_e4m3`, SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
-such as e4m3 holds, so that all compute the same. --plans adds plans of this library's by name, with --splits
-each also with so many splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a
-CUDA graph of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
+such as e4m3 holds, so that all compute the same. --plans adds plans of this library's by name, with --splits each also with so many
+splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a CUDA graph
+of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import os
@@ -145,11 +145,15 @@ def body(torch, library, context, args):
     return 0 if good else 1
 
 
+def plan_names(text):
+    return [x for x in text.split(";") if x]
+
+
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--shapes", type=shapes, default=shapes(SHAPES))
-    parser.add_argument("--plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="by name, semicolons between them")
-    parser.add_argument("--e4m3-plans", type=lambda s: [x for x in s.split(";") if x], default=[], help="the same, with kv_e4m3")
+    parser.add_argument("--plans", type=plan_names, default=[], help="by name, semicolons between them")
+    parser.add_argument("--e4m3-plans", type=plan_names, default=[], help="the same, with kv_e4m3")
     parser.add_argument("--splits", type=numbers, default=[])
     parser.add_argument("--no-flex", dest="flex", action="store_false")
     return run(parser, body)

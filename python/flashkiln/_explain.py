@@ -257,8 +257,9 @@ class Explanation:
         backward = self.spelling.startswith("bwd")
         words = self.spelling.split()
         size = 1 if "e4m3" in words or "kv_e4m3" in words else 4 if words[1] == "fp32" else 2
+        in_sram = max(size, 2) if self.plan["family"] == "mma" else size  # where 16 bits are made of 8
         own, met = (self.plan[x] for x in (("block_n", "block_m") if backward else ("block_m", "block_n")))
-        visited, room = t["partial"] + t["full"], self._gpu_info.smem_per_block / size
+        visited, room = t["partial"] + t["full"], self._gpu_info.smem_per_block / in_sram
         walked = visited * met * (d + p.head_dim_v) * size
         return [f"IO       Theta(N d + N^2 d^2 s / M) accesses of HBM, s = {visited / (sum(t.values()) or 1):.4f}, M = {room:.0f} "
                 f"elements; a head's tiles: {walked / 2**20:.4g} MB of {'Q and dO' if backward else 'K and V'}, which is "

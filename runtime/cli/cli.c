@@ -202,8 +202,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
                     const fk_device_info *gpu) {
     char q[CLI_QUANTITY], dout[CLI_QUANTITY], k[CLI_QUANTITY], v[CLI_QUANTITY], smem[CLI_QUANTITY], sram[CLI_QUANTITY];
     char resident[96], walked[96];
-    const bool widened = kv_dtype(problem) == FK_E4M3 && strcmp(plan->family, "mma") == 0; /* in shared memory */
-    const double element = widened ? 2 : (double)element_bytes(problem->dtype);
+    const double element = (double)kv_sram_bytes(problem, plan);
     const bool forward_wgmma = problem->op == FK_FORWARD && strcmp(plan->family, "wgmma") == 0;
     const int most_rows = (plan->warps / 4 - 1) * 64; /* of a CTA; a cluster of two has twice as many */
     const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;

@@ -54,10 +54,9 @@ static io_bound io_bound_of(const explanation *e) {
     const bool backward = p->op == FK_BACKWARD;
     const double own = backward ? e->chosen->block_n : e->chosen->block_m;
     const double met = backward ? e->chosen->block_m : e->chosen->block_n;
-    const bool widened = kv_dtype(p) == FK_E4M3 && strcmp(e->chosen->family, "mma") == 0;
     const double size = (double)element_bytes(kv_dtype(p)), width = p->head_dim + p->head_dim_v;
     const double visited = (double)e->tiles.partial + (double)e->tiles.full;
-    const double m = e->gpu.smem_per_block / (widened ? 2 : size); /* as they lie in SRAM */
+    const double m = e->gpu.smem_per_block / (double)kv_sram_bytes(p, e->chosen);
     return (io_bound){.density = share(e->tiles.partial, &e->tiles) + share(e->tiles.full, &e->tiles),
                       .elements = m,
                       .walked = visited * met * width * size,

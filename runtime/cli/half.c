@@ -3,6 +3,7 @@
 #include "flashkiln.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static uint16_t fp16_of(float value) {
@@ -72,6 +73,11 @@ int32_t output_dtype(int32_t dtype) {
 
 size_t element_bytes(int32_t dtype) {
     return dtype == FK_FP32 ? sizeof(float) : dtype == FK_E4M3 ? 1 : sizeof(uint16_t);
+}
+
+size_t kv_sram_bytes(const fk_problem *problem, const fk_plan_info *plan) {
+    const bool widened = kv_dtype(problem) == FK_E4M3 && strcmp(plan->family, "mma") == 0;
+    return widened ? sizeof(uint16_t) : element_bytes(kv_dtype(problem));
 }
 
 float element_get(const void *data, size_t i, int32_t dtype) {

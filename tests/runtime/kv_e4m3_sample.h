@@ -110,11 +110,8 @@ static inline kv_result kv_run(const kv_sample *s, const kv_options *how, const 
     fk_args a = FK_ARGS_INIT;
     char spelling[256];
     const bool of_bytes = strcmp(how->type, "e4m3") == 0;
-    snprintf(spelling, sizeof spelling, "fwd %s %s %s",
-             of_bytes    ? ""
-             : how->bf16 ? "bf16"
-                         : "fp16",
-             how->type, s->words);
+    const char *dtype = how->bf16 ? "bf16" : "fp16";
+    snprintf(spelling, sizeof spelling, "fwd %s %s %s", of_bytes ? "" : dtype, how->type, s->words);
     options.device = how->device, options.plan_for = s->plan_for, options.planning.plan = s->plan;
     options.cache_dir = how->store, options.cache_mode = how->store ? FK_CACHE_NORMAL : FK_CACHE_OFF;
     if (fk_problem_parse(spelling, &p) || fk_problem_canonical(&p, &p)) fail_msg("%s: %s", spelling, fk_last_error());
