@@ -1,6 +1,6 @@
 /* Short sequences with NaNs before, between and behind them, on any device: what lies past a sequence's end may be
  * read, but must not matter. Packed, every other sequence is NaN throughout; keys that are not used are; and so are
- * rows of no sequence. The same bits must come with zeros there. */
+ * rows of no sequence. The same bits must come with zeros or large numbers there. */
 #ifndef FK_TESTS_TAIL_SAMPLE_H
 #define FK_TESTS_TAIL_SAMPLE_H
 
@@ -18,6 +18,7 @@ typedef struct tail_sample {
     void *device_cu[2], *device_used;
     uint16_t *data[4], *device[4]; /* q, k, v, o: [batch, seqlen, heads, dim] or [total, heads, dim] */
     float *lse, *device_lse;
+    size_t num_lse;
     int64_t rows[4], width[4]; /* of a tensor; `rows`: all, batches and gaps included */
 } tail_sample;
 
@@ -89,9 +90,9 @@ static inline void tail_make(fk_context *context, const char *spelling, tail_sam
         assert_non_null(s->data[i]);
         s->device[i] = tail_device(s, (size_t)(s->rows[i] * s->width[i]) * 2);
     }
-    const size_t rows = (size_t)(s->host.num_heads_q * (s->p.packed ? s->host.total_q : s->host.batch * TAIL_LONGEST));
-    s->lse = calloc(rows, sizeof(float));
-    s->device_lse = tail_device(s, rows * sizeof(float));
+    s->num_lse = (size_t)(s->host.num_heads_q * (s->p.packed ? s->host.total_q : s->host.batch * TAIL_LONGEST));
+    s->lse = calloc(s->num_lse, sizeof(float));
+    s->device_lse = tail_device(s, s->num_lse * sizeof(float));
     if (s->p.dropout) s->host.dropout_p = 0.25;
     s->args = s->host;
     s->host.q = s->data[0], s->host.k = s->data[1], s->host.v = s->data[2];
@@ -135,6 +136,7 @@ static inline void tail_launch(tail_sample *s, const fk_kernel *kernel, uint16_t
     tail_fill(s, fill);
     tail_call(s, launch_once(s->context, kernel, &s->args));
     tail_call(s, fk_copy_from_device(s->context, s->data[3], s->device[3], (size_t)(s->rows[3] * s->width[3]) * 2));
+    tail_call(s, fk_copy_from_device(s->context, s->lse, s->device_lse, s->num_lse * sizeof(float)));
 }
 
 /* Against float64: rounding of weights and results, as V's elements are below 4. Rows of no sequence stay NaN, and
@@ -162,6 +164,22 @@ static inline void tail_check(const tail_sample *s) {
     free(exact);
 }
 
+/* The bits of two launches, of rows that are real. */
+static inline void tail_compare(const tail_sample *s, const uint16_t *o, const float *lse, const char *fill) {
+    const fk_args *a = &s->host;
+    const int64_t rows = s->p.packed ? a->total_q : a->seqlen_q;
+    for (int64_t i = 0; i < s->rows[3] * s->width[3]; i++) {
+        const tail_place at = tail_find(s, 0, i / s->width[3]);
+        if (!tail_is_real(s, 0, at)) continue;
+        const int64_t head = i % s->width[3] / s->p.head_dim_v;
+        const int64_t row =
+            s->p.packed ? head * rows + i / s->width[3] : (at.b * a->num_heads_q + head) * rows + at.row;
+        if (o[i] != s->data[3][i] || memcmp(&lse[row], &s->lse[row], sizeof *lse))
+            fail_msg("%s: sequence %d, row %d: other bits with %s for NaNs, lse %.9g, not %.9g", s->spelling, (int)at.b,
+                     (int)at.row, fill, (double)s->lse[row], (double)lse[row]);
+    }
+}
+
 /** The whole of it for one problem. @return its family */
 static inline fk_kernel_info tail_run(fk_context *context, const char *spelling) {
     tail_sample s;
@@ -174,15 +192,17 @@ static inline fk_kernel_info tail_run(fk_context *context, const char *spelling)
     tail_check(&s);
     const size_t elements = (size_t)(s.rows[3] * s.width[3]);
     uint16_t *first = malloc(elements * 2);
+    float *first_lse = malloc(s.num_lse * sizeof(float));
     assert_non_null(first);
+    assert_non_null(first_lse);
     memcpy(first, s.data[3], elements * 2);
+    memcpy(first_lse, s.lse, s.num_lse * sizeof(float));
     tail_launch(&s, kernel, 0);
-    for (size_t i = 0; i < elements; i++) {
-        const tail_place at = tail_find(&s, 0, (int64_t)i / s.width[3]);
-        if (tail_is_real(&s, 0, at) && first[i] != s.data[3][i])
-            fail_msg("%s: sequence %d, row %d: other bits with zeros for NaNs", spelling, (int)at.b, (int)at.row);
-    }
+    tail_compare(&s, first, first_lse, "zeros");
+    tail_launch(&s, kernel, s.p.dtype == FK_BF16 ? 0x4120 : 0x4900); /* which make scores that a cap bends */
+    tail_compare(&s, first, first_lse, "tens");
     free(first);
+    free(first_lse);
     fk_kernel_destroy(kernel);
     tail_free(&s);
     return info;
@@ -198,6 +218,8 @@ static const char *const tail_spellings[] = {
     "fwd fp16 d128 packed seqused_k",
     "fwd bf16 d64 seqused_k",
     "fwd bf16 d256 seqused_k causal",
+    "fwd bf16 d64 packed softcap(20)",
+    "fwd bf16 d128 seqused_k softcap(20) causal",
     "fwd fp16 d128 gqa seqused_k keep=\"(q + k) % 3 != 1\"",
 };
 enum { NUM_TAIL_SPELLINGS = sizeof tail_spellings / sizeof *tail_spellings };
