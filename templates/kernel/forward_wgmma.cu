@@ -101,10 +101,10 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- Three warpgroups have no registers to read them ahead.
 @ steps.words = mask.words and { ahead = plan.consumers ~= 3 }
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
-@ -- A cap looks at a tile's scores together, those of keys that are not there among them: only behind rows of known length are these 0.
-@ local shares_memory = problem.paged or problem.packed or problem.seqused_k
+@ -- A cap looks at a tile's scores together, those of keys that are not there among them: of caches these change from launch to launch.
+@ local cached = problem.paged or problem.seqused_k
 @ for _, term in ipairs(score.terms) do
-@   steps.drops_absent = steps.drops_absent or shares_memory and term.value:find("tanh", 1, true) and true
+@   steps.drops_absent = steps.drops_absent or cached and term.value:find("tanh", 1, true) and true
 @ end
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })

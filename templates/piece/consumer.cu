@@ -3,20 +3,15 @@
 @ local operands = problem.element_bytes == 1 -- known ahead, as products of 8 bits are short: elsewhere that is slower (1 %)
 @ local give_back, give_back_q = pair and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
 @ if steps.drops_absent then
-// What lies behind the last key, of another sequence or of a page before, is anything$(problem.packed and ", and so are queries behind the last one" or ""): scores become 0, as where rows end.
+// What pages and rows that are not used have in a tile behind the last key is anything: scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
     const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - own_key(at, n);
-@ if problem.packed then
-    const int rows = at.seqlen_q - opaque(at.q_first) - warp_row();
-    if (keys >= block_n && rows >= rows_per_warp) return;
-@ else
     if (keys >= block_n) return;
-@ end
 #pragma unroll
     for (int i = 0; i < s_atoms; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            if (8 * i + lane % 4 * 2 + e % 2 >= keys$(problem.packed and " || lane / 4 + e / 2 * 8 >= rows" or "")) s[0][i][e] = 0.0f;
+            if (8 * i + lane % 4 * 2 + e % 2 >= keys) s[0][i][e] = 0.0f;
 }
 
 @ end

@@ -89,7 +89,7 @@
 @     if first and steps.staged then
         const u32 tile_array = wait_array();
 @     end
-@     if steps.drops_absent and (first or not problem.packed) then
+@     if steps.drops_absent then
         drop_absent(s, walk.n, at);
 @     end
         score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
@@ -273,9 +273,6 @@
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
-@   if steps.drops_absent and problem.packed then -- in tiles that are seen as a whole, too: queries may not be there
-        drop_absent(s, walk.n, at);
-@   end
 @   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
         if ($(whole)$(steps.estimates and " && !careful" or "")) {
             score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""), tile_array);

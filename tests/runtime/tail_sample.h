@@ -218,7 +218,7 @@ static const char *const tail_spellings[] = {
     "fwd fp16 d128 packed seqused_k",
     "fwd bf16 d64 seqused_k",
     "fwd bf16 d256 seqused_k causal",
-    "fwd bf16 d64 packed softcap(20)",
+    "fwd bf16 d64 seqused_k softcap(20)",
     "fwd bf16 d128 seqused_k softcap(20) causal",
     "fwd fp16 d128 gqa seqused_k keep=\"(q + k) % 3 != 1\"",
 };
