@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Bytes that HBM moves, as ncu counts them, beside those that the model has.
+
+  hbm.py [--dims 64,128] [--ops fwd,bwd] [--tokens 8192] [--heads 32] [--flashkiln build/flashkiln]
+
+Dense, causal, and three shares of blocks of 128 x 128, one launch each with caches emptied before it; all kernels of the pass are
+counted. Results: hbm.csv. Needs ncu, which may count, and an NVIDIA GPU; without them it says so and exits with 77.
+"""
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from timing import numbers, words
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FIELDS = ["gpu", "spelling", "tokens", "heads", "seen", "read_mb", "written_mb", "predicted_mb", "ratio"]
+MASKS = ["", "causal"] + [f'blocks(128)="i == j || hash(hash(1, i), j) % 100 < {percent}"' for percent in (11, 25, 50)]
+METRICS = "dram__bytes_read.sum,dram__bytes_write.sum"
+UNITS = {"byte": 1e-6, "Kbyte": 1e-3, "Mbyte": 1.0, "Gbyte": 1e3}
+
+
+def explained(program, spelling, gpu, shape):
+    """(HBM bytes in MB, share of tiles that are visited) as the model has them."""
+    command = [program, "explain", spelling, "--gpu", gpu, "--shape", shape, "--json"]
+    text = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return text["hbm_bytes"] / 1e6, text["density"]
+
+
+def counted(ncu, program, spelling, shape):
+    """MB read and written by all kernels of one pass."""
+    command = [ncu, "--metrics", METRICS, "--csv", program, "run", spelling, "--random", shape]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    sums = {"read": 0.0, "write": 0.0}
+    for row in csv.reader(line for line in text.splitlines() if line.startswith('"')):
+        name = re.search(r"dram__bytes_(read|write)", " ".join(row))
+        if name and row[-2] in UNITS:
+            sums[name[1]] += float(row[-1].replace(",", "")) * UNITS[row[-2]]
+    if not any(sums.values()):
+        raise RuntimeError(text[-400:])
+    return sums["read"], sums["write"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dims", default=[64, 128], type=numbers)
+    parser.add_argument("--ops", default=["fwd", "bwd"], type=words)
+    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--flashkiln", default=os.path.join(ROOT, "build", "flashkiln"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"))
+    args = parser.parse_args()
+    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+    if not os.path.exists(ncu):
+        print("no ncu: skipped")
+        return 77
+    os.makedirs(args.out, exist_ok=True)
+    with open(os.path.join(args.out, "hbm.csv"), "w", newline="", encoding="utf-8") as f:
+        table = csv.writer(f)
+        table.writerow(FIELDS)
+        for op in args.ops:
+            for dim in args.dims:
+                for mask in MASKS:
+                    spelling = f"{op} bf16 d{dim} {mask}".strip()
+                    shape = f"1,{args.heads},{args.heads},{args.tokens},{args.tokens}"
+                    predicted, seen = explained(args.flashkiln, spelling, args.gpu, shape)
+                    try:
+                        read, written = counted(ncu, args.flashkiln, spelling, shape)
+                    except RuntimeError as e:
+                        print(f"{spelling}: ncu counts nothing: {e}")
+                        return 77
+                    row = [args.gpu, spelling, args.tokens, args.heads, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
+                           f"{(read + written) / predicted:.3f}"]
+                    table.writerow(row)
+                    print("  ".join(map(str, row)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
