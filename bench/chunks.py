@@ -4,7 +4,8 @@
   chunks.py [--dims 64,128] [--shapes 1x8x8x512x8192,...]
 
 A shape is batch x query heads x kv heads x queries x keys; the last query sees the last key. Contenders: this library's kernel for
-such sizes, the same with pages of 64 rows in random order, with `split`, SDPA FLASH with PyTorch's causal_lower_right, FlexAttention
+such sizes, the same with pages of 64 rows in random order, with `split`, with keys and values of 8 bits in rows and in pages
+(`kv_e4m3`: those that bf16 has here are such numbers), SDPA FLASH with PyTorch's causal_lower_right, FlexAttention
 with a block mask. Outputs are compared with float64 on the first head. Results: chunks.csv. Needs an NVIDIA GPU and PyTorch;
 without them it says so and exits with 77.
 """
@@ -75,15 +76,20 @@ def contenders(session, args, dim, shape):
     dtype = torch_dtype(torch, args.dtype)
     q, k, v = (torch.randn(batch, n, h, dim, device="cuda").to(dtype)
                for n, h in ((seqlen_q, heads_q), (seqlen_k, heads_kv), (seqlen_k, heads_kv)))
+    k8, v8 = (x.to(torch.float8_e4m3fn) for x in (k, v))
+    k, v = (x.to(dtype) for x in (k8, v8))
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (heads_q != heads_kv) + " causal"
-    pages = Pages(torch, session[1], PAGE, k, v)
+    pages, pages8 = Pages(torch, session[1], PAGE, k, v), Pages(torch, session[1], PAGE, k8, v8)
     rows = {"q": q, "k": k, "v": v}
     out = [Ours(session, "flashkiln", words, dict(rows)),
            Ours(session, f"flashkiln-pages-of-{PAGE}", words + pages.word, {"q": q, **pages.tensors}, **pages.fields),
-           Ours(session, "flashkiln-split", f"{words} split", dict(rows)), flash(torch, q, k, v)]
+           Ours(session, "flashkiln-split", f"{words} split", dict(rows)),
+           Ours(session, "flashkiln-kv-e4m3", f"{words} kv_e4m3", {"q": q, "k": k8, "v": v8}),
+           Ours(session, f"flashkiln-kv-e4m3-pages-of-{PAGE}", f"{words} kv_e4m3" + pages8.word, {"q": q, **pages8.tensors}, **pages8.fields),
+           flash(torch, q, k, v)]
     if args.flex:
         out.append(flex(torch, q, k, v))
-    out[1].pages = pages  # whose table it reads
+    out[1].pages, out[4].pages = pages, pages8  # whose tables they read
     return out, exact(torch, q, k, v)
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Bytes that HBM moves, as ncu counts them, beside those that the model has.
 
-  hbm.py [--dims 64,128] [--ops fwd,bwd] [--tokens 8192] [--heads 32] [--flashkiln build/flashkiln]
+  hbm.py [--dims 64,128] [--ops fwd,bwd] [--tokens 8192] [--flashkiln build/flashkiln]
 
-Dense, causal, and three shares of blocks of 128 x 128, one launch each with caches emptied before it; all kernels of the pass are
-counted. Results: hbm.csv. Needs ncu, which may count, and an NVIDIA GPU; without them it says so and exits with 77.
+65,536 tokens and 1,024 hidden: dense, causal, and three shares of blocks of 128 x 128, one launch each, all kernels of the pass;
+the forward pass that `run` needs before a backward one is not counted. Results: hbm.csv. Needs ncu, which may count, and an NVIDIA
+GPU; without them it says so and exits with 77.
 """
 import argparse
 import csv
@@ -18,7 +19,8 @@ import sys
 from timing import numbers, words
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FIELDS = ["gpu", "spelling", "tokens", "heads", "seen", "read_mb", "written_mb", "predicted_mb", "ratio"]
+TOKENS, HIDDEN = 65536, 1024
+FIELDS = ["gpu", "spelling", "tokens", "seen", "read_mb", "written_mb", "predicted_mb", "ratio"]
 MASKS = ["", "causal"] + [f'blocks(128)="i == j || hash(hash(1, i), j) % 100 < {percent}"' for percent in (11, 25, 50)]
 METRICS = "dram__bytes_read.sum,dram__bytes_write.sum"
 UNITS = {"byte": 1e-6, "Kbyte": 1e-3, "Mbyte": 1.0, "Gbyte": 1e3}
@@ -33,7 +35,9 @@ def explained(program, spelling, gpu, shape):
 
 def counted(ncu, program, spelling, shape):
     """MB read and written by all kernels of one pass."""
-    command = [ncu, "--metrics", METRICS, "--csv", program, "run", spelling, "--random", shape]
+    kernels = "regex:" + ("fk_backward" if spelling.startswith("bwd") else "fk_")
+    command = [ncu, "--cache-control", "none", "--kernel-name", kernels, "--metrics", METRICS, "--csv",
+               program, "run", spelling, "--random", shape]
     text = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     sums = {"read": 0.0, "write": 0.0}
     for row in csv.reader(line for line in text.splitlines() if line.startswith('"')):
@@ -50,7 +54,6 @@ def main():
     parser.add_argument("--dims", default=[64, 128], type=numbers)
     parser.add_argument("--ops", default=["fwd", "bwd"], type=words)
     parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--flashkiln", default=os.path.join(ROOT, "build", "flashkiln"))
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"))
@@ -67,14 +70,15 @@ def main():
             for dim in args.dims:
                 for mask in MASKS:
                     spelling = f"{op} bf16 d{dim} {mask}".strip()
-                    shape = f"1,{args.heads},{args.heads},{args.tokens},{args.tokens}"
+                    heads = HIDDEN // dim
+                    shape = f"{TOKENS // args.tokens},{heads},{heads},{args.tokens},{args.tokens}"
                     predicted, seen = explained(args.flashkiln, spelling, args.gpu, shape)
                     try:
                         read, written = counted(ncu, args.flashkiln, spelling, shape)
                     except RuntimeError as e:
                         print(f"{spelling}: ncu counts nothing: {e}")
                         return 77
-                    row = [args.gpu, spelling, args.tokens, args.heads, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
+                    row = [args.gpu, spelling, args.tokens, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
                            f"{(read + written) / predicted:.3f}"]
                     table.writerow(row)
                     print("  ".join(map(str, row)), flush=True)

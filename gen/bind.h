@@ -30,6 +30,8 @@ bool fk_tile_stages(const fk_problem *p, const fk_tile *tile);
 int fk_tile_consumers(const fk_tile *tile);
 /** Do elements of 8 bits become operands of 16 on their way to shared memory? Family mma has no products of 8 bits. */
 bool fk_tile_widens(const fk_problem *p, const fk_tile *tile);
+/** Do k and v of 8 bits become those of 16 in the workspace before (templates/piece/widen.cu)? Copies by TMA cannot. */
+bool fk_tile_widens_before(const fk_problem *p, const fk_tile *tile);
 /** fk_dtype of what is multiplied. */
 int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a

@@ -179,6 +179,10 @@ bool fk_tile_widens(const fk_problem *p, const fk_tile *tile) {
     return fk_kv_dtype(p) == FK_E4M3 && !tile->wgmma;
 }
 
+bool fk_tile_widens_before(const fk_problem *p, const fk_tile *tile) {
+    return p->kv_e4m3 && tile->wgmma;
+}
+
 int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile) {
     return p->dtype == FK_E4M3 && fk_tile_widens(p, tile) ? FK_FP16 : p->dtype;
 }

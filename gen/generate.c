@@ -87,7 +87,9 @@ static void render_body(lua_State *L, void *arg) {
     fk_bind_read_layout(L, planner->p, &tile, arch, fk_plan_scan(planner, &tile), &layout);
     lua_setfield(L, env, "layout");
     lua_setfield(L, env, "arch");
-    fk_bind_push_problem(L, planner->p, spelling);
+    fk_problem shown = *planner->p;
+    if (fk_tile_widens_before(&shown, &tile)) shown.paged = 0; /* the main kernel finds rows */
+    fk_bind_push_problem(L, &shown, spelling);
     lua_setfield(L, -2, "problem");
     fk_bind_push_plan(L, planner->p, &tile, summary);
     lua_setfield(L, -2, "plan");
@@ -146,7 +148,7 @@ static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int
     const fk_problem *p = planner->p;
     const fk_problem_mask *mask = &planner->terms.mask;
     const bool backward = p->op == FK_BACKWARD;
-    const bool splits = fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k && p->dtype != FK_E4M3 &&
+    const bool splits = fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k && fk_kv_dtype(p) != FK_E4M3 &&
                         (backward || planner->terms.score.num_sinks == 0) &&
                         (backward ? &mask->split_k : &mask->split)->residual && q_order < 0;
     return splits ? leading * (backward ? plan->block_n : plan->block_m) : 0;
@@ -178,7 +180,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const int threads = plan->warps * 32, smem = plan->smem_bytes;
     const fk_tile tile = fk_plan_tile(p, plan);
     const bool wgmma = tile.wgmma, runs = fk_plan_takes_runs(planner, &tile);
-    const bool words = fk_plan_takes_words(planner, &tile);
+    const bool words = fk_plan_takes_words(planner, &tile), widens = fk_tile_widens_before(p, &tile);
     const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 256, 2 * 256 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     const bool early = planner->arch.early_start && !wgmma;
@@ -186,10 +188,11 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         fk_kernel_launch *next = out->kernel;
         if (p->dtype == FK_E4M3 && wgmma) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
+        if (widens) *next++ = (fk_kernel_launch){"fk_forward_widen", 128, 0, FK_GRID_WIDEN};
         if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
         if (words) *next++ = seen_tiles;
         out->main_kernel = (int32_t)(next - out->kernel);
-        if (runs || (words && wgmma)) out->early = 1u << out->main_kernel;
+        if (runs || widens || (words && wgmma)) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         if (p->split && early) out->early = 2u << out->main_kernel; /* the kernel that combines */
         if (p->split || out->leading_rows)

@@ -76,8 +76,11 @@ typedef enum fk_grid_kind {
     FK_GRID_KEYS,       /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
     FK_GRID_PARTS,      /* 4 columns of rows of tiles that came in parts, one to a thread of 128; else none */
     FK_GRID_SEQUENCES,  /* packed sequences, one to a warp of 4 */
-    FK_GRID_SEEN        /* 64 queries of a head to a CTA */
+    FK_GRID_SEEN,       /* 64 queries of a head to a CTA */
+    FK_GRID_WIDEN       /* FK_WIDEN_KEYS keys to a CTA, kv heads in rows */
 } fk_grid_kind;
+
+#define FK_WIDEN_KEYS 64 /* widen_keys of templates/piece/widen.cu */
 
 /* One kernel of a source. All of them but fk_pack_blocks take the same parameter block. */
 typedef struct fk_kernel_launch {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* Backward: q and dout of its query heads, two floats a row, and dq's sum. */
-int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad) {
-    const int64_t row = (p->head_dim + p->head_dim_v) * fk_dtype_bytes(fk_kv_dtype(p));
+int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad, bool wgmma) {
+    const int64_t row = (p->head_dim + p->head_dim_v) * fk_walked_element_bytes(p, wgmma);
     const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
     return p->op == FK_BACKWARD ? shape->seqlen_q * (row + 8 + d_pad * 4) * ratio : shape->seqlen_k * row;
 }
@@ -54,7 +54,7 @@ int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad,
                        int64_t num_sms, int64_t l2_bytes) {
     const bool persistent = strcmp(plan->family, "wgmma") == 0;
     if (plan->head_rows) return 1; /* whose tiles are one CTA's */
-    const int64_t walked = fk_walked_bytes(p, shape, d_pad), kv_heads = shape->batch * shape->num_heads_kv;
+    const int64_t walked = fk_walked_bytes(p, shape, d_pad, persistent), kv_heads = shape->batch * shape->num_heads_kv;
     const int64_t fitting = !persistent           ? l2_bytes / 2 / walked
                             : p->op == FK_FORWARD ? reading_heads(p, plan, pattern, walked, num_sms, l2_bytes)
                                                   : adding_heads(p, plan, pattern, shape, walked, num_sms, l2_bytes);

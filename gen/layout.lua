@@ -120,7 +120,7 @@ local function wgmma(problem, plan, scan)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local place_bytes = 16 * (1 + ((problem.packed or plan.parts) and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (e4m3 and 1 or 0))
+  local place_bytes = 16 * (1 + ((problem.packed or plan.parts) and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (problem.kv_dtype == "e4m3" and 1 or 0))
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +

@@ -151,7 +151,7 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
                                 const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
-    const double width = (double)fk_dtype_bytes(fk_kv_dtype(p)) * (p->head_dim + p->head_dim_v);
+    const double width = (double)fk_walked_element_bytes(p, layout->wgmma) * (p->head_dim + p->head_dim_v);
     const double q_bytes = fk_dtype_bytes(p->dtype) * p->head_dim;
     const double o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype)) * p->head_dim_v;
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
@@ -236,6 +236,9 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     around_bytes += split.combine_bytes;
     if (p->dtype == FK_E4M3 && layout->wgmma) /* the values are transposed first */
         around_bytes += 2.0 * (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k) * layout->dv_pad;
+    if (p->kv_e4m3 && layout->wgmma) /* keys and values are read, and written as 16 bits */
+        around_bytes += 3.0 * (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k) *
+                        (p->head_dim + p->head_dim_v);
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;

@@ -24,7 +24,7 @@ double fk_model_passes_again(const fk_problem *p, const fk_device_info *device, 
     const double group =
         (double)fk_group_heads(p, plan, layout->d_pad, layout->pattern, &heads, device->num_sms, device->l2_bytes);
     const double one_by_one = layout->walks_q ? (double)shape->num_heads_q / (double)shape->num_heads_kv : 1;
-    const double bytes = group * (double)fk_walked_bytes(p, shape, layout->d_pad) / one_by_one;
+    const double bytes = group * (double)fk_walked_bytes(p, shape, layout->d_pad, true) / one_by_one;
     const double x = bytes / (double)device->l2_bytes, share = tiles->mean_visited / (double)tiles->num_walked;
     const double visits = share * (double)tiles->num_ctas;
     const double at_a_time = (double)device->num_sms / fk_plan_cluster(p, plan) * plan->ctas_per_sm;

@@ -106,10 +106,11 @@ fk_tile fk_plan_dq_tile(const fk_planner *planner) {
 
 /* ---- judging ---- */
 
-/* e4m3 has another kernel before, and packed sequences no row of runs. */
+/* Keys of 8 bits have another kernel before, and packed sequences no row of runs. */
 bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
     const fk_problem *p = planner->p;
-    return tile->wgmma && p->op == FK_FORWARD && !p->packed && p->dtype != FK_E4M3 && planner->terms.mask.has_runs;
+    return tile->wgmma && p->op == FK_FORWARD && !p->packed && fk_kv_dtype(p) != FK_E4M3 &&
+           planner->terms.mask.has_runs;
 }
 
 /* Rows of joined heads count by heads, too. */
@@ -122,7 +123,7 @@ bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile) {
 static bool takes_lines(const fk_planner *planner, const fk_expr *residual) {
     const fk_problem *p = planner->p;
     const fk_problem_score *score = &planner->terms.score;
-    return p->op == FK_FORWARD && p->dtype != FK_E4M3 && score->along && score->one_slope && !residual &&
+    return p->op == FK_FORWARD && fk_kv_dtype(p) != FK_E4M3 && score->along && score->one_slope && !residual &&
            p->head_dim + p->head_dim_v <= 128 && !fk_problem_joins_heads(p);
 }
 

@@ -97,8 +97,8 @@ double fk_model_overlap(double clocks_us, const fk_split_model *split);
 
 /* ---- groups.c, model_l2.c: what is fetched more than once ---- */
 
-/** Bytes that the tiles of one kv head walk over. `d_pad`: columns of dq's sum. */
-int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad);
+/** Bytes that the tiles of one kv head walk over. `d_pad`: columns of dq's sum; `wgmma`: of that family. */
+int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad, bool wgmma);
 /** Family wgmma: how often, after the first time, what tiles walk over comes from HBM. */
 double fk_model_passes_again(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
                              const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles);

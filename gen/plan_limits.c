@@ -41,8 +41,7 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
     if (p->split) return "split";
-    if (p->kv_e4m3) return "kv_e4m3";
-    return p->paged == 1 ? "paged, of any page size" : NULL;
+    return p->paged == 1 && !p->kv_e4m3 ? "paged, of any page size" : NULL; /* what is widened is in rows */
 }
 
 /* What the CTAs of a cluster, which go through the same keys side by side, do not serve. */
@@ -139,6 +138,15 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
     }
 }
 
+/* MB of workspace for keys and values of 16 bits. Of many long caches they are more than a launch should take. */
+enum { MAX_WIDENED_MB = 4096 };
+static double widened_mb(const fk_planner *planner, const fk_tile *tile) {
+    const fk_problem *p = planner->p;
+    const fk_shape *s = &planner->shape;
+    const double rows = (double)s->batch * (double)s->num_heads_kv * (double)s->seqlen_k;
+    return fk_tile_widens_before(p, tile) ? 2 * rows * (p->head_dim + p->head_dim_v) / (1 << 20) : 0;
+}
+
 static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const char *refused = refuse_problem(planner->p);
     const int computing = fk_tile_teams(tile) * fk_tile_consumers(tile);
@@ -151,6 +159,9 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
                        tile->warps);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
+    } else if (widened_mb(planner, tile) > MAX_WIDENED_MB) {
+        fk_plan_reject(plan, "kv_e4m3: keys and values of 16 bits take %.0f MB of workspace, and may take %d",
+                       widened_mb(planner, tile), MAX_WIDENED_MB);
     } else if (tile->walks_q) {
         check_wgmma_backward(planner, tile, plan);
     } else if (tile->block_m == 192 && tile->block_n == 64 && tile->k_stages == 3 &&

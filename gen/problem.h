@@ -20,6 +20,10 @@ static inline int fk_dtype_bytes(int32_t dtype) {
 static inline int32_t fk_kv_dtype(const fk_problem *p) {
     return p->kv_e4m3 ? FK_E4M3 : p->dtype;
 }
+/** What a kernel's tiles of keys read an element of k or v as: family wgmma of `kv_e4m3` as one of q. */
+static inline int fk_walked_element_bytes(const fk_problem *p, bool wgmma) {
+    return fk_dtype_bytes(wgmma ? p->dtype : fk_kv_dtype(p));
+}
 /** Of o: what q, k and v have, but for e4m3, whose precision is too little for a result. */
 static inline int32_t fk_output_dtype(int32_t dtype) {
     return dtype == FK_E4M3 ? FK_BF16 : dtype;

@@ -129,6 +129,13 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         *out = make_row_grid(values.heads, values.tiles);
         return FK_OK;
     }
+    case FK_GRID_WIDEN: {
+        fk_values values;
+        fk_values_lay_out(kernel, a, &values);
+        *out = make_row_grid(values.heads, packed ? fk_packed_tiles(a->total_k, a->batch, FK_WIDEN_KEYS)
+                                                  : (a->seqlen_k + FK_WIDEN_KEYS - 1) / FK_WIDEN_KEYS);
+        return FK_OK;
+    }
     case FK_GRID_RUNS:
         *out = make_row_grid(a->batch, ((a->seqlen_q + block_m - 1) / block_m * block_m + 127) / 128);
         return FK_OK;

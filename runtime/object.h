@@ -311,11 +311,13 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *args, const
 /* ---- values and descales of e4m3 (values.c) ----------------------------------------------------------- */
 
 typedef struct fk_values {
-    int64_t tiles, heads; /* of a kv head; kv heads of all batch entries */
+    int64_t tiles, heads; /* of a kv head (kv_e4m3: its keys); kv heads of all batch entries */
     size_t offset,
         bytes;   /* of the workspace: where they start, and all of it, for every kernel with a persistent grid */
     size_t runs; /* where runs start; 0: the kernel has none */
 } fk_values;
+/** Has the kernel one before it that writes k and v as 16 bits? */
+bool fk_widens_before(const fk_kernel *kernel);
 /** False: more than 2^60 bytes, or more tiles than a launch may have. Sizes have been checked. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *args, fk_values *out);
 /** The same, with the workspace checked. */

@@ -191,7 +191,7 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
     const fk_status status = fk_values_prepare(kernel, a, workspace, &values, err);
     if (status) return status;
-    if (kernel->problem.dtype == FK_E4M3) out->values = (char *)workspace->data + values.offset;
+    if (fk_kv_dtype(&kernel->problem) == FK_E4M3) out->values = (char *)workspace->data + values.offset;
     if (values.runs) out->runs = (int32_t *)(void *)((char *)workspace->data + values.runs);
     out->value_tiles = (int32_t)values.tiles;
     out->claims = workspace->data;

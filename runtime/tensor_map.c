@@ -95,6 +95,15 @@ static tensor transposed(const fk_kernel *kernel, const fk_args *a, const void *
     return (tensor){"v", values, stride, columns, rows, layout.tiles, layout.heads, (int32_t)rows, FK_E4M3};
 }
 
+/* Keys, or values, of 16 bits: `widened` as templates/piece/widen.cu has them, rows of a head beside each other. */
+static tensor in_rows(tensor t, const void *widened, int64_t stride[3]) {
+    stride[1] = t.columns;
+    stride[2] = t.columns * t.rows;
+    stride[0] = stride[2] * t.heads;
+    t.data = widened, t.stride = stride;
+    return t;
+}
+
 /* Of the staged array or its gradient, as if it had every dimension. What copies cannot read has no map. */
 static bool array_of(const fk_kernel *kernel, const fk_args *a, const void *data, const int64_t *strides, int32_t dtype,
                      tensor *out, int64_t stride[3]) {
@@ -158,7 +167,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const int32_t own_queries = plan->block_m / (p->op == FK_FORWARD ? cluster : 1);
     const int32_t own_keys = plan->block_n / (p->op == FK_FORWARD ? 1 : cluster);
     const int32_t type = p->dtype;
-    int64_t stride[3];
+    int64_t stride[2][3];
     tensor tensors[FK_TENSOR_MAPS_BACKWARD] = {
         {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, own_queries, type},
         {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},
@@ -171,8 +180,14 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
         tensors[5] =
             (tensor){"dv", a->dv, a->dv_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, WARP_ROWS, type};
     }
-    if (p->paged) tensors[1] = in_pages(tensors[1], p->paged, a), tensors[2] = in_pages(tensors[2], p->paged, a);
-    if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride);
+    if (fk_widens_before(kernel)) {
+        const size_t k_bytes = (size_t)(batch * rows_k * a->num_heads_kv) * (size_t)p->head_dim * sizeof(uint16_t);
+        tensors[1] = in_rows(tensors[1], values, stride[0]);
+        tensors[2] = in_rows(tensors[2], (const char *)values + k_bytes, stride[1]);
+    } else if (p->paged) {
+        tensors[1] = in_pages(tensors[1], p->paged, a), tensors[2] = in_pages(tensors[2], p->paged, a);
+    }
+    if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride[0]);
     const fk_driver *driver = kernel->context->driver;
     const int count = fk_num_tensor_maps(kernel), first = FK_ALL_MAPS - count;
     fk_status status = make_array_maps(kernel, a, &map[first - FK_ARRAY_MAPS], err);

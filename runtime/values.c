@@ -1,14 +1,23 @@
 /* What a kernel writes before the main kernel reads it: of dtype e4m3 the values transposed
- * (templates/piece/values.cu), beside what the elements count for; of masks that leave runs of keys, where these are
- * (templates/piece/runs.cu).
+ * (templates/piece/values.cu), beside what the elements count for; with kv_e4m3 keys and values of 16 bits
+ * (templates/piece/widen.cu); of masks that leave runs of keys, where these are (templates/piece/runs.cu).
  *
  * Workspace: | what a persistent grid has | kv heads x tiles of block_n keys x fk_value_rows x 128 bytes |, or
+ *            | what a persistent grid has | kv heads x keys x head_dim x 2 bytes | the same by head_dim_v |, or
  *            | what a persistent grid has | batch x 8 bytes of each query of whole tiles |. */
 #include "object.h"
 
 #define VALUE_PITCH 128 /* value_pitch of templates/piece/values.cu */
 #define RUN_BYTES 8     /* of a query: its first and its last key */
 #define MAX_WORKSPACE ((int64_t)1 << 60)
+
+bool fk_widens_before(const fk_kernel *kernel) {
+    return kernel->problem.kv_e4m3 && fk_is_persistent(kernel);
+}
+
+static size_t whole_parts(size_t bytes) {
+    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+}
 
 /* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out) {
@@ -18,14 +27,20 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     *out = (fk_values){.offset = claims.bytes, .bytes = claims.bytes};
     if (fits && kernel->launch[0].grid == FK_GRID_RUNS) {
         const int64_t block_m = kernel->info.plan.block_m, rows = (a->seqlen_q + block_m - 1) / block_m * block_m;
-        const size_t bytes = (size_t)(a->batch * rows) * RUN_BYTES; /* there are as many tiles as fit */
         out->runs = claims.bytes;
-        out->bytes += (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+        out->bytes += whole_parts((size_t)(a->batch * rows) * RUN_BYTES); /* there are as many tiles as fit */
     }
-    if (p->dtype != FK_E4M3 || !fits) return fits;
+    if (!fits || fk_kv_dtype(p) != FK_E4M3) return fits;
+    out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
+    if (fk_widens_before(kernel)) {
+        const int64_t key_bytes = (int64_t)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
+        out->tiles = p->packed ? a->total_k : a->seqlen_k;
+        if (out->heads > MAX_WORKSPACE / key_bytes / out->tiles) return false;
+        out->bytes += whole_parts((size_t)(out->heads * out->tiles * key_bytes));
+        return true;
+    }
     const int64_t tile_bytes = (int64_t)fk_value_rows(p) * VALUE_PITCH, keys = kernel->info.plan.block_n;
     out->tiles = p->packed ? fk_packed_tiles(a->total_k, a->batch, keys) : (a->seqlen_k + keys - 1) / keys;
-    out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
     if (out->heads > MAX_WORKSPACE / tile_bytes / out->tiles) return false;
     out->bytes += (size_t)(out->heads * out->tiles * tile_bytes);
     return true;

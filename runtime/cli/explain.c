@@ -54,9 +54,10 @@ static io_bound io_bound_of(const explanation *e) {
     const bool backward = p->op == FK_BACKWARD;
     const double own = backward ? e->chosen->block_n : e->chosen->block_m;
     const double met = backward ? e->chosen->block_m : e->chosen->block_n;
-    const double size = (double)element_bytes(kv_dtype(p)), width = p->head_dim + p->head_dim_v;
+    const double held = (double)kv_sram_bytes(p, e->chosen), width = p->head_dim + p->head_dim_v;
+    const double size = strcmp(e->chosen->family, "wgmma") == 0 ? held : (double)element_bytes(kv_dtype(p));
     const double visited = (double)e->tiles.partial + (double)e->tiles.full;
-    const double m = e->gpu.smem_per_block / (double)kv_sram_bytes(p, e->chosen);
+    const double m = e->gpu.smem_per_block / held;
     return (io_bound){.density = share(e->tiles.partial, &e->tiles) + share(e->tiles.full, &e->tiles),
                       .elements = m,
                       .walked = visited * met * width * size,

@@ -76,7 +76,7 @@ size_t element_bytes(int32_t dtype) {
 }
 
 size_t kv_sram_bytes(const fk_problem *problem, const fk_plan_info *plan) {
-    const bool widened = kv_dtype(problem) == FK_E4M3 && strcmp(plan->family, "mma") == 0;
+    const bool widened = problem->kv_e4m3 || (problem->dtype == FK_E4M3 && strcmp(plan->family, "mma") == 0);
     return widened ? sizeof(uint16_t) : element_bytes(kv_dtype(problem));
 }
 

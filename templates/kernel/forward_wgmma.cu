@@ -51,7 +51,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local num_pairs = 0
 @ for _, array in ipairs(arrays) do num_pairs = num_pairs + (array.key_pairs and 1 or 0) end
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
-@ local along = score.along and problem.dtype ~= "e4m3" and not problem.joins_heads
+@ local along = score.along and problem.kv_dtype ~= "e4m3" and not problem.joins_heads
 @ local lines = layout.line_bytes > 0 -- the products add them; else one is for so many tiles that follow each other:
 @ local along_tiles = not lines and plan.overlap == 2 and not mask.residual and 2 or 1
 @ -- Scores that are computed become weights at once, where tiles are seen as a whole; dropout would stand there twice.
@@ -86,6 +86,9 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ end
 @ if problem.dtype == "e4m3" then
 @   include("piece/values.cu")
+
+@ elseif plan.widens_before then
+@   include("piece/widen.cu")
 
 @ end
 @ -- Behind a packed sequence's values lie others', which are finite as a rule.

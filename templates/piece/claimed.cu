@@ -23,13 +23,13 @@ __device__ __forceinline__ Where claimed(const Params &p, int word) { return til
 
 // Where a tile lies is much to compute, and consumers stand while they begin a row or end it: the producer of Q writes it beside the
 // queries. Words 0: b, h, q_first, and which part, how many queries there are, or where tiles of keys begin; 4: of packed sequences,
-// where they lie, and how many keys there are; then for each warpgroup which tiles of keys its rows visit$(e4m3 and "; last what scores are multiplied by" or "").
+// where they lie, and how many keys there are; then for each warpgroup which tiles of keys its rows visit$(descaled and "; last what scores are multiplied by" or "").
 __device__ __forceinline__ u32 tile_place(u32 smem, const Ring<q_stages> &q) { return smem + tile_places + place_bytes * q.slot(); }
 __device__ __forceinline__ int same(u32 word) { return int(__shfl_sync(full_warp, word, 0)); }
 @ if bounds then
 constexpr u32 tile_ranges = $((problem.packed or plan.parts) and 32 or 16);
 @ end
-@ if e4m3 then
+@ if descaled then
 constexpr u32 tile_scale = place_bytes - 16;
 @ end
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @ if mask.shifts then
     at.k_first = same(place.w);
 @ end
-@ if e4m3 then
+@ if descaled then
     at.scale = __uint_as_float(same(ld_shared_u32(tile_place(smem, q) + tile_scale)));
 @ end
     return at;

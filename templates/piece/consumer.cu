@@ -241,7 +241,7 @@ struct Consumer {
 @   end
 @   if not steps.ones then
         {
-@     finish_step((problem.packed or not (problem.dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
+@     finish_step((problem.packed or not (problem.kv_dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
 @   end
         optimistic = $((estimates or steps.prescaled) and "!careful" or trusts and "!is_careful(claim(smem, done))" or steps.settles and "settled" or "walk.tiles.full_end > walk.tiles.full_begin");

@@ -6,13 +6,14 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   include("piece/sink.cu", { of = "at" })
 @ end
 @ if problem.kv_dtype == "e4m3" then
-@   if not plan.widens then
+@   local weighed = plan.operands == "e4m3" -- weights of 8 bits count in units
+@   if weighed then
     constexpr float weight_unit = 1.0f / (1 << int(weight_log2));
 @   end
-@   if plan.widens and #score.terms == 0 then
+@   if not weighed and #score.terms == 0 then
     const float unit = scale_of(p, at, p.scale); // of the reference, as it is without descales
 @   end
-    const float factor = value_descale(p, at)$(plan.widens and "" or " * weight_unit")$(problem.dropout and " * p.dropout_scale" or "");
+    const float factor = value_descale(p, at)$(weighed and " * weight_unit" or "")$(problem.dropout and " * p.dropout_scale" or "");
 @ end
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -24,8 +25,9 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
 @ local factor, unit = problem.dropout and "p.dropout_scale" or "1.0f", "" -- of acc / l; and of l
 @ if problem.kv_dtype == "e4m3" then
-@   if #score.terms == 0 then natural = plan.widens and "m_i[m][r] * unit" or "m_i[m][r] * at.scale * 0.6931471805599453f" end
-@   factor, unit = "factor", plan.widens and "" or " * weight_unit"
+@   local weighed = plan.operands == "e4m3"
+@   if #score.terms == 0 then natural = weighed and "m_i[m][r] * at.scale * 0.6931471805599453f" or "m_i[m][r] * unit" end
+@   factor, unit = "factor", weighed and " * weight_unit" or ""
 @ end
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
 @ if prescaled then natural = "m_i[m][r] * 0.6931471805599453f" end

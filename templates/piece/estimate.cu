@@ -1,5 +1,5 @@
 @ local fp16 = problem.dtype == "fp16" -- whose weights have room above and below
-@ local scale = #score.terms > 0 and "score_scale(p)" or "p.scale_log2"
+@ local scale = #score.terms > 0 and "score_scale(p)" or problem.kv_dtype == "e4m3" and "at.scale" or "p.scale_log2"
 // Of the first tile's raw scores, seen or not: what the largest of a row would be at the row's own place among the keys, where most terms
 // that go by place take least. Where rows are not like that their sums leave their range. What lies behind the last key is no score.
 __device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,

@@ -121,8 +121,9 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ end
 @ local kv_head = problem.gqa and "at.kv_head" or "at.h"
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
+@ local descaled = problem.kv_dtype == "e4m3"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, kv_head = kv_head, pair = pair, sparse = sparse, trusts = trusts })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, descaled = descaled, kv_head = kv_head, pair = pair, sparse = sparse, trusts = trusts })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -218,7 +219,7 @@ struct Producer {
 @ if problem.dropout then
         const uint4 key = dropout_key(p, at.b, at.h);
 @ end
-@ if e4m3 then
+@ if descaled then
         const float scale = at.b >= 0 ? scale_of(p, at) : 0.0f;
 @ end
 @ if mask.runs then
@@ -252,7 +253,7 @@ struct Producer {
             st_shared_u32(smem + q_tile + 4 * q.slot(), word);
             if (at.b >= 0) {
                 write_place(tile_place(smem, q), at);
-@ if e4m3 then
+@ if descaled then
                 st_shared_u32(tile_place(smem, q) + tile_scale, __float_as_uint(scale));
 @ end
                 mbarrier_arrive_expect_tx(bar, block_m * $(layout.d_cols * problem.element_bytes)$(mask.runs and " + q_row_bytes" or ""));
@@ -361,6 +362,8 @@ struct Producer {
         wait_for_previous(); // who wrote the runs
 @ elseif mask.words then
         wait_for_previous(); // who looked up what tiles hold
+@ elseif plan.widens_before then
+        wait_for_previous(); // who wrote keys and values
 @ end
 @ local own = pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"
         int word = 0, next = $(lone and "first_tile(team)" or own);

@@ -50,7 +50,7 @@
 @   end
 @   include("primitive/atomics.cu")
 
-@   if mask.runs or mask.words and walk == "k" then
+@   if mask.runs or mask.words and walk == "k" or plan.widens_before then
 @     include("primitive/early_start.cu")
 
 @   end

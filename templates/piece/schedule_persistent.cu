@@ -17,11 +17,11 @@ struct Where : Sequence {
 @ if mask.shifts then
     int k_first; // where its tiles of keys begin: at the first key that its first query sees
 @ end
-@ if problem.dtype == "e4m3" then
+@ if problem.kv_dtype == "e4m3" then
     float scale; // of its scores; claimed() sets it
 @ end
 };
-@ if problem.dtype == "e4m3" then
+@ if problem.kv_dtype == "e4m3" then
 
 @   include("piece/descale.cu")
 @ end

@@ -30,7 +30,7 @@ __device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
 @   end
 
 @ end
-@ if plan.widens then
+@ if plan.widens or plan.widens_before then
 @   if arch.e4m3 then
 // Four e4m3, the first in the lowest byte, as two pairs of halves: nothing is lost.
 __device__ __forceinline__ uint2 unpack_e4m3_fp16(u32 v) {

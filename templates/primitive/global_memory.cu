@@ -21,7 +21,7 @@ __device__ __forceinline__ u32 ld_acquire_u32(const u32 *p) {
     return v;
 }
 @ end
-@ local reads_pairs = plan.widens
+@ local reads_pairs = plan.widens or plan.widens_before
 @ for _, array in ipairs(arrays) do reads_pairs = reads_pairs or array.key_pairs and array.bytes == 4 and plan.family == "wgmma" and walk == "k" end
 @ if reads_pairs then
 

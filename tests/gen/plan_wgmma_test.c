@@ -189,7 +189,7 @@ static void test_e4m3(void **state) {
         {"fwd e4m3 d64 paged", "h200", 0},
         {"fwd bf16 kv_e4m3 d128 split", "h200", 2 * 32 * 128 * 2},
         {"fwd fp16 kv_e4m3 d72 dv40", "t4", 0},
-        {"fwd bf16 kv_e4m3 d128 causal", "h200", 0},
+        {"fwd bf16 kv_e4m3 d128 causal", "a100", 0},
     };
     for (size_t i = 0; i < sizeof widened / sizeof widened[0]; ++i) {
         fk_plan_info *plans;
@@ -198,6 +198,22 @@ static void test_e4m3(void **state) {
         if (widened[i].smem) assert_int_equal(plans->smem_bytes, widened[i].smem);
         free(plans);
     }
+    /* 16 bits in the workspace, while there is room for them, have the plans of 16 bits */
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    fk_plan_info *plans, *wide;
+    enumerate("fwd bf16 kv_e4m3 d128 causal paged", "h200", NULL, &plans);
+    enumerate("fwd bf16 d128 causal", "h200", NULL, &wide);
+    assert_true(is_wgmma(plans) && plans->block_m == wide->block_m && plans->block_n == wide->block_n);
+    assert_true(plans->model_us > wide->model_us && plans->hbm_bytes > wide->hbm_bytes);
+    free(plans), free(wide);
+    options.shape = (fk_shape){8, 8, 8, 512, 1 << 17};
+    enumerate("fwd bf16 kv_e4m3 d128 causal", "h200", &options, &plans);
+    assert_true(is_wgmma(plans));
+    free(plans);
+    options.shape.batch = 9;
+    enumerate("fwd bf16 kv_e4m3 d128 causal", "h200", &options, &plans);
+    assert_false(is_wgmma(plans));
+    free(plans);
 }
 
 /* A plan is all that is needed to get the same plan again. */

@@ -22,10 +22,18 @@ static void results_are_those_of_the_same_values_in_16(void **state) {
         {"d128 causal paged(64)", "a100", "mma m64 n64 w4 s1 c2", 2, 8, 8, 500, 1111, 64, 0},
         {"d256 window(300,0) split paged", "a100", "mma m32 n16 w2 s1 c2", 2, 8, 8, 20, 1500, 33, 3},
     };
+    static const kv_sample on_hopper[] = {
+        {"d128 gqa causal", "h200", "wgmma m128 n128 w12 s2 c1 r1 q2 k3 t1 o1", 2, 8, 2, 700, 1500, 0, 0},
+        {"d64 gqa window(300,0) paged(16)", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 8, 4, 500, 1111, 48, 0},
+        {"d256 dropout", "h200", NULL, 2, 4, 4, 300, 777, 0, 0},
+        {"d72 dv40 softcap(5) causal", "h200", NULL, 2, 4, 4, 333, 900, 0, 0},
+    };
     fk_device_info device;
     assert_int_equal(fk_device_find("cuda:0", &device), FK_OK);
     for (size_t i = 0; i < sizeof samples / sizeof *samples && device.sm >= 80; i++)
         kv_compare(&samples[i], "cuda:0", NULL);
+    for (size_t i = 0; i < sizeof on_hopper / sizeof *on_hopper && device.sm == 90; i++)
+        kv_compare(&on_hopper[i], "cuda:0", NULL);
 }
 
 int main(void) {

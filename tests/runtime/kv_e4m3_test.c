@@ -16,6 +16,13 @@ static void bits_are_those_of_the_same_values_in_16(void **state) {
         {"d256 causal", "a100", "mma m64 n32 w4 s1 c1", 1, 2, 2, 66, 90, 0, 0},
         {"d64 dropout", "a100", "mma m128 n64 w4 s1 c2", 1, 2, 2, 130, 140, 0, 0},
         {"d128 gqa split", "t4", "mma m32 n32 w2 s1 c2 r1", 1, 4, 2, 5, 100, 0, 2},
+        {"d64 causal", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 2, 2, 200, 333, 0, 0},
+        {"d128 gqa causal", "h200", "wgmma m128 n128 w12 s2 c1 r1 q2 k3 t1 o1", 2, 4, 2, 150, 300, 0, 0},
+        {"d128 gqa window(40,0)", "h200", NULL, 1, 4, 2, 90, 250, 0, 0},
+        {"d72 dv40 softcap(5)", "h200", NULL, 1, 2, 2, 70, 130, 0, 0},
+        {"d256 dropout", "h200", NULL, 1, 2, 2, 66, 190, 0, 0},
+        {"d64 keep=\"(q + k) % 64 < 40\" paged(8)", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 2, 2, 70, 400, 24, 0},
+        {"d128 gqa causal paged(16)", "h200", NULL, 2, 2, 1, 70, 333, 48, 0},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         kv_compare(&samples[i], "emu", store_dir);
@@ -26,7 +33,9 @@ static void descales_count(void **state) {
     (void)state;
     static const kv_sample samples[] = {{"d64", "a100", NULL, 1, 2, 2, 60, 100, 0, 0},
                                         {"d128 gqa causal split", "h200", NULL, 2, 4, 2, 3, 200, 0, 3},
-                                        {"d64 softcap(5)", "a100", NULL, 1, 2, 2, 60, 100, 0, 0}};
+                                        {"d64 softcap(5)", "a100", NULL, 1, 2, 2, 60, 100, 0, 0},
+                                        {"d64 score=\"s - 0.25 * abs(q - k)\"", "h200", NULL, 1, 2, 2, 60, 100, 0, 0},
+                                        {"d128 gqa window(50,0)", "h200", NULL, 1, 4, 2, 200, 300, 0, 0}};
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
         const kv_sample *s = &samples[i];
         kv_options how = {
@@ -61,6 +70,8 @@ static void pages_are_as_rows(void **state) {
         {"", "paged(16)", {"d128 softcap(20)", "h200", NULL, 1, 2, 2, 140, 300, 48, 0}}, /* of 16 bits, too */
         {"", "paged(8)", {"d64 softcap(20) causal gqa", "h200", NULL, 2, 4, 2, 70, 333, 8, 0}},
         {"kv_e4m3", "paged(16)", {"d128 gqa split", "a100", "mma m32 n64 w2 s1 c4", 2, 4, 2, 2, 300, 16, 3}},
+        {"kv_e4m3", "paged", {"d128 gqa causal", "h200", "wgmma m128 n128 w12 s2 c1 r1 q2 k3 t1 o1", 2, 4, 2, 70, 333, 5, 0}},
+        {"kv_e4m3", "paged", {"d64 softcap(20) causal", "h200", NULL, 2, 2, 2, 70, 333, 7, 0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const kv_options how = {.device = "emu", .store = store_dir, .type = cases[i].type, .bf16 = true};
