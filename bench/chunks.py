@@ -5,7 +5,7 @@
 
 A shape is batch x query heads x kv heads x queries x keys; the last query sees the last key. Contenders: this library's kernel for
 such sizes, the same with pages of 64 rows in random order, with `split`, with keys and values of 8 bits in rows and in pages
-(`kv_e4m3`: those that bf16 has here are such numbers), SDPA FLASH with PyTorch's causal_lower_right, FlexAttention
+(`kv_e4m3`: those that bf16 has here are such numbers) and with `split`, SDPA FLASH with PyTorch's causal_lower_right, FlexAttention
 with a block mask. Outputs are compared with float64 on the first head. Results: chunks.csv. Needs an NVIDIA GPU and PyTorch;
 without them it says so and exits with 77.
 """
@@ -86,6 +86,7 @@ def contenders(session, args, dim, shape):
            Ours(session, "flashkiln-split", f"{words} split", dict(rows)),
            Ours(session, "flashkiln-kv-e4m3", f"{words} kv_e4m3", {"q": q, "k": k8, "v": v8}),
            Ours(session, f"flashkiln-kv-e4m3-pages-of-{PAGE}", f"{words} kv_e4m3" + pages8.word, {"q": q, **pages8.tensors}, **pages8.fields),
+           Ours(session, "flashkiln-kv-e4m3-split", f"{words} kv_e4m3 split", {"q": q, "k": k8, "v": v8}),
            flash(torch, q, k, v)]
     if args.flex:
         out.append(flex(torch, q, k, v))

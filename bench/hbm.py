@@ -36,7 +36,7 @@ def explained(program, spelling, gpu, shape):
 def counted(ncu, program, spelling, shape):
     """MB read and written by all kernels of one pass."""
     kernels = "regex:" + ("fk_backward" if spelling.startswith("bwd") else "fk_")
-    command = [ncu, "--cache-control", "none", "--kernel-name", kernels, "--metrics", METRICS, "--csv",
+    command = [ncu, "--cache-control", "none", "--clock-control", "none", "--kernel-name", kernels, "--metrics", METRICS, "--csv",
                program, "run", spelling, "--random", shape]
     text = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     sums = {"read": 0.0, "write": 0.0}

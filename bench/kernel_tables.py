@@ -174,6 +174,19 @@ def chunks(folder):
     return rows and grid(head, lines) or ""
 
 
+def narrow_chunks(folder):
+    """Beside keys and values of 16 bits those of 8."""
+    rows, lines = times(folder, "chunks-wgmma-h100", by_shape), []
+    for shape in dict.fromkeys(shape for _, shape in rows):
+        line = [f"{shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]:,}, {shape[4]:,}"]
+        for dim in (64, 128):
+            us = rows[dim, shape]
+            line += [f"{us[OURS]:.1f}", f"{us[OURS + '-kv-e4m3']:.1f}, {us[OURS + '-kv-e4m3-pages-of-64']:.1f}"]
+        lines.append(line)
+    head = ["batch x heads (kv) x queries, keys"] + [f"d{dim} {what}" for dim in (64, 128) for what in ("bf16", "`kv_e4m3`: rows, pages of 64")]
+    return rows and grid(head, lines) or ""
+
+
 # ---- boolean masks ----
 
 def bits_rows(folder):
@@ -328,4 +341,4 @@ def memory_line(folder):
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "short-rows": short_rows, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
-          "bits": bits, "chunks": chunks, "decode": decode, "pages": pages, "packed": packed}
+          "bits": bits, "chunks": chunks, "narrow-chunks": narrow_chunks, "decode": decode, "pages": pages, "packed": packed}

@@ -42,7 +42,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \
     X(const float *, const float *, k_descale)                                                                         \
     X(const float *, const float *, v_descale)                                                                         \
-    X(void *, u8 *, values)   /* e4m3: workspace, the values as templates/piece/values.cu has them */                  \
+    X(void *, u8 *, values)   /* e4m3: workspace, as templates/piece/values.cu has them; kv_e4m3: widen.cu, k too */    \
     X(int32_t *, int *, runs) /* workspace [2, batch, queries of whole tiles]: templates/piece/runs.cu */              \
     X(uint8_t *, u8 *,                                                                                                 \
       seen) /* workspace [batch, num_heads_q, 64 queries, tiles + 1]: templates/piece/seen_tiles.cu */                 \
@@ -85,7 +85,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int32_t, int, total_q)   /* packed: rows of q; lse is [num_heads_q, total_q] */                                  \
     X(int32_t, int, num_tiles) /* persistent: of all heads */                                                          \
     X(int32_t, int, num_heads_kv)                                                                                      \
-    X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values */                             \
+    X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values; kv_e4m3: keys */              \
     X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \
     X(uint32_t, u32, group_tiles_inverse) /* floor(2^32 / group_tiles), at most 2^32 - 1 */                            \
     X(int32_t, int, group_heads)          /* packed, persistent: heads that share L2 */                                \

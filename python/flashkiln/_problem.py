@@ -316,11 +316,14 @@ def scale_of(softmax_scale, dim):
     return float(softmax_scale)
 
 
-def wants_split(num_splits, sizes):
-    """Whether several CTAs shall share a row's keys: as asked, or, for -1, where there are few queries and many keys."""
+def wants_split(num_splits, sizes, kv_e4m3=False):
+    """Whether several CTAs shall share a row's keys: as asked, or, for -1, where there are few queries and many keys. Of 8 bits
+    (kv_e4m3) keys are read as they are with splits alone, which pays off for more queries (docs/e4m3.md)."""
     if num_splits >= 0:
         return num_splits != 1
-    return sizes.seqlen_q <= DECODING_ROWS and sizes.seqlen_k >= DECODING_KEYS
+    rows = sizes.seqlen_q * sizes.heads_q // max(sizes.heads_kv, 1)
+    few = sizes.seqlen_q <= DECODING_ROWS or kv_e4m3 and sizes.seqlen_q <= NARROW_ROWS and rows <= NARROW_JOINED_ROWS
+    return few and sizes.seqlen_k >= DECODING_KEYS
 
 
-DECODING_ROWS, DECODING_KEYS = 16, 512
+DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

@@ -101,7 +101,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
-    split = _problem.wants_split(num_splits, sizes)
+    split = _problem.wants_split(num_splits, sizes, kv_e4m3)
     more = {"num_splits": max(num_splits, 0)} if split else {}
     if pages is not None:
         more["page_table_stride"] = pages.stride(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flashkiln
-from flashkiln import BadArgument, BadProblem, FlashKilnError, attention, attention_backward
+from flashkiln import BadArgument, BadProblem, FlashKilnError, _problem, attention, attention_backward
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 BUILD_PACK = """
@@ -346,3 +346,12 @@ def test_a_pack_without_lua_store_and_compiler(tmp_path):
         file.write(good.read()[:-1])
     with pytest.raises(flashkiln.IoError, match="truncated"):
         flashkiln.load_pack(bad)
+
+
+@pytest.mark.parametrize("heads,heads_kv,queries,keys,of_16,of_8", [
+    (8, 8, 16, 512, True, True), (8, 8, 16, 511, False, False), (32, 1, 16, 512, True, True), (8, 8, 17, 4096, False, True),
+    (8, 8, 64, 4096, False, True), (8, 8, 65, 4096, False, False), (32, 8, 32, 4096, False, True), (32, 8, 33, 4096, False, False)])
+def test_few_queries_share_keys(heads, heads_kv, queries, keys, of_16, of_8):
+    sizes = _problem.Shapes(1, heads, heads_kv, queries, keys, 64, 64)
+    assert _problem.wants_split(-1, sizes) == of_16 and _problem.wants_split(-1, sizes, kv_e4m3=True) == of_8
+    assert _problem.wants_split(0, sizes) and not _problem.wants_split(1, sizes, kv_e4m3=True)
