@@ -132,11 +132,15 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
     if e4m3:
-        traced = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
-        _torch_e4m3.check(q, k, v, traced, fast, q_descale)
+        _torch_e4m3.check(q, k, v, fast, q_descale)
         how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
-        o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse,
-                             _torch_e4m3.descales(q, k, layout, extras, (q_descale, k_descale, v_descale)))
+        given = q_descale, k_descale, v_descale
+        if traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN:
+            given = [_torch_e4m3.as_float32(x, q) for x in given]
+            o, lse = torch.ops.flashkiln.attention_e4m3(q, k, v, list(tensors), *extras, *given, terms.words, *how)
+        else:
+            o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse,
+                                 _torch_e4m3.descales(q, k, layout, extras, given))
         return (o[..., :dim_v], lse) if return_lse else o[..., :dim_v]
     differentiable = ((q.requires_grad or k.requires_grad or v.requires_grad or (
         tensors and any([x.requires_grad for x in tensors]))) and torch.is_grad_enabled())

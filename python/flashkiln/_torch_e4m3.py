@@ -21,6 +21,11 @@ def padded_beside(x):
     return padded(x, KV_UNIT) if x.dtype is DTYPE else torch.nn.functional.pad(x, (0, -x.shape[-1] % KV_UNIT))
 
 
+def as_float32(x, q):
+    """A descale as a tensor on q's device."""
+    return None if x is None else torch.as_tensor(x, dtype=torch.float32, device=q.device)
+
+
 def descales(q, k, layout, extras, given):
     """float32 [batch, heads_kv] of q_descale, k_descale and v_descale, None where there is none."""
     _, _, head = _problem.LAYOUTS["bshd" if layout == "packed" and extras[4] is not None else layout]
@@ -28,9 +33,8 @@ def descales(q, k, layout, extras, given):
     shape, out = (batch, k.shape[head]), []
     for name, x in zip(("q_descale", "k_descale", "v_descale"), given):
         if x is not None:
-            x = torch.as_tensor(x, dtype=torch.float32, device=q.device)
             try:
-                x = x.expand(shape)
+                x = as_float32(x, q).expand(shape)
             except RuntimeError:
                 raise BadArgument(f"{name} has shape {tuple(x.shape)}; it must be one that broadcasts to "
                                   f"[batch, heads_kv], {list(shape)}") from None
@@ -38,13 +42,10 @@ def descales(q, k, layout, extras, given):
     return out
 
 
-def check(q, k, v, traced, fast, q_descale):
+def check(q, k, v, fast, q_descale):
     """What of attention() there is not."""
     if any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled():
         raise Unsupported("k is of float8_e4m3fn, and q, k or v requires a gradient; e4m3 has a forward pass alone")
-    if traced:
-        raise Unsupported("k is of float8_e4m3fn: torch.compile and dispatch modes do not see its kernels; call attention "
-                          "under torch.compiler.disable")
     if q.dtype is not DTYPE and q_descale is not None:
         raise BadArgument(f"q_descale is that of float8_e4m3fn; q is of {q.dtype}")
     if q.dtype is not DTYPE and fast:

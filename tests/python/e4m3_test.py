@@ -124,6 +124,32 @@ def test_pages_and_split(dtype, splits):
         check((o[b:b + 1], lse[b:b + 1]), exact(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], causal=True), **limits)
 
 
+def compiles(function, *inputs):
+    for eager, compiled in zip(function(*inputs), torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)):
+        assert eager.dtype == compiled.dtype and torch.equal(eager, compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_compile(dtype):
+    q, k, v = tensors(heads=4)
+    by, slopes = torch.rand(2) + 0.5, torch.rand(4)
+    compiles(lambda q, k, v: attention(2 * q if dtype is torch.bfloat16 else q, k, v, causal=True, k_descale=by, v_descale=0.5,
+                                       alibi_slopes=slopes, return_lse=True), q.to(dtype), k, v)
+    if dtype is torch.bfloat16:  # a head dim that is no multiple of 8, and packed sequences
+        q, k, v = (x.reshape(-1, 2, 20) for x in tensors(sq=60, dim=20))
+        cu = torch.tensor([0, 25, 60], dtype=torch.int32)
+        compiles(lambda q, k, v: attention(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, k_descale=by, return_lse=True), q.to(dtype), k, v)
+
+
+def test_operator():
+    q, k, v = tensors(batch=2, heads=4)
+    words = flashkiln._problem.terms(causal=True).words
+    for x in (q, q.bfloat16()):
+        torch.library.opcheck(torch.ops.flashkiln.attention_e4m3.default, (
+            x, k, v, [], None, None, None, None, None, None, torch.ones(1, 2), None, words, "bshd", 0.125, 0.0, -1, 0, 0),
+            test_utils="test_faketensor")  # others multiply elements of 8 bits, which PyTorch does not
+
+
 def test_autocast_leaves_keys():
     q, k, v = tensors()
     with torch.autocast("cpu", torch.bfloat16):
