@@ -240,7 +240,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     if (p->dtype == FK_E4M3 && layout->wgmma) /* the values are transposed first */
         around_bytes += 2.0 * (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k) * layout->dv_pad;
     if (p->kv_e4m3 && layout->wgmma) { /* keys and values are read, and written as 16 bits */
-        const double rows = (double)(shape->batch * shape->num_heads_kv * shape->seqlen_k);
+        const double visited = (double)tiles->num_ctas * tiles->mean_visited * plan->block_n;
+        const double rows = (double)(shape->batch * shape->num_heads_kv) * fmin((double)shape->seqlen_k, visited);
         widen_us = WIDEN_START, around_bytes += 3 * rows * (p->head_dim + p->head_dim_v);
     }
     const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;

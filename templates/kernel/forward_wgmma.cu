@@ -91,8 +91,8 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @   include("piece/widen.cu")
 
 @ end
-@ -- Behind a packed sequence's values lie others', which are finite as a rule.
-@ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3")
+@ -- Behind a packed sequence's values lie others', which are finite as a rule; but piece/widen.cu may have left them as they were.
+@ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3" or plan.widens_before)
 @ include("piece/pipeline.cu", { staged = staged, trusts = trusts, sparse = mask.words ~= nil and estimates })
 
 @ include("piece/epilogue.cu", { ones = ones, few_keys = few_keys })
@@ -105,7 +105,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ steps.words = mask.words and { ahead = plan.consumers ~= 3 }
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
 @ -- A cap looks at a tile's scores together, those of keys that are not there among them: of caches these change from launch to launch.
-@ local cached = problem.paged or problem.seqused_k
+@ local cached = problem.paged or problem.seqused_k or problem.packed and plan.widens_before
 @ for _, term in ipairs(score.terms) do
 @   steps.drops_absent = steps.drops_absent or cached and term.value:find("tanh", 1, true) and true
 @ end

@@ -1,7 +1,7 @@
 // ---- before: keys and values of 8 bits as $(problem.dtype), which copies by TMA bring to tensor cores ----
 //
-// values: [kv heads of all batch entries][keys][head_dim] of K, then the same of V; nothing is written behind a sequence's last key. What
-// elements count for stays beside scores and O, so that nothing is lost.
+// values: [kv heads of all batch entries][keys][head_dim] of K, then the same of V; nothing is written behind a sequence's last key, nor
+// where bounds of the mask say that no query looks. What elements count for stays beside scores and O, so that nothing is lost.
 constexpr int widen_keys = 64, widen_threads = 128;
 
 @ if plan.widens_pages then
@@ -31,6 +31,7 @@ __device__ __forceinline__ void widen_rows(Element *to, const KeyElement *from, 
     }
 }
 
+@ local bounds = #mask.upper + #mask.lower > 0 and not mask.uses.h -- heads that share keys may differ
 // A CTA takes widen_keys keys of a kv head.
 extern "C" __global__ void __launch_bounds__(widen_threads) fk_forward_widen(const __grid_constant__ Params p) {
     start_next();
@@ -48,8 +49,20 @@ extern "C" __global__ void __launch_bounds__(widen_threads) fk_forward_widen(con
     const Sequence s = sequence(p, head / p.num_heads_kv);
     const int kv_head = head - s.b * p.num_heads_kv, before = 0;
 @ end
-    const int first = tile * widen_keys, num_keys = min(s.seqlen_k - first, widen_keys);
-    if (tile < 0 || num_keys <= 0) return;
+    int first = tile * widen_keys, last = min(s.seqlen_k, first + widen_keys); // behind the last one
+    if (tile < 0) return;
+@ if bounds then
+    Where all; // queries
+    static_cast<Sequence &>(all) = s;
+    all.q_first = 0, all.q_last = s.seqlen_q - 1;
+@   if plan.parts then
+    all.first_tile = 0;
+@   end
+    const TileRange tiles = tile_range(p, all);
+    first = max(first, tiles.begin * block_n), last = min(last, tiles.end * block_n);
+@ end
+    const int num_keys = last - first;
+    if (num_keys <= 0) return;
     Element *k = reinterpret_cast<Element *>(p.values), *v = k + heads * p.value_tiles * head_dim;
     const i64 row = i64(head) * p.value_tiles + before; // of the sequence's first key
     widen_rows<head_dim>(k + row * head_dim, p.k + kv_head * p.k_head_stride, p, s, first, num_keys, p.k_batch_stride, p.k_row_stride);

@@ -110,7 +110,7 @@ static void a_plan_that_cannot_be_is_refused(void **state) {
     } rows[] = {
         {"fwd bf16 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype bf16: the tensor cores of"},
         {"fwd bf16 kv_e4m3 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype bf16: the tensor cores of sm_75"},
-        {"fwd bf16 kv_e4m3 d64", "h200", "wgmma m128 n64 w12 s2 c1 q2 k2 o1", "kv_e4m3: the wgmma family has none"},
+        {"fwd bf16 kv_e4m3 d64 split", "h200", "wgmma m128 n64 w12 s2 c1 q2 k2 o1", "split: the wgmma family has none"},
         {"fwd e4m3 d64 paged", "h200", "wgmma m128 n64 w12 s2 c1 q2 k2 o1",
          "paged, of any page size: the wgmma family"},
         {"fwd fp32 d64", "t4", "mma m64 n64 w4 s1 c1", "dtype fp32: the tensor cores of"},

@@ -85,6 +85,49 @@ static void pages_are_as_rows(void **state) {
     }
 }
 
+/* The kernel before writes the keys that bounds of the mask leave to some query, and no others. */
+static void what_no_query_sees_is_left(void **state) {
+    (void)state;
+    enum { KEYS = 600, QUERIES = 10, DIM = 64, FIRST = 512 }; /* of the tile with key 600 - 10 - 20 */
+    fk_problem p;
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    fk_kernel *kernel;
+    fk_args a = FK_ARGS_INIT;
+    static uint16_t q[QUERIES * DIM], o[QUERIES * DIM];
+    static uint8_t k[KEYS * DIM], v[KEYS * DIM];
+    options.device = "emu", options.plan_for = "h200", options.cache_dir = store_dir;
+    options.planning.plan = "wgmma m128 n64 w20 s4 c1 q2 k4 o2";
+    assert_int_equal(fk_problem_parse("fwd fp16 kv_e4m3 d64 window(20,0)", &p), FK_OK);
+    if (fk_context_create(&options, &context) || fk_kernel_create(context, &p, &kernel)) fail_msg("%s", fk_last_error());
+    a.batch = a.num_heads_q = a.num_heads_kv = 1, a.seqlen_q = QUERIES, a.seqlen_k = KEYS;
+    assert_int_equal(fk_args_layout(&p, FK_BSHD, &a), FK_OK);
+    sample_fill(q, QUERIES * DIM, false, 1);
+    kv_fill(k, sizeof k, 2), kv_fill(v, sizeof v, 3);
+    void *const on_device[] = {kv_upload(context, q, sizeof q), kv_upload(context, k, sizeof k),
+                               kv_upload(context, v, sizeof v), kv_upload(context, o, sizeof o)};
+    a.q = on_device[0], a.k = on_device[1], a.v = on_device[2], a.o = on_device[3];
+    const size_t bytes = fk_kernel_workspace(kernel, &a), elements = (size_t)KEYS * DIM;
+    uint8_t *host = malloc(bytes);
+    void *workspace = host ? kv_upload(context, memset(host, 0xff, bytes), bytes) : NULL;
+    if (fk_execute(kernel, &a, workspace, bytes, NULL) || fk_synchronize(context, NULL) ||
+        fk_copy_from_device(context, host, workspace, bytes))
+        fail_msg("%s", fk_last_error());
+    const uint16_t *const wide[] = {(const uint16_t *)(const void *)(host + bytes) - 2 * elements,
+                                    (const uint16_t *)(const void *)(host + bytes) - elements};
+    for (size_t i = 0; i < elements; i++) {
+        const bool seen = i >= (size_t)FIRST * DIM;
+        assert_int_equal(wide[0][i], seen ? fk_fp16_from_float(fk_e4m3_to_float(k[i])) : 0xffff);
+        assert_int_equal(wide[1][i], seen ? fk_fp16_from_float(fk_e4m3_to_float(v[i])) : 0xffff);
+    }
+    for (int i = 0; i < 4; i++)
+        fk_device_free(context, on_device[i]);
+    fk_device_free(context, workspace);
+    free(host);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+}
+
 static void all_bytes(void **state) {
     (void)state;
     kv_all_bytes("emu", "a100", true); /* the emulator has but one conversion */
@@ -155,6 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bits_are_those_of_the_same_values_in_16),
                                        cmocka_unit_test(descales_count),
                                        cmocka_unit_test(pages_are_as_rows),
+                                       cmocka_unit_test(what_no_query_sees_is_left),
                                        cmocka_unit_test(all_bytes),
                                        cmocka_unit_test(problems_that_are_none),
                                        cmocka_unit_test(refusals)};
