@@ -611,7 +611,7 @@ typedef enum fk_block_format {
     FK_BLOCK_FP16 = 4,
     FK_BLOCK_BF16 = 5
 } fk_block_format;
-/** Which blocks are shown; all pointers are the device's (of the emulator: the host's). */
+/** Which blocks are shown; all pointers are the device's (of the emulator: the host's), aligned to an element. */
 typedef struct fk_blocks {
     size_t struct_size;
     int32_t format; /**< fk_block_format */

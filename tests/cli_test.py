@@ -117,6 +117,14 @@ class Planning(Case):
         self.assertAlmostEqual(facts["walked_bytes"] / 2 / terms, facts["io_factor"], places=6)
         self.assertIn("Theta(N d + N^2 d^2 s / M)", self.good(*words))
 
+    def test_explain_keys_of_8_bits(self):
+        """Family wgmma walks over what a kernel before has made 16 bits of, family mma over the bytes."""
+        for gpu, size, said in (("h200", 2, True), ("a100", 1, False)):
+            words = ["explain", "fwd bf16 kv_e4m3 d128 dv64", "--gpu", gpu, "--shape", "1,1,1,4096,4096"]
+            facts = json.loads(self.good(*words, "--json"))
+            self.assertEqual(facts["walked_bytes"], 4096 // facts["block_m"] * 4096 * (128 + 64) * size)
+            self.assertEqual("384 bytes for each key of a kv head" in self.good(*words), said)
+
     def png(self, name):
         """Its width, height and rows of colours; checks each chunk's CRC."""
         with open(self.path(name), "rb") as file:
