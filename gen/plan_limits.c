@@ -138,13 +138,18 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
     }
 }
 
-/* MB of workspace for keys and values of 16 bits. Of many long caches they are more than a launch should take. */
-enum { MAX_WIDENED_MB = 4096 };
-static double widened_mb(const fk_planner *planner, const fk_tile *tile) {
+/* MB of workspace that a kernel before fills from a cache: keys and values of 16 bits, or transposed values of pages. Of
+ * many long caches they are more than a launch should take. */
+enum { MAX_FILLED_MB = 4096 };
+static double filled_mb(const fk_planner *planner, const fk_tile *tile) {
     const fk_problem *p = planner->p;
     const fk_shape *s = &planner->shape;
-    const double rows = (double)s->batch * (double)s->num_heads_kv * (double)s->seqlen_k;
-    return fk_tile_widens_before(p, tile) ? 2 * rows * (p->head_dim + p->head_dim_v) / (1 << 20) : 0;
+    const double keys = (double)s->batch * (double)s->num_heads_kv * (double)s->seqlen_k;
+    const bool transposes = p->dtype == FK_E4M3 && p->paged && tile->block_n > 0;
+    const double bytes = fk_tile_widens_before(p, tile) ? 2.0 * (p->head_dim + p->head_dim_v)
+                         : transposes                   ? 128.0 * fk_value_rows(p) / tile->block_n
+                                                        : 0;
+    return keys * bytes / (1 << 20);
 }
 
 static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
@@ -159,9 +164,9 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
                        tile->warps);
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
-    } else if (widened_mb(planner, tile) > MAX_WIDENED_MB) {
-        fk_plan_reject(plan, "kv_e4m3: keys and values of 16 bits take %.0f MB of workspace, and may take %d",
-                       widened_mb(planner, tile), MAX_WIDENED_MB);
+    } else if (filled_mb(planner, tile) > MAX_FILLED_MB) {
+        fk_plan_reject(plan, "e4m3: what a kernel before makes of the cache takes %.0f MB of workspace, and may take %d",
+                       filled_mb(planner, tile), MAX_FILLED_MB);
     } else if (tile->walks_q) {
         check_wgmma_backward(planner, tile, plan);
     } else if (tile->block_m == 192 && tile->block_n == 64 && tile->k_stages == 3 &&

@@ -262,8 +262,9 @@ def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: 
     page_size = num_pages = columns = 0
     if pages is not None:
         page_size, num_pages, columns = k[row_k], k[0], pages[1]
-        rows_k = total_k = page_size * columns
-        total_k = page_size * num_pages if sequences is not None else 0
+        rows_k = page_size * columns
+        if sequences is not None:  # as many as there may be: sequences may share pages
+            total_k = min(max(1, sequences * (max_k or rows_k)), 2 ** 31 - 1)
         if tuple(pages) != (batch, columns):
             raise BadArgument(f"page_table has shape {tuple(pages)}; the batch is {batch}")
     elif sequences is None and k[0] != batch:

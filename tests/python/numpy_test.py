@@ -348,6 +348,14 @@ def test_a_pack_without_lua_store_and_compiler(tmp_path):
         flashkiln.load_pack(bad)
 
 
+def test_keys_of_packed_sequences_in_pages():
+    """As many as the sequences may have, which is neither what the pool has nor, as they may share pages, less."""
+    def sizes(max_k=None):
+        return _problem.shapes((50, 4, 64), (1000, 16, 2, 64), (1000, 16, 2, 64), "packed", 3, 30, max_k, (3, 20))
+    assert (sizes().total_k, sizes().seqlen_k, sizes().num_pages) == (3 * 320, 320, 1000)
+    assert (sizes(100).total_k, sizes(100).seqlen_k) == (300, 100)
+
+
 @pytest.mark.parametrize("heads,heads_kv,queries,keys,of_16,of_8", [
     (8, 8, 16, 512, True, True), (8, 8, 16, 511, False, False), (32, 1, 16, 512, True, True), (8, 8, 17, 4096, False, True),
     (8, 8, 64, 4096, False, True), (8, 8, 65, 4096, False, False), (32, 8, 32, 4096, False, True), (32, 8, 33, 4096, False, False)])
