@@ -79,18 +79,21 @@ def contenders(session, args, dim, shape):
     k8, v8 = (x.to(torch.float8_e4m3fn) for x in (k, v))
     k, v = (x.to(dtype) for x in (k8, v8))
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (heads_q != heads_kv) + " causal"
-    pages, pages8 = Pages(torch, session[1], PAGE, k, v), Pages(torch, session[1], PAGE, k8, v8)
-    rows = {"q": q, "k": k, "v": v}
-    out = [Ours(session, "flashkiln", words, dict(rows)),
-           Ours(session, f"flashkiln-pages-of-{PAGE}", words + pages.word, {"q": q, **pages.tensors}, **pages.fields),
+    rows, rows8 = {"q": q, "k": k, "v": v}, {"q": q, "k": k8, "v": v8}
+
+    def paged(name, words, pages):
+        ours = Ours(session, f"{name}-pages-of-{PAGE}", words + pages.word, {"q": q, **pages.tensors}, **pages.fields)
+        ours.pages = pages  # whose table it reads
+        return ours
+
+    out = [Ours(session, "flashkiln", words, dict(rows)), paged("flashkiln", words, Pages(torch, session[1], PAGE, k, v)),
            Ours(session, "flashkiln-split", f"{words} split", dict(rows)),
-           Ours(session, "flashkiln-kv-e4m3", f"{words} kv_e4m3", {"q": q, "k": k8, "v": v8}),
-           Ours(session, f"flashkiln-kv-e4m3-pages-of-{PAGE}", f"{words} kv_e4m3" + pages8.word, {"q": q, **pages8.tensors}, **pages8.fields),
-           Ours(session, "flashkiln-kv-e4m3-split", f"{words} kv_e4m3 split", {"q": q, "k": k8, "v": v8}),
+           Ours(session, "flashkiln-kv-e4m3", f"{words} kv_e4m3", dict(rows8)),
+           paged("flashkiln-kv-e4m3", f"{words} kv_e4m3", Pages(torch, session[1], PAGE, k8, v8)),
+           Ours(session, "flashkiln-kv-e4m3-split", f"{words} kv_e4m3 split", dict(rows8)),
            flash(torch, q, k, v)]
     if args.flex:
         out.append(flex(torch, q, k, v))
-    out[1].pages, out[4].pages = pages, pages8  # whose tables they read
     return out, exact(torch, q, k, v)
 
 

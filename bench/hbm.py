@@ -11,19 +11,16 @@ import argparse
 import csv
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 
+import counters
 from timing import numbers, words
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOKENS, HIDDEN = 65536, 1024
 FIELDS = ["gpu", "spelling", "tokens", "seen", "read_mb", "written_mb", "predicted_mb", "ratio"]
 MASKS = ["", "causal"] + [f'blocks(128)="i == j || hash(hash(1, i), j) % 100 < {percent}"' for percent in (11, 25, 50)]
-METRICS = "dram__bytes_read.sum,dram__bytes_write.sum"
-UNITS = {"byte": 1e-6, "Kbyte": 1e-3, "Mbyte": 1.0, "Gbyte": 1e3}
 
 
 def explained(program, spelling, gpu, shape):
@@ -36,17 +33,14 @@ def explained(program, spelling, gpu, shape):
 def counted(ncu, program, spelling, shape):
     """MB read and written by all kernels of one pass."""
     kernels = "regex:" + ("fk_backward" if spelling.startswith("bwd") else "fk_")
-    command = [ncu, "--cache-control", "none", "--clock-control", "none", "--kernel-name", kernels, "--metrics", METRICS, "--csv",
-               program, "run", spelling, "--random", shape]
+    command = [ncu, *counters.OPTIONS, "--kernel-name", kernels, program, "run", spelling, "--random", shape]
     text = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
-    sums = {"read": 0.0, "write": 0.0}
-    for row in csv.reader(line for line in text.splitlines() if line.startswith('"')):
-        name = re.search(r"dram__bytes_(read|write)", " ".join(row))
-        if name and row[-2] in UNITS:
-            sums[name[1]] += float(row[-1].replace(",", "")) * UNITS[row[-2]]
-    if not any(sums.values()):
+    sums = [0.0, 0.0]
+    for row in counters.table(text):
+        counters.add(sums, row)
+    if not any(sums):
         raise RuntimeError(text[-400:])
-    return sums["read"], sums["write"]
+    return sums
 
 
 def main():
@@ -58,8 +52,8 @@ def main():
     parser.add_argument("--flashkiln", default=os.path.join(ROOT, "build", "flashkiln"))
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"))
     args = parser.parse_args()
-    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
-    if not os.path.exists(ncu):
+    ncu = counters.program()
+    if not ncu:
         print("no ncu: skipped")
         return 77
     os.makedirs(args.out, exist_ok=True)

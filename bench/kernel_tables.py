@@ -152,6 +152,10 @@ def by_shape(r):
     return int(r["head_dim"]), tuple(int(r[n]) for n in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"))
 
 
+def shape_name(shape):
+    return f"{shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]:,}, {shape[4]:,}"
+
+
 def chunk_rows(folder):
     return times(folder, "chunks-wgmma-h200", by_shape)
 
@@ -165,7 +169,7 @@ def chunk_ratios(folder):
 def chunks(folder):
     rows, lines = chunk_rows(folder), []
     for shape in dict.fromkeys(shape for _, shape in rows):
-        line = [f"{shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]:,}, {shape[4]:,}"]
+        line = [shape_name(shape)]
         for dim in (64, 128):
             us = rows[dim, shape]
             line += [f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}"] + [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in ("sdpa-flash", "flex")]
@@ -178,7 +182,7 @@ def narrow_chunks(folder):
     """Beside keys and values of 16 bits those of 8."""
     rows, lines = times(folder, "chunks-wgmma-h100", by_shape), []
     for shape in dict.fromkeys(shape for _, shape in rows):
-        line = [f"{shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]:,}, {shape[4]:,}"]
+        line = [shape_name(shape)]
         for dim in (64, 128):
             us = rows[dim, shape]
             line += [f"{us[OURS]:.1f}", f"{us[OURS + '-kv-e4m3']:.1f}, {us[OURS + '-kv-e4m3-pages-of-64']:.1f}"]
@@ -233,7 +237,7 @@ def decode(folder):
         ratios = [f"{us[n] / us[OURS]:.2f}" if n in us else "-" for n in DECODE_PEERS]
         size = 4 * dim * shape[0] * shape[2] * shape[4]  # bytes of keys and values
         narrow = us[OURS + "-e4m3"]
-        lines.append([f"d{dim}, {shape[0]} x {shape[1]} ({shape[2]}) x {shape[3]}, {shape[4]:,}",
+        lines.append([f"d{dim}, {shape_name(shape)}",
                       f"{us[OURS]:.1f}, {us[OURS + '-pages-of-64']:.1f}", f"{size / us[OURS] * 1e-3:,.0f}", *ratios,
                       f"{narrow:.1f}, {us[OURS + '-e4m3-pages-of-64']:.1f}", f"{size / 2 / narrow * 1e-3:,.0f}", f"{best_peer(us) / narrow:.2f}"])
     return lines and grid(["batch x heads (kv) x queries, keys", "us: rows, pages of 64", "GB/s", "CUDNN", "FLASH", "FlexAttention", "`kv_e4m3`",

@@ -95,11 +95,14 @@ static fk_status check_strides(const tensor *t, bool device, int64_t *extent, fk
     return FK_OK;
 }
 
+fk_status fk_check_aligned(const char *name, const void *data, size_t unit, fk_error *err) {
+    if ((uintptr_t)data % unit == 0) return FK_OK;
+    return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %zu bytes", name, data, unit);
+}
+
 static fk_status check_pointer(const char *name, const void *data, uintptr_t alignment, fk_error *err) {
     if (!data) return fk_fail(err, FK_BAD_ARGUMENT, "%s is null", name);
-    if ((uintptr_t)data % alignment)
-        return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %d bytes", name, data, (int)alignment);
-    return FK_OK;
+    return fk_check_aligned(name, data, alignment, err);
 }
 
 /* Two rows of a result at one address would be a race. */

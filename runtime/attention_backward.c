@@ -21,7 +21,7 @@ static bool add_part(size_t *total, int64_t rows, int64_t row_bytes, size_t *off
     int64_t bytes;
     *offset = *total;
     if (__builtin_mul_overflow(rows, row_bytes, &bytes) || bytes > MAX_WORKSPACE - (int64_t)*total) return false;
-    *total += ((size_t)bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+    *total += fk_whole_parts((size_t)bytes);
     return true;
 }
 

@@ -125,9 +125,8 @@ fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_er
     if (!workspace->data)
         return fk_fail(err, FK_BAD_ARGUMENT, "workspace is null; this launch needs %zu bytes (fk_kernel_workspace)",
                        needed);
-    if ((uintptr_t)workspace->data % FK_PART_ALIGNMENT)
-        return fk_fail(err, FK_BAD_ARGUMENT, "workspace is at %p; it must be aligned to %d bytes", workspace->data,
-                       FK_PART_ALIGNMENT);
+    const fk_status status = fk_check_aligned("workspace", workspace->data, FK_PART_ALIGNMENT, err);
+    if (status) return status;
     if (workspace->bytes < needed)
         return fk_fail(err, FK_BAD_ARGUMENT, "workspace_bytes is %zu; this launch needs %zu (fk_kernel_workspace)",
                        workspace->bytes, needed);

@@ -11,19 +11,13 @@ static bool has_indices(const fk_blocks *b) {
     return b->format == FK_BLOCK_BSR || b->format == FK_BLOCK_LISTS;
 }
 
-static fk_status check_aligned(const char *name, const void *data, size_t unit, fk_error *err) {
-    if ((uintptr_t)data % unit == 0) return FK_OK;
-    return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %zu bytes", name, data, unit);
-}
-
-/* Null is aligned. */
 static fk_status check_pointers(const fk_blocks *b, const int32_t *bits, fk_error *err) {
     const bool halves = b->format == FK_BLOCK_FP16 || b->format == FK_BLOCK_BF16;
     const size_t element = b->format == FK_BLOCK_BOOLS ? 1 : halves ? sizeof(uint16_t) : sizeof(int32_t);
-    fk_status status = check_aligned("blocks->data", b->data, element, err);
-    if (!status) status = check_aligned("blocks->indices", b->indices, sizeof *b->indices, err);
-    if (!status) status = check_aligned("blocks->others", b->others, sizeof *b->others, err);
-    return status ? status : check_aligned("bits", bits, sizeof *bits, err);
+    fk_status status = fk_check_aligned("blocks->data", b->data, element, err);
+    if (!status) status = fk_check_aligned("blocks->indices", b->indices, sizeof *b->indices, err);
+    if (!status) status = fk_check_aligned("blocks->others", b->others, sizeof *b->others, err);
+    return status ? status : fk_check_aligned("bits", bits, sizeof *bits, err);
 }
 
 static fk_status check(const fk_blocks *b, fk_error *err) {

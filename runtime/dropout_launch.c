@@ -10,10 +10,9 @@ fk_status fk_dropout_check(const fk_problem *p, const fk_args *a, fk_error *err)
     if (!p->dropout && a->dropout_p != 0)
         return fk_fail(err, FK_BAD_ARGUMENT, "dropout_p is %g; it must be 0 unless the problem says dropout",
                        a->dropout_p);
-    if (p->dropout && a->dropout_state && (uintptr_t)a->dropout_state % sizeof(uint64_t))
-        return fk_fail(err, FK_BAD_ARGUMENT, "dropout_state is at %p; it must be aligned to 8 bytes",
-                       (const void *)a->dropout_state);
-    return fk_dropout_threshold(a->dropout_p, &dropped, err);
+    const fk_status status =
+        p->dropout ? fk_check_aligned("dropout_state", a->dropout_state, sizeof(uint64_t), err) : FK_OK;
+    return status ? status : fk_dropout_threshold(a->dropout_p, &dropped, err);
 }
 
 fk_dropout_fields fk_dropout_fields_of(const fk_problem *p, const fk_args *a) {

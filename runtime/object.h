@@ -376,6 +376,11 @@ int64_t fk_lse_row(const fk_problem *canonical, const fk_args *args, const fk_se
 /** Refuses a workspace that is null, misaligned or smaller than `needed`. */
 fk_status fk_workspace_check(const fk_workspace *workspace, size_t needed, fk_error *err);
 #define FK_PART_ALIGNMENT 256 /* bytes: of a workspace, and of its parts */
+static inline size_t fk_whole_parts(size_t bytes) {
+    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+}
+/** Null is aligned. */
+fk_status fk_check_aligned(const char *name, const void *data, size_t unit, fk_error *err);
 
 /* ---- splits and pages (attention_split.c) ------------------------------------------------------------- */
 

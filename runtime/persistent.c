@@ -31,8 +31,7 @@ bool fk_is_persistent(const fk_kernel *kernel) {
 }
 
 static size_t whole_parts(int64_t elements) {
-    const size_t bytes = (size_t)elements * 4;
-    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+    return fk_whole_parts((size_t)elements * 4);
 }
 
 /* The leading tiles of all heads in parts, which are claimed before all else. Returns the end of their numbers. */

@@ -27,7 +27,7 @@ bool fk_forward_lay_out(const fk_kernel *kernel, const fk_args *a, fk_seen *seen
     const bool fits = persistent ? fk_values_lay_out(kernel, a, &values) : fk_splits_lay_out(kernel, a, &splits);
     if (!fits || !fk_seen_lay_out(kernel, a, seen)) return false;
     seen->offset = persistent ? values.bytes : splits.bytes;
-    *bytes = seen->offset + ((size_t)seen->bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
+    *bytes = seen->offset + fk_whole_parts((size_t)seen->bytes);
     return true;
 }
 

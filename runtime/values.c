@@ -15,10 +15,6 @@ bool fk_widens_before(const fk_kernel *kernel) {
     return kernel->problem.kv_e4m3 && fk_is_persistent(kernel);
 }
 
-static size_t whole_parts(size_t bytes) {
-    return (bytes + FK_PART_ALIGNMENT - 1) / FK_PART_ALIGNMENT * FK_PART_ALIGNMENT;
-}
-
 /* heads and tiles < 2^31 each, as batch x num_heads_q <= 2^30. */
 bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out) {
     const fk_problem *p = &kernel->problem;
@@ -28,7 +24,7 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
     if (fits && kernel->launch[0].grid == FK_GRID_RUNS) {
         const int64_t block_m = kernel->info.plan.block_m, rows = (a->seqlen_q + block_m - 1) / block_m * block_m;
         out->runs = claims.bytes;
-        out->bytes += whole_parts((size_t)(a->batch * rows) * RUN_BYTES); /* there are as many tiles as fit */
+        out->bytes += fk_whole_parts((size_t)(a->batch * rows) * RUN_BYTES); /* there are as many tiles as fit */
     }
     if (!fits || fk_kv_dtype(p) != FK_E4M3) return fits;
     out->heads = (p->packed ? 1 : a->batch) * a->num_heads_kv;
@@ -36,7 +32,7 @@ bool fk_values_lay_out(const fk_kernel *kernel, const fk_args *a, fk_values *out
         const int64_t key_bytes = (int64_t)fk_dtype_bytes(p->dtype) * (p->head_dim + p->head_dim_v);
         out->tiles = p->packed ? a->total_k : a->seqlen_k;
         if (out->heads > MAX_WORKSPACE / key_bytes / out->tiles) return false;
-        out->bytes += whole_parts((size_t)(out->heads * out->tiles * key_bytes));
+        out->bytes += fk_whole_parts((size_t)(out->heads * out->tiles * key_bytes));
         return true;
     }
     const int64_t tile_bytes = (int64_t)fk_value_rows(p) * VALUE_PITCH, keys = kernel->info.plan.block_n;
@@ -64,9 +60,8 @@ static fk_status check_descale(const char *name, const float *data, const int64_
     if ((of_q ? p->dtype : fk_kv_dtype(p)) != FK_E4M3)
         return fk_fail(err, FK_BAD_ARGUMENT, "%s is given; it must be null unless %s e4m3", name,
                        of_q ? "dtype is" : "k and v are");
-    if ((uintptr_t)data % sizeof *data)
-        return fk_fail(err, FK_BAD_ARGUMENT, "%s is at %p; it must be aligned to %zu bytes", name, (const void *)data,
-                       sizeof *data);
+    const fk_status status = fk_check_aligned(name, data, sizeof *data, err);
+    if (status) return status;
     for (int i = 0; i < 2; i++) {
         int64_t span;
         if (stride[i] < 0)

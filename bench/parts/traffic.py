@@ -3,24 +3,21 @@ paper's size (1,024 tokens, 64 sequences, 16 heads of 64). Bytes are counted by 
 pass; without ncu, or where it may not count, that column stays empty and the planner's prediction stands beside it.
 Results: traffic.csv
 """
-import csv
-import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [folder for folder in (HERE, os.path.join(os.path.dirname(HERE), "python")) if folder not in sys.path]
 
+import counters  # noqa: E402
 from parts.attention import Butterfly, Case, Eager, FlashKiln, Inputs  # noqa: E402
 from parts.session import Call  # noqa: E402
 
 KINDS = {kind.name: kind for kind in (Eager, FlashKiln, Butterfly)}
 LENGTHS = (1024, 4096)
 TOKENS = 65536
-METRICS = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
 PASSES = [(name, which) for name in KINDS for which in ("fwd", "both")]
 MARK = "spin_kernel"  # of torch.cuda._sleep
 
@@ -33,11 +30,10 @@ def case_of(session, seqlen):
 
 def counted(session, seqlen):
     """{(name, pass): [MB read, MB written]}, by a process under ncu that runs each pass once; empty where nothing is counted."""
-    program = shutil.which("ncu") or next((p for p in ("/usr/local/cuda/bin/ncu",) if os.path.exists(p)), None)
+    program = counters.program()
     if not program or not session.cuda:
         return {}
-    command = [program, "--profile-from-start", "off", "--cache-control", "none", "--clock-control", "none",
-               "--metrics", ",".join(METRICS), "--csv", "--print-units", "base",
+    command = [program, "--profile-from-start", "off", *counters.OPTIONS,
                sys.executable, os.path.abspath(__file__), session.args.lib, str(seqlen)]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=200).stdout
@@ -52,17 +48,15 @@ def counted(session, seqlen):
 
 
 def totals(text):
-    """[MB read, MB written] of each stretch of ncu's table that a marking kernel begins; the table follows lines of others."""
-    lines, out = text.splitlines(), []
-    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    last = None
-    for row in csv.DictReader(io.StringIO("\n".join(lines[begin:]))):
+    """[MB read, MB written] of each stretch of ncu's table that a marking kernel begins."""
+    out, last = [], None
+    for row in counters.table(text):
         if MARK in row["Kernel Name"]:
             if row["ID"] != last:
                 out.append([0.0, 0.0])
             last = row["ID"]
-        elif row["Metric Name"] in METRICS and out:
-            out[-1][METRICS.index(row["Metric Name"])] += float(row["Metric Value"].replace(",", "")) / 1e6
+        elif out:
+            counters.add(out[-1], row)
     return out
 
 

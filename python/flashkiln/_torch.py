@@ -131,11 +131,12 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             layout = "packed"
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
+    by_operator = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
     if e4m3:
         _torch_e4m3.check(q, k, v, fast, q_descale)
         how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
         given = q_descale, k_descale, v_descale
-        if traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN:
+        if by_operator:
             given = [_torch_e4m3.as_float32(x, q) for x in given]
             o, lse = torch.ops.flashkiln.attention_e4m3(q, k, v, list(tensors), *extras, *given, terms.words, *how)
         else:
@@ -152,7 +153,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         if fast:
             raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
     how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
-    if traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN:
+    if by_operator:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,
                                                        bool(deterministic))
     elif differentiable:

@@ -33,8 +33,9 @@ def descales(q, k, layout, extras, given):
     shape, out = (batch, k.shape[head]), []
     for name, x in zip(("q_descale", "k_descale", "v_descale"), given):
         if x is not None:
+            x = as_float32(x, q)
             try:
-                x = as_float32(x, q).expand(shape)
+                x = x.expand(shape)
             except RuntimeError:
                 raise BadArgument(f"{name} has shape {tuple(x.shape)}; it must be one that broadcasts to "
                                   f"[batch, heads_kv], {list(shape)}") from None

@@ -4,18 +4,15 @@
 // where bounds of the mask say that no query looks. What elements count for stays beside scores and O, so that nothing is lost.
 constexpr int widen_keys = 64, widen_threads = 128;
 
-@ if plan.widens_pages then
 // Where key `key` of a sequence is.
 __device__ __forceinline__ i64 key_at(const Params &p, const Sequence &s, int key, i64 batch_stride, i64 row_stride) {
+@ if plan.widens_pages then
     const int nth = quotient(key, p.page_size, p.page_inverse);
     return p.page_table[i64(s.b) * p.page_table_stride + nth] * batch_stride + (key - nth * p.page_size) * row_stride;
-}
 @ else
-// Where key `key` of a sequence is.
-__device__ __forceinline__ i64 key_at(const Params &p, const Sequence &s, int key, i64 batch_stride, i64 row_stride) {
     return k_start(s, batch_stride, row_stride) + key * row_stride;
-}
 @ end
+}
 
 // DIM elements of each of num_keys keys from `first` on.
 template <int DIM>

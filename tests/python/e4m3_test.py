@@ -160,6 +160,8 @@ def test_refusals():
     q, k, v = tensors(dim=16)
     with pytest.raises(flashkiln.BadArgument, match=r"k_descale has shape \(3,\); it must be one that broadcasts to"):
         attention(q, k, v, k_descale=torch.ones(3))
+    with pytest.raises(flashkiln.BadArgument, match=r"v_descale has shape \(3,\); it must be one that broadcasts to"):
+        attention(q, k, v, v_descale=[1.0, 2.0, 3.0])
     with pytest.raises(flashkiln.BadArgument, match="are those of float8_e4m3fn; k is of torch.bfloat16"):
         attention(*(x.bfloat16() for x in (q, k, v)), q_descale=torch.ones(1))
     with pytest.raises(flashkiln.BadArgument, match="q_descale is that of float8_e4m3fn; q is of torch.bfloat16"):
