@@ -22,9 +22,10 @@
 
 -- Family wgmma has panels of 64 columns (rows of 128 bytes, which TMA swizzles), each a multiple of 1024 bytes:
 --
---   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | line | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots |
+--   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | line | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots | O's panels |
 --
--- with each Q buffer passing its tile of the output on. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
+-- with each of two Q buffers passing its tile of the output on. One buffer has the next tile's queries by then, and O leaves by panels of 16 rows of which each
+-- warp has at least two, where there is room for them, and else without. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
 -- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
 --
 -- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
@@ -97,7 +98,7 @@ local function backward_dq(problem, plan)
   }
 end
 
-local function wgmma(problem, plan, scan)
+local function wgmma(problem, plan, arch, scan)
   local size, e4m3 = problem.element_bytes, problem.dtype == "e4m3"
   local panel = 128 // size
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
@@ -129,12 +130,17 @@ local function wgmma(problem, plan, scan)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = (plan.teams - 1) * team_bytes + bytes
   local order = (all + 7) // 8 * 8
+  local used = scan.counted and order + 8 + 4 * 256 or all
+  local out, panel_bytes = (used + 1023) // 1024 * 1024, 4 * plan.consumers * 16 * 128 -- of all warps
+  local out_panels = plan.q_stages == 1 and math.min(dv_cols // 64, (arch.smem_bytes - out) // panel_bytes) or 0
+  if out_panels < 2 then out_panels = 0 end
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = rows - line,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
-    place_bytes = place_bytes, team_bytes = team_bytes, order = order, bytes = scan.counted and order + 8 + 4 * 256 or all,
+    place_bytes = place_bytes, team_bytes = team_bytes, order = order,
+    out = out, out_panels = out_panels, bytes = out_panels > 0 and out + out_panels * panel_bytes or used,
   }
 end
 
@@ -208,7 +214,7 @@ end
 -- queries and along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
-    return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, scan)
+    return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, arch, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)

@@ -166,7 +166,7 @@ struct Consumer {
 @ end
 @ local function store_tile()
 @   if plan.q_stages == 1 then
-            store_rows(o, inverse, spoiled, p, there);
+            store_rows(o, inverse, spoiled, $(layout.out_panels > 0 and "smem, " or "")p, there);
 @   else
             stage_rows(o, inverse, spoiled, smem + smem_q + done.index() * q_bytes);
             send_rows<block_m, $(layout.dv_cols), head_dim_v>(smem + smem_q + done.index() * q_bytes, 16 * warp, p.map_o, $(problem.packed and "16 * warp, there.rows" or "there.first + 16 * warp, p.seqlen_q"), 0,
@@ -300,6 +300,8 @@ struct Consumer {
                 if (!is_tile(word)) {
 @ if plan.q_stages == 2 then
                     release_held();
+@ elseif layout.out_panels > 0 then
+                    tma_store_wait<0>(); // what is computed once more is stored once more, behind it
 @ end
                     if (word == no_more) return;
                     release_q(q.index());

@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 @     include("piece/store_own_part.cu")
 
 @   end
-@   include(plan.q_stages == 1 and "piece/store_direct.cu" or "piece/store_tma.cu")
+@   include(plan.q_stages == 2 and "piece/store_tma.cu" or layout.out_panels > 0 and "piece/store_panels.cu" or "piece/store_direct.cu")
 @ else
 
 __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],

@@ -74,12 +74,15 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-@ if plan.adders or plan.head_rows > 0 then
+@ local adds = plan.adders or plan.head_rows > 0
+@ if adds or problem.op == "fwd" and layout.out_panels > 0 then
 // Waits until all but the thread's last N committed stores and adds are done: written, not only read.
 template <int N> __device__ __forceinline__ void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
+@ end
+@ if adds then
 // Puts the thread's copies and adds to global memory that follow behind what it has seen of other threads'.
 __device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
