@@ -33,6 +33,12 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(float, float, dropout_keep)    /* its inverse */                                                                 \
     X(float, float, dropout_scale_log2)
 
+/* Of the two sides of L2 one bit for each SM. */
+#define FK_MOST_SIDED_SMS 256
+typedef struct fk_sides {
+    uint32_t of_sm[FK_MOST_SIDED_SMS / 32];
+} fk_sides;
+
 #define FK_FORWARD_PARAMS(X)                                                                                           \
     X(const void *, const Element *, q)                                                                                \
     X(const void *, const KeyElement *, k)                                                                             \
@@ -42,7 +48,7 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(const float *, const float *, q_descale) /* e4m3: [batch, kv head]; null: 1 */                                   \
     X(const float *, const float *, k_descale)                                                                         \
     X(const float *, const float *, v_descale)                                                                         \
-    X(void *, u8 *, values)   /* e4m3: workspace, as templates/piece/values.cu has them; kv_e4m3: widen.cu, k too */    \
+    X(void *, u8 *, values)   /* e4m3: workspace, as templates/piece/values.cu has them; kv_e4m3: widen.cu, k too */   \
     X(int32_t *, int *, runs) /* workspace [2, batch, queries of whole tiles]: templates/piece/runs.cu */              \
     X(uint8_t *, u8 *,                                                                                                 \
       seen) /* workspace [batch, num_heads_q, 64 queries, tiles + 1]: templates/piece/seen_tiles.cu */                 \
@@ -76,14 +82,17 @@ static inline bool fk_stages_grad(const fk_problem *p, uint32_t grad, int staged
     X(int64_t, i64, page_table_stride)                                                                                 \
     X(int64_t, i64, partial_rows) /* rows of lse */                                                                    \
     X(uint64_t, u64, epoch)       /* persistent: of this launch alone */                                               \
+    X(fk_sides, Sides, sides)     /* persistent, where sided */                                                        \
     X(int32_t, int, num_heads_q)                                                                                       \
     X(int32_t, int, heads_per_kv) /* num_heads_q / num_heads_kv */                                                     \
     X(int32_t, int, seqlen_q)                                                                                          \
     X(int32_t, int, seqlen_k)                                                                                          \
     X(int32_t, int, diag)                                                                                              \
     X(int32_t, int, batch)                                                                                             \
-    X(int32_t, int, total_q)   /* packed: rows of q; lse is [num_heads_q, total_q] */                                  \
-    X(int32_t, int, num_tiles) /* persistent: of all heads */                                                          \
+    X(int32_t, int, total_q)     /* packed: rows of q; lse is [num_heads_q, total_q] */                                \
+    X(int32_t, int, num_tiles)   /* persistent: of all heads */                                                        \
+    X(uint32_t, u32, last_claim) /* persistent: how many claims come before the last one */                            \
+    X(int32_t, int, sided)       /* persistent: each side of L2 has heads of its own */                                \
     X(int32_t, int, num_heads_kv)                                                                                      \
     X(int32_t, int, value_tiles)          /* e4m3: tiles of keys of a kv head in values; kv_e4m3: keys */              \
     X(int32_t, int, group_tiles)          /* persistent: tiles of the heads that share L2 */                           \

@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+/* Sides of L2: so many rows for each column of a head, and in all. */
+#define SIDED_ROWS 6
+#define MOST_SIDED_ROWS 960
+
 /* Backward: q and dout of its query heads, two floats a row, and dq's sum. */
 int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad, bool wgmma) {
     const int64_t row = (p->head_dim + p->head_dim_v) * fk_walked_element_bytes(p, wgmma);
@@ -50,6 +54,16 @@ static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool 
     return fitting > adding ? fitting : adding;
 }
 
+/* Family wgmma, forward. SMs of both sides of L2 read a head's keys, all of which come over the link between the sides
+ * once. That is what bounds if few rows read them, more than one tile's, but not so many that products take longer
+ * (measured on an H100: docs/performance-log.md). */
+bool fk_has_sides(const fk_problem *p, const fk_plan_info *plan, const fk_shape *shape) {
+    const int64_t rows = shape->seqlen_q * (shape->num_heads_q / shape->num_heads_kv), few = SIDED_ROWS * p->head_dim;
+    return strcmp(plan->family, "wgmma") == 0 && p->op == FK_FORWARD && fk_plan_cluster(p, plan) == 1 &&
+           shape->batch * shape->num_heads_kv > 1 && rows > plan->block_m &&
+           rows <= (few < MOST_SIDED_ROWS ? few : MOST_SIDED_ROWS) * (p->num_masks ? 2 : 1);
+}
+
 int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,
                        int64_t num_sms, int64_t l2_bytes) {
     const bool persistent = strcmp(plan->family, "wgmma") == 0;
@@ -59,5 +73,6 @@ int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad,
                             : p->op == FK_FORWARD ? reading_heads(p, plan, pattern, walked, num_sms, l2_bytes)
                                                   : adding_heads(p, plan, pattern, shape, walked, num_sms, l2_bytes);
     const int64_t most = fitting < 1 ? 1 : fitting, groups = (kv_heads + most - 1) / most;
-    return (kv_heads + groups - 1) / groups; /* as equal as can be: all as large as the first, or heads short */
+    const int64_t group = (kv_heads + groups - 1) / groups; /* as equal as can be: as large as the first, or short */
+    return fk_has_sides(p, plan, shape) ? group + group % 2 : group;
 }

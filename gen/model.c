@@ -74,7 +74,8 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
         return rows * tile->block_n == 16 * 16 && all > 255 ? 255 : all; /* the smallest there is: a few may spill */
     }
     int ahead = 6;
-    if (fk_tile_widens(p, tile)) ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
+    if (fk_tile_widens(p, tile))
+        ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
     if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */

@@ -93,6 +93,11 @@ int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
     return fk_tile_cluster(p, &tile);
 }
 
+int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    return fk_tile_teams(&tile);
+}
+
 bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan) {
     const fk_tile tile = fk_plan_tile(p, plan);
     return fk_tile_may_have_parts(p, &tile);

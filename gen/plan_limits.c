@@ -138,8 +138,8 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
     }
 }
 
-/* MB of workspace that a kernel before fills from a cache: keys and values of 16 bits, or transposed values of pages. Of
- * many long caches they are more than a launch should take. */
+/* MB of workspace that a kernel before fills from a cache: keys and values of 16 bits, or transposed values of pages.
+ * Of many long caches they are more than a launch should take. */
 enum { MAX_FILLED_MB = 4096 };
 static double filled_mb(const fk_planner *planner, const fk_tile *tile) {
     const fk_problem *p = planner->p;
@@ -165,7 +165,8 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     } else if (tile->ctas != 1) {
         fk_plan_reject(plan, "ctas_per_sm %d: must be 1", tile->ctas);
     } else if (filled_mb(planner, tile) > MAX_FILLED_MB) {
-        fk_plan_reject(plan, "e4m3: what a kernel before makes of the cache takes %.0f MB of workspace, and may take %d",
+        fk_plan_reject(plan,
+                       "e4m3: what a kernel before makes of the cache takes %.0f MB of workspace, and may take %d",
                        filled_mb(planner, tile), MAX_FILLED_MB);
     } else if (tile->walks_q) {
         check_wgmma_backward(planner, tile, plan);

@@ -156,6 +156,7 @@ static fk_status open_all(fk_context *context, const fk_context_options *options
     if (!status && packs) status = fk_packs_add_list(&context->packs, packs, keys, err);
     if (!status) status = open_device(context, options->device, err);
     if (!status) status = choose_target(context, options->plan_for, err);
+    if (!status) context->sided = fk_sides_find(context, &context->sides);
     return status;
 }
 

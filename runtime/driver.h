@@ -45,7 +45,10 @@ enum {
 };
 
 /* CUjit_option */
-enum { FK_CU_JIT_ERROR_LOG = 5, FK_CU_JIT_ERROR_LOG_BYTES = 6 };
+enum { FK_CU_JIT_ERROR_LOG = 5, FK_CU_JIT_ERROR_LOG_BYTES = 6, FK_CU_JIT_CACHE_MODE = 14 /* 0: none */ };
+
+/* Of a stream, and of how a thread minds that others capture: CUstream_flags, CUstreamCaptureMode */
+enum { FK_CU_STREAM_NON_BLOCKING = 1, FK_CU_CAPTURE_RELAXED = 2 };
 
 /* Of a tensor map: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Interleave and ...FloatOOBfill */
 enum {
@@ -110,11 +113,15 @@ typedef struct fk_cu_launch {
     X(event_record, cuEventRecord, (void *event, void *stream))                                                        \
     X(event_synchronize, cuEventSynchronize, (void *event))                                                            \
     X(event_elapsed, cuEventElapsedTime, (float *ms, void *from, void *to))                                            \
+    X(stream_create, cuStreamCreate, (void **stream, unsigned flags))                                                  \
+    X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                              \
     X(stream_synchronize, cuStreamSynchronize, (void *stream))                                                         \
+    X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                                    \
     X(memory_alloc, cuMemAlloc_v2, (fk_cu_pointer * memory, size_t bytes))                                             \
     X(memory_free, cuMemFree_v2, (fk_cu_pointer memory))                                                               \
     X(copy_to_device, cuMemcpyHtoD_v2, (fk_cu_pointer device, const void *host, size_t bytes))                         \
-    X(copy_from_device, cuMemcpyDtoH_v2, (void *host, fk_cu_pointer device, size_t bytes))
+    X(copy_from_device, cuMemcpyDtoH_v2, (void *host, fk_cu_pointer device, size_t bytes))                             \
+    X(copy_from_device_async, cuMemcpyDtoHAsync_v2, (void *host, fk_cu_pointer device, size_t bytes, void *stream))
 
 typedef struct fk_driver {
 #define FK_CU_MEMBER(member, symbol, params) int(*member) params;

@@ -64,6 +64,8 @@ struct fk_context {
     int cache_mode;
     fk_store *store;
     fk_packs packs;
+    bool sided; /* whether `sides` are known */
+    fk_sides sides;
     char *pack_keys;
     uint32_t driver_version;  /* CUDA's number; 0 on the emulator */
     fk_context_counts counts; /* atomic, but for `table`, which the table counts */
@@ -275,10 +277,22 @@ static inline int fk_num_tensor_maps(const fk_kernel *kernel) {
 fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, const void *values,
                               fk_tensor_map map[FK_ALL_MAPS], fk_error *err);
 
+/* ---- sides of L2 (sides.c) ---------------------------------------------------------------------------- */
+
+enum { FK_MOST_SIDED_GPUS = 64 };
+/** Of `num_sms` the side that each is on, 0 that of the first one, by the clocks [num_sms, num_lines] that atomics
+ * take. @return false: they are not of two clear kinds, and `side` says nothing */
+bool fk_sides_tell_apart(const uint32_t *clocks, int num_sms, int num_lines, bool *side);
+/** Of the context's GPU, which is measured once in the process; the emulator has imagined ones. @return false: not
+ * known, or off by FLASHKILN_L2_SIDES. Thread-safe. */
+bool fk_sides_find(const fk_context *context, fk_sides *out);
+
 /* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
 
 typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
+    int sided;                             /* each side of L2 has heads of its own */
+    int64_t last_claim;                    /* how many claims come before the last one */
     int64_t group_tiles, num_tiles;        /* of a whole group, and of all heads: each part of a tile is one */
     int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
     int64_t late_part, late_tile;          /* of the last tiles: the first of late_splits parts of a tile; which tile */

@@ -105,6 +105,16 @@ static int most_tiles(const fk_kernel *kernel) {
     return kernel->problem.packed && kernel->problem.op == FK_FORWARD ? INT32_MAX / 2 - 1 : INT32_MAX - 1;
 }
 
+/* Whether each side of L2 has heads of its own. All who claim have a tile to begin with. */
+static bool is_sided(const fk_kernel *kernel, const fk_args *a, int64_t claimers, const fk_persistent *tiles) {
+    const fk_problem *p = &kernel->problem;
+    const fk_plan_info *plan = &kernel->info.plan;
+    const int64_t seqlen_q = p->packed ? a->total_q / a->batch : a->seqlen_q;
+    const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, seqlen_q, a->seqlen_k};
+    return kernel->context->sided && plan->ctas_per_sm == 1 && fk_has_sides(p, plan, &shape) &&
+           tiles->group_heads % 2 == 0 && tiles->num_tiles >= claimers;
+}
+
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */
 bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const bool by_total = counts_by_total(kernel), own_keys = kernel->problem.op == FK_BACKWARD;
@@ -129,6 +139,9 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
     else if (launches(kernel, FK_GRID_PARTS))
         end = lay_out_parts(kernel, a, out);
+    const int64_t claimers = count_clusters(kernel) * fk_plan_teams(&kernel->problem, &kernel->info.plan);
+    out->sided = is_sided(kernel, a, claimers, out);
+    out->last_claim = out->num_tiles - 1 + (out->sided ? claimers : 0); /* each claims in vain once of each side */
     if (kernel->info.plan.head_rows) end += count_clusters(kernel) * out->group_tiles; /* a round is looked ahead */
     return end <= most_tiles(kernel);
 }
@@ -196,6 +209,9 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     out->claims = workspace->data;
     out->epoch = fk_epoch_next();
     out->num_tiles = (int32_t)tiles.num_tiles;
+    out->last_claim = (uint32_t)tiles.last_claim;
+    out->sided = tiles.sided;
+    out->sides = kernel->context->sides;
     out->group_tiles = (int32_t)tiles.group_tiles;
     out->group_tiles_inverse = fk_inverse(tiles.group_tiles);
     out->group_heads = (int32_t)tiles.group_heads;

@@ -256,8 +256,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     if (plan->dq_kernel)
         printf("%sdq comes from a kernel of its own, with tiles of its own; the model's times are of both\n", indent);
     if (problem->kv_e4m3 && wgmma)
-        printf("%sa kernel before makes 16 bits of K and V in the workspace, %d bytes for each key of a kv head\n", indent,
-               2 * (problem->head_dim + problem->head_dim_v));
+        printf("%sa kernel before makes 16 bits of K and V in the workspace, %d bytes for each key of a kv head\n",
+               indent, 2 * (problem->head_dim + problem->head_dim_v));
 }
 
 static bool same_tiles(const fk_plan_info *a, const fk_plan_info *b) {

@@ -24,6 +24,13 @@ struct alignas(64) TensorMap {
 };
 
 @ end
+@ if walk == "k" then
+// Of two sides of L2 one bit for each SM.
+struct Sides {
+    u32 of_sm[8];
+};
+
+@ end
 struct Params {
 @ for _, field in ipairs(params) do
     $(field.type) $(field.name);

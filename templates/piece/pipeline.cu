@@ -153,10 +153,10 @@ __device__ __forceinline__ void claim_first(const Params &p, u32 smem$(lone and 
 @ if lone then
     const bool claims = first_tile(team) < p.num_tiles; // who has no tile to begin with claims none
     if (claims) open_claims(p);
-    st_shared_u32(smem + first_claim, claims ? claim_tile(p) : p.num_tiles);
+    st_shared_u32(smem + first_claim, claims ? Claims(p).next(p) : p.num_tiles);
 @ else
     open_claims(p);
-    st_shared_u32(smem + first_claim, claim_tile(p));
+    st_shared_u32(smem + first_claim, Claims(p).next(p));
 @ end
     mbarrier_arrive(smem + claim_full);
 }
@@ -168,6 +168,7 @@ struct Producer {
     const bool leader = threadIdx.x % 32 == 0;
     Ring<q_stages> q;
     Ring<k_stages> k;
+    Claims claims;
     int redo = no_more; // the chain of tiles to be computed once more: the first one's word
 @ if pair then
     Ring<num_words> words;
@@ -182,7 +183,7 @@ struct Producer {
     u32 scan_parity = 0;
 @ end
 
-    __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_)$(lone and ", team(team_), values(p_, smem_)" or "") {}
+    __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_), claims(p_)$(lone and ", team(team_), values(p_, smem_)" or "") {}
 
     // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
@@ -313,7 +314,7 @@ struct Producer {
     __device__ __forceinline__ int claimed_first() const {
         if (!leader || first_tile(team) >= p.num_tiles) return p.num_tiles;
         open_claims(p);
-        return claim_tile(p);
+        return claims.next(p);
     }
 @ end
 
@@ -353,6 +354,13 @@ struct Producer {
         return at;
     }
 
+    __device__ __forceinline__ bool claims_more(int word) const { return word >= 0 && leader$(pair and " && cluster_rank() == 0" or ""); }
+    // The tile of what the leader claimed; in turn 0 its own.
+    __device__ __forceinline__ int given_tile(int &next, int turn) {
+        if (turn > 0 && leader) next = claims.tile(p, next);
+        return __shfl_sync(full_warp, next, 0);
+    }
+
     __device__ __forceinline__ void run() {
         if (leader) {
             tma_prefetch_map(&p.map_q);
@@ -365,20 +373,17 @@ struct Producer {
 @ elseif plan.widens_before then
         wait_for_previous(); // who wrote keys and values
 @ end
-@ local own = pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"
-        int word = 0, next = $(lone and "first_tile(team)" or own);
+        int word = 0, next = $(lone and "first_tile(team)" or pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"); // and then what was claimed
 @ if plan.q_stages == 1 and not mask.residual then
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
-        for (;;) {
-            const int given = __shfl_sync(full_warp, next, 0);
-            const Where at = follow(word, given);
-            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
-            if (claims && given != $(own)) next = claim_tile(p); // arrives while copies are issued
+        for (int turn = 0;; ++turn) {
+            const Where at = follow(word, given_tile(next, turn));
+            if (claims_more(word) && turn > 0) next = claims.next(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;
-            if (given == $(own)$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
+            if (turn == 0$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
         }
 @ else
 @   local sent = sparse and "sent" or "word"
@@ -403,8 +408,7 @@ struct Producer {
             }
 @   end
 @   if not mask.residual then
-            const bool claims = word >= 0 && leader$(pair and " && cluster_rank() == 0" or "");
-            if (claims && turn > 1) next = claim_tile(p); // arrives while copies are issued
+            if (claims_more(word) && turn > 1) next = claims.next(p); // arrives while copies are issued
 @   end
             Where at_next;
 @   if lone and trusts then
@@ -417,9 +421,9 @@ struct Producer {
 @   end
                 if (turn == 1$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
 @   if mask.residual then
-                if (turn > 1 && word >= 0 && leader) next = claim_tile(p);
+                if (claims_more(word) && turn > 1) next = claims.next(p);
 @   end
-                at_next = follow(word, __shfl_sync(full_warp, next, 0));
+                at_next = follow(word, given_tile(next, turn));
 @   if sparse then
                 sent = said(p, at_next, word);
 @   end

@@ -21,7 +21,8 @@ static void bits_are_those_of_the_same_values_in_16(void **state) {
         {"d128 gqa window(40,0)", "h200", NULL, 1, 4, 2, 90, 250, 0, 0},
         {"d72 dv40 softcap(5)", "h200", NULL, 1, 2, 2, 70, 130, 0, 0},
         {"d256 dropout", "h200", NULL, 1, 2, 2, 66, 190, 0, 0},
-        {"d64 keep=\"(q + k) % 64 < 40\" paged(8)", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 2, 2, 70, 400, 24, 0},
+        {"d64 keep=\"(q + k) % 64 < 40\" paged(8)", "h200", "wgmma m128 n64 w20 s4 c1 q2 k4 o2", 2, 2, 2, 70, 400, 24,
+         0},
         {"d128 gqa causal paged(16)", "h200", NULL, 2, 2, 1, 70, 333, 48, 0},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
@@ -70,7 +71,9 @@ static void pages_are_as_rows(void **state) {
         {"", "paged(16)", {"d128 softcap(20)", "h200", NULL, 1, 2, 2, 140, 300, 48, 0}}, /* of 16 bits, too */
         {"", "paged(8)", {"d64 softcap(20) causal gqa", "h200", NULL, 2, 4, 2, 70, 333, 8, 0}},
         {"kv_e4m3", "paged(16)", {"d128 gqa split", "a100", "mma m32 n64 w2 s1 c4", 2, 4, 2, 2, 300, 16, 3}},
-        {"kv_e4m3", "paged", {"d128 gqa causal", "h200", "wgmma m128 n128 w12 s2 c1 r1 q2 k3 t1 o1", 2, 4, 2, 70, 333, 5, 0}},
+        {"kv_e4m3",
+         "paged",
+         {"d128 gqa causal", "h200", "wgmma m128 n128 w12 s2 c1 r1 q2 k3 t1 o1", 2, 4, 2, 70, 333, 5, 0}},
         {"kv_e4m3", "paged", {"d64 softcap(20) causal", "h200", NULL, 2, 2, 2, 70, 333, 7, 0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -99,7 +102,8 @@ static void what_no_query_sees_is_left(void **state) {
     options.device = "emu", options.plan_for = "h200", options.cache_dir = store_dir;
     options.planning.plan = "wgmma m128 n64 w20 s4 c1 q2 k4 o2";
     assert_int_equal(fk_problem_parse("fwd fp16 kv_e4m3 d64 window(20,0)", &p), FK_OK);
-    if (fk_context_create(&options, &context) || fk_kernel_create(context, &p, &kernel)) fail_msg("%s", fk_last_error());
+    if (fk_context_create(&options, &context) || fk_kernel_create(context, &p, &kernel))
+        fail_msg("%s", fk_last_error());
     a.batch = a.num_heads_q = a.num_heads_kv = 1, a.seqlen_q = QUERIES, a.seqlen_k = KEYS;
     assert_int_equal(fk_args_layout(&p, FK_BSHD, &a), FK_OK);
     sample_fill(q, QUERIES * DIM, false, 1);

@@ -94,11 +94,11 @@ static void batches(void **state) {
     assert_int_equal(p.last_group_inverse, fk_inverse(1));
     kernel.problem.num_masks = 1; /* two thirds hold all five */
     p = prepared(&kernel, &a, 15);
-    assert_tiles(&p, 5, 15, 15);
-    kernel.pattern = true; /* half of it four: groups of three and two */
+    assert_tiles(&p, 6, 18, 15); /* an even number, of which each side of L2 would have half */
+    kernel.pattern = true;       /* half of it four: groups of three and two, or an even number */
     p = prepared(&kernel, &a, 15);
-    assert_tiles(&p, 3, 9, 15);
-    assert_int_equal(p.last_group_inverse, fk_inverse(2));
+    assert_tiles(&p, 4, 12, 15);
+    assert_int_equal(p.last_group_inverse, fk_inverse(1));
     kernel.pattern = false;
     kernel.problem.num_masks = 0;
     a.seqlen_q = 1, a.batch = 2, a.num_heads_q = a.num_heads_kv = 3;
@@ -117,6 +117,28 @@ static void sequences(void **state) {
     kernel.l2_bytes = 3 * 2 * 300 * 96 * 2; /* a third holds two heads: groups of 2 and 1 */
     p = prepared(&kernel, &a, 24);
     assert_tiles(&p, 4, 16, 24);
+}
+
+/* Where the sides of L2 are known each has heads of its own, if all CTAs have a tile to begin with. */
+static void sides(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel(0);
+    fk_args a = good_args(&kernel);
+    context.runs.num_sms = 12;
+    a.seqlen_q = 150; /* two tiles for each of 12 heads */
+    assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);
+    fk_forward_params p = prepared(&kernel, &a, 12);
+    assert_false(p.sided);
+    assert_int_equal(p.last_claim, 23);
+    context.sided = true, context.sides.of_sm[0] = 0xf0;
+    p = prepared(&kernel, &a, 12);
+    assert_true(p.sided);
+    assert_int_equal(p.last_claim, 23 + 12); /* each CTA claims in vain of both */
+    assert_int_equal(p.sides.of_sm[0], 0xf0);
+    context.runs.num_sms = 25;
+    p = prepared(&kernel, &a, 24);
+    assert_false(p.sided);
+    context.runs.num_sms = 132, context.sided = false;
 }
 
 /* Whatever the numbers, each tile of each head has one number. */
@@ -356,6 +378,7 @@ int main(void) {
         cmocka_unit_test(sequences),
         cmocka_unit_test(refused),
         cmocka_unit_test(too_many_tiles),
+        cmocka_unit_test(sides),
         cmocka_unit_test(every_tile_once),
         cmocka_unit_test(leading_tiles_in_parts),
         cmocka_unit_test(last_round_in_parts),

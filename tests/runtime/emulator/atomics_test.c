@@ -104,9 +104,10 @@ static void test_returned_words(void **state) {
         "r[0] = ld_acquire_u64(w) == 5000000000; r[1] = ld_acquire_u64(w + 1) == 6;"
         "cas_u64x2(w, 5000000000, 6, ~0ull, 8); r[2] = ld_acquire_u64(w) == ~0ull; r[3] = ld_acquire_u64(w + 1) == 8;"
         "for (u32 i = 0; i < 4; ++i) r[4 + i] = atom_inc_u32(p.out, 2);"
-        "p.out[1] = 9; r[8] = atom_inc_u32(p.out + 1, 2);";
+        "p.out[1] = 9; r[8] = atom_inc_u32(p.out + 1, 2);"
+        "w[1] = 3; r[9] = atom_add_u64(w + 1, 1ull << 32); r[10] = atom_add_u64(w + 1, 1) == (1ull << 32) + 3;";
     if (launch(body, 1, "1", NULL, &err) != FK_OK) fail_msg("%s", err.text);
-    static const uint32_t want[] = {1, 1, 1, 1, 0, 1, 2, 0, 9};
+    static const uint32_t want[] = {1, 1, 1, 1, 0, 1, 2, 0, 9, 3, 1};
     assert_memory_equal(out + 8, want, sizeof want);
     assert_true(out[0] == 1 && out[1] == 0);
 }
@@ -144,6 +145,7 @@ static void test_alignment(void **state) {
         {"red_add_f32((float *)((char *)p.out + 2), 0);", "red_add_f32: global address"},
         {"red_add_u64((u64 *)(p.out + 1), 0);", "red_add_u64: global address"},
         {"atom_inc_u32((u32 *)((char *)p.out + 2), 0);", "atom_inc_u32: global address"},
+        {"atom_add_u64((u64 *)(p.out + 1), 0);", "atom_add_u64: global address"},
         {"cas_u64x2((u64 *)p.out + 1, 0, 0, 1, 1);", "cas_u64x2: global address"},
         {"ld_acquire_u64((u64 *)(p.out + 1));", "ld_acquire_u64: global address"},
         {"st_release_u64((u64 *)(p.out + 1), 0);", "st_release_u64: global address"},
