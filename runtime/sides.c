@@ -65,7 +65,7 @@ static bool is_clear(const double *share, int num_sms) {
     return least > mean / 2 && 4 * negative >= num_sms && 4 * negative <= 3 * num_sms;
 }
 
-bool fk_sides_tell_apart(const uint32_t *clocks, int num_sms, int num_lines, bool *side) {
+bool fk_sides_tell_apart(const uint32_t *clocks, int pitch, int num_sms, int num_lines, bool *side) {
     const size_t cells = (size_t)num_sms * (size_t)num_lines;
     double *d = calloc(cells + (size_t)num_lines + (size_t)num_sms, sizeof *d);
     if (!d) return false;
@@ -73,9 +73,9 @@ bool fk_sides_tell_apart(const uint32_t *clocks, int num_sms, int num_lines, boo
     for (int j = 0; j < num_lines; j++) { /* over what the line takes of all SMs, */
         double mean = 0;
         for (int s = 0; s < num_sms; s++)
-            mean += (double)clocks[s * num_lines + j] / num_sms;
+            mean += (double)clocks[s * pitch + j] / num_sms;
         for (int s = 0; s < num_sms; s++)
-            d[s * num_lines + j] = clocks[s * num_lines + j] - mean;
+            d[s * num_lines + j] = clocks[s * pitch + j] - mean;
     }
     for (int s = 0; s < num_sms; s++) { /* and what the SM takes of all lines */
         double mean = 0;
@@ -136,15 +136,13 @@ static void put(fk_sides *sides, uint32_t sm) {
 
 /* Rows in the order of blocks, each with its SM. */
 static bool read_rows(const uint32_t *rows, int num_sms, fk_sides *out) {
-    uint32_t clocks[FK_MOST_SIDED_SMS * NUM_LINES];
-    bool side[FK_MOST_SIDED_SMS], seen[FK_MOST_SIDED_SMS] = {false};
+    bool side[FK_MOST_SIDED_SMS] = {false}, seen[FK_MOST_SIDED_SMS] = {false};
     for (int block = 0; block < num_sms; block++) {
         const uint32_t sm = rows[block * ROW];
         if (sm >= FK_MOST_SIDED_SMS || seen[sm]) return false;
         seen[sm] = true;
-        memcpy(clocks + block * NUM_LINES, rows + block * ROW + 1, NUM_LINES * sizeof *clocks);
     }
-    if (!fk_sides_tell_apart(clocks, num_sms, NUM_LINES, side)) return false;
+    if (!fk_sides_tell_apart(rows + 1, ROW, num_sms, NUM_LINES, side)) return false;
     for (int block = 0; block < num_sms; block++)
         if (side[block]) put(out, rows[block * ROW]);
     return true;

@@ -33,16 +33,16 @@ static void told_apart(void **state) {
     static uint32_t clocks[SMS * LINES];
     bool side[SMS];
     draw(clocks, sm_side, 200);
-    assert_true(fk_sides_tell_apart(clocks, SMS, LINES, side));
+    assert_true(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
     for (int s = 0; s < SMS; s++)
         assert_int_equal(side[s], sm_side(s)); /* that of the first one is 0 */
     for (int j = 0; j < LINES; j++)
         clocks[17 * LINES + j] = 450; /* as far from both */
-    assert_false(fk_sides_tell_apart(clocks, SMS, LINES, side));
+    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
     draw(clocks, sm_side, 0);
-    assert_false(fk_sides_tell_apart(clocks, SMS, LINES, side));
+    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
     draw(clocks, few, 200);
-    assert_false(fk_sides_tell_apart(clocks, SMS, LINES, side));
+    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
 }
 
 /* Two launches in one workspace: the claims of the first one end as they should. */
