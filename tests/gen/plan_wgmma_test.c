@@ -26,7 +26,8 @@ static void test_what_is_chosen(void **state) {
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 block_bits(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
         {"fwd bf16 d80 butterfly(128)", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 1032},
-        {"fwd bf16 d192 block_bits(128)", 128, 64, 1, 2, 2, 0, 1, 1, 1, 49152 + 4 * 24576, 1032},
+        /* one buffer of Q: each warp has panels of 2,048 bytes for O, a multiple of 1,024 from the beginning */
+        {"fwd bf16 d192 block_bits(128)", 128, 64, 1, 2, 2, 0, 1, 1, 1, 49152 + 4 * 24576 + 3 * 16384, 1032},
         /* wider tiles for three warpgroups, where a score takes many instructions */
         {"fwd bf16 d96 dropout", 192, 112, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 4 * 28672, 0},
         {"fwd bf16 d112 causal dropout", 192, 96, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 4 * 24576, 0},
@@ -46,8 +47,8 @@ static void test_what_is_chosen(void **state) {
         {"fwd bf16 d128 document causal", 192, 64, 1, 3, 4, 0, 2, 0, 2, 2 * 49152 + 7 * 16384, 4 * 2 * 2 * 192 + 1032},
         /* panels of 64 columns, of which 72 take two; Q's buffer is as wide as the output's */
         {"fwd bf16 d72 dv64", 192, 128, 1, 2, 2, 0, 2, 1, 1, 2 * 49152 + 2 * 32768 + 2 * 16384, 0},
-        {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
-        {"fwd bf16 d256 causal", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768, 0},
+        {"fwd bf16 d256", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768 + 1024 + 2 * 16384, 0},
+        {"fwd bf16 d256 causal", 128, 64, 1, 2, 2, 0, 1, 0, 1, 65536 + 4 * 32768 + 1024 + 2 * 16384, 0},
     };
     static const char *const gpus[] = {"h200", "h100"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
@@ -70,7 +71,8 @@ static void test_what_is_chosen(void **state) {
         assert_int_equal((plans->smem_bytes - cases[i].row_bytes) / 1024 * 1024,
                          cases[i].panel_bytes); /* and barriers */
         const int barriers = 2 * (plans->q_stages + plans->k_stages + plans->stages) + 2;
-        assert_true(plans->smem_bytes >= cases[i].panel_bytes + 8 * barriers);
+        const int behind = plans->q_stages == 1 ? 0 : 8 * barriers; /* or before O's panels */
+        assert_true(plans->smem_bytes >= cases[i].panel_bytes + behind);
         free(plans);
     }
 }
@@ -162,9 +164,9 @@ static void test_e4m3(void **state) {
         {"fwd e4m3 d64 dv128", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
         /* o has twice q's bytes; columns of v have rows of 128 */
         {"fwd e4m3 d128 causal", 192, 96, 2, 2 * 192 * 256 + 4 * (96 * 128 + 128 * 128)},
-        {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512},
+        {"fwd e4m3 d256", 128, 128, 1, 128 * 256 + 2 * 128 * 512 + 1024 + 4 * 16384},
         {"fwd e4m3 d256 keep=\"(q - k) % 4 == 0\"", 64, 128, 1,
-         64 * 256 + 2 * 128 * 512}, /* the walk takes registers */
+         64 * 256 + 2 * 128 * 512 + 1024 + 4 * 8192}, /* the walk takes registers */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         fk_plan_info *plans;
