@@ -4,7 +4,7 @@
 #include "sample.h"
 #include "store.h"
 
-enum { SMS = 132, LINES = 64 };
+enum { SMS = 132, LINES = 64, PITCH = LINES + 1 }; /* before an SM's clocks stands which it is */
 
 /* An SM's side, and a line's: any two halves. */
 static bool sm_side(int sm) {
@@ -20,7 +20,7 @@ static void draw(uint32_t *clocks, bool (*side)(int), uint32_t far) {
     for (int s = 0; s < SMS; s++)
         for (int j = 0; j < LINES; j++) {
             seed = seed * 1664525u + 1013904223u;
-            clocks[s * LINES + j] = 330 + (uint32_t)s / 3 + (seed >> 26) + (side(s) != line_side(j) ? far : 0);
+            clocks[s * PITCH + 1 + j] = 330 + (uint32_t)s / 3 + (seed >> 26) + (side(s) != line_side(j) ? far : 0);
         }
 }
 
@@ -30,19 +30,19 @@ static bool few(int sm) {
 
 static void told_apart(void **state) {
     (void)state;
-    static uint32_t clocks[SMS * LINES];
+    static uint32_t clocks[SMS * PITCH];
     bool side[SMS];
     draw(clocks, sm_side, 200);
-    assert_true(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
+    assert_true(fk_sides_tell_apart(clocks + 1, PITCH, SMS, LINES, side));
     for (int s = 0; s < SMS; s++)
         assert_int_equal(side[s], sm_side(s)); /* that of the first one is 0 */
     for (int j = 0; j < LINES; j++)
-        clocks[17 * LINES + j] = 450; /* as far from both */
-    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
+        clocks[17 * PITCH + 1 + j] = 450; /* as far from both */
+    assert_false(fk_sides_tell_apart(clocks + 1, PITCH, SMS, LINES, side));
     draw(clocks, sm_side, 0);
-    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
+    assert_false(fk_sides_tell_apart(clocks + 1, PITCH, SMS, LINES, side));
     draw(clocks, few, 200);
-    assert_false(fk_sides_tell_apart(clocks, LINES, SMS, LINES, side));
+    assert_false(fk_sides_tell_apart(clocks + 1, PITCH, SMS, LINES, side));
 }
 
 /* Two launches in one workspace: the claims of the first one end as they should. */
