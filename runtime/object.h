@@ -279,7 +279,6 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, cons
 
 /* ---- sides of L2 (sides.c) ---------------------------------------------------------------------------- */
 
-enum { FK_MOST_SIDED_GPUS = 64 };
 /** Of `num_sms` the side that each is on, 0 that of the first one, by the clocks that atomics on num_lines take, an
  * SM's `pitch` behind the one's before. @return false: they are not of two clear kinds, and `side` says nothing */
 bool fk_sides_tell_apart(const uint32_t *clocks, int pitch, int num_sms, int num_lines, bool *side);

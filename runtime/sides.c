@@ -32,7 +32,7 @@ static const char probe[] = ".version 7.8\n.target sm_90\n.address_size 64\n"
                             "st.global.u32 [%d1], %r5; add.u64 %d0, %d0, %d2;\n"
                             "sub.u32 %r1, %r1, 1; setp.ne.u32 %p, %r1, 0; @%p bra LINE;\n"
                             "DONE: ret;\n}\n";
-enum { NUM_LINES = 64, LINE_STRIDE = 37 * 1024 + 128, ROW = NUM_LINES + 1 };
+enum { NUM_LINES = 64, LINE_STRIDE = 37 * 1024 + 128, ROW = NUM_LINES + 1, MOST_GPUS = 64 };
 
 /* ---- from clocks to sides ----------------------------------------------------------------------------- */
 
@@ -167,10 +167,9 @@ static bool ask_gpu(const fk_context *context, fk_sides *out) {
 }
 
 /* As some GPU might have them, so that kernels are tested with them. */
-static bool imagine(int num_sms, fk_sides *out) {
+static void imagine(int num_sms, fk_sides *out) {
     for (int i = 0; i < num_sms; i++)
         if (i % 8 > 2 && i % 5) put(out, (uint32_t)i);
-    return true;
 }
 
 bool fk_sides_find(const fk_context *context, fk_sides *out) {
@@ -178,14 +177,17 @@ bool fk_sides_find(const fk_context *context, fk_sides *out) {
     static struct {
         bool asked, known;
         fk_sides sides;
-    } found[FK_MOST_SIDED_GPUS];
+    } found[MOST_GPUS];
     const char *wanted = getenv("FLASHKILN_L2_SIDES");
     const int ordinal = context->runs.ordinal, num_sms = context->runs.num_sms;
     memset(out, 0, sizeof *out);
     if (context->planned.sm != 90 || num_sms < 2 || num_sms > FK_MOST_SIDED_SMS) return false;
     if (wanted && strcmp(wanted, "off") == 0) return false;
-    if (!context->driver) return imagine(num_sms, out);
-    if (ordinal < 0 || ordinal >= FK_MOST_SIDED_GPUS) return false;
+    if (!context->driver) {
+        imagine(num_sms, out);
+        return true;
+    }
+    if (ordinal < 0 || ordinal >= MOST_GPUS) return false;
     pthread_mutex_lock(&lock);
     if (!found[ordinal].asked) {
         found[ordinal].asked = true;

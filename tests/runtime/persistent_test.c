@@ -95,7 +95,7 @@ static void batches(void **state) {
     kernel.problem.num_masks = 1; /* two thirds hold all five */
     p = prepared(&kernel, &a, 15);
     assert_tiles(&p, 6, 18, 15); /* an even number, of which each side of L2 would have half */
-    kernel.pattern = true;       /* half of it four: groups of three and two, or an even number */
+    kernel.pattern = true;       /* half of it four: groups of three and two, were they not even */
     p = prepared(&kernel, &a, 15);
     assert_tiles(&p, 4, 12, 15);
     assert_int_equal(p.last_group_inverse, fk_inverse(1));

@@ -52,6 +52,7 @@ static void launch_twice(const fk_kernel *kernel, const fk_args *args, fk_contex
     assert_int_equal(fk_device_malloc(context, bytes, &workspace), FK_OK);
     for (int i = 0; i < 2; i++)
         if (fk_execute(kernel, args, workspace, bytes, NULL)) fail_msg("%s", fk_last_error());
+    assert_int_equal(fk_synchronize(context, NULL), FK_OK);
     fk_device_free(context, workspace);
 }
 

@@ -36,26 +36,38 @@ static void test_sums(void **state) {
 }
 
 /* Blocks stay and fetch tiles, as templates/piece/schedule_persistent.cu has it: words 0 and 1 say for which launch the
- * counter in word 2 counts; from word 16 on, how often each tile was fetched. */
+ * counters in words 2 and 3 count, of each side; from word 16 on, how often each tile was fetched. */
 static void test_claims(void **state) {
     (void)state;
     static const char body[] =
-        "u64 *epoch = (u64 *)p.out; if (threadIdx.x) return;"
-        "const u64 count = epoch[1], seen = ld_acquire_u64(epoch), own = p.n;"
-        "if (seen != own) cas_u64x2(epoch, seen, count, own, 0);"
-        "for (u32 tile = blockIdx.x; tile < 300; tile = gridDim.x + atom_inc_u32(p.out + 2, 299))"
-        "    atom_inc_u32(p.out + 16 + tile, 1000);";
+        "u64 *claims = (u64 *)p.out; if (threadIdx.x) return;"
+        "const u64 count = claims[1], seen = ld_acquire_u64(claims), own = p.n;"
+        "if (seen != own) cas_u64x2(claims, seen, count, own, 0);"
+        "const bool sided = own % 2; bool last_side = !sided; u32 side = sided ? blockIdx.x / 3 % 2 : 0;"
+        "const u32 first = gridDim.x, last_claim = 299 + (sided ? first : 0);"
+        "auto claim = [&] {"
+        "    const u64 claimed = atom_add_u64(claims + 1, side ? 1ull << 32 : 1);"
+        "    if (u32(claimed) + u32(claimed >> 32) == last_claim) st_release_u64(claims, 0);"
+        "    return u32(side ? claimed >> 32 : claimed);"
+        "};"
+        "for (u32 tile = blockIdx.x; tile < 300;) {"
+        "    atom_inc_u32(p.out + 16 + tile, 1000);"
+        "    tile = first + (sided ? 2 * claim() + side : claim());"
+        "    if (tile >= 300 && !last_side) last_side = true, side ^= 1, tile = first + 2 * claim() + side;"
+        "}";
     fk_emu_image *image = load_body(body);
     memset(out, 0xff, 4096);
     memset(out + 16, 0, 300 * 4);
     for (uint64_t seed = 0; seed < 8; ++seed) {
         fk_error err = {FK_OK, ""};
         const fk_emu_options options = {.seed = seed, .check_races = true, .poison = true};
-        const params p = {out, NULL, (int64_t)(7 + seed / 2)}; /* two launches with one number, as a graph repeats it */
+        const uint64_t pair =
+            seed / 2; /* two launches with one number, as a graph repeats it; every other pair sided */
+        const params p = {out, NULL, (int64_t)(2 * (7 + pair) + pair % 2)};
         setenv("FLASHKILN_EMU_THREADS", seed % 4 ? "4" : "1", 1);
         if (fk_emu_launch(image, &p, sizeof p, 12, 32, 0, &options, &err) != FK_OK) fail_msg("%s", err.text);
         unsetenv("FLASHKILN_EMU_THREADS");
-        assert_int_equal(out[2], 0); /* as it was found */
+        assert_true(out[0] == 0 && out[1] == 0); /* closed by the last claim */
         for (uint32_t i = 0; i < 300; ++i)
             assert_int_equal(out[16 + i], seed + 1);
     }
