@@ -37,6 +37,8 @@ int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
+/** May each side of L2 have heads of its own (groups.c: fk_has_sides)? */
+bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile);
 /** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile);
 

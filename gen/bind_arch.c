@@ -198,6 +198,12 @@ int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
     return shared ? 2 : 1;
 }
 
+/* Of neighbouring heads one is the one side's, the other the other's, so that none may share their keys. Up to head_dim
+ * 64, and of packed sequences, sides gained nothing (docs/performance-log.md). */
+bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile) {
+    return tile->wgmma && !tile->walks_q && p->head_dim > 64 && !p->gqa && !p->packed && fk_tile_cluster(p, tile) == 1;
+}
+
 int fk_tile_teams(const fk_tile *tile) {
     const int of_rows = tile->block_m / 64, computing = computing_warpgroups(tile);
     return !tile->walks_q && of_rows > 0 && computing > of_rows && computing % of_rows == 0 ? computing / of_rows : 1;

@@ -31,8 +31,7 @@ size_t fk_plan_find(const fk_plan_info *plans, size_t count, const fk_plan_info 
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
 /** Teams of warpgroups of a CTA of the plan's main kernel, each of which fetches tiles for itself. */
 int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan);
-/** Whether heads are worth dividing between the sides of L2 (groups.c); packed: shape->seqlen_q is the mean
- * (fk_group_heads has the longest: where that makes groups odd, there are no sides). */
+/** Whether heads are worth dividing between the sides of L2 (groups.c), as fk_tile_may_have_sides lets them be. */
 bool fk_has_sides(const fk_problem *p, const fk_plan_info *plan, const fk_shape *shape);
 /** Whether the last tiles may come in parts of their keys, if the plan lets them: nothing but the diagonal, and what
  * goes by the distance from it, says where a key is, and nothing is added to a row once. */

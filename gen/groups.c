@@ -62,9 +62,9 @@ static int64_t adding_heads(const fk_problem *p, const fk_plan_info *plan, bool 
  * once. That is what bounds if few rows read them, more than one tile's, but not so many that products take longer
  * (measured on an H100: docs/performance-log.md). */
 bool fk_has_sides(const fk_problem *p, const fk_plan_info *plan, const fk_shape *shape) {
-    const int64_t rows = shape->seqlen_q * (shape->num_heads_q / shape->num_heads_kv), few = SIDED_ROWS * p->head_dim;
-    return strcmp(plan->family, "wgmma") == 0 && p->op == FK_FORWARD && fk_plan_cluster(p, plan) == 1 &&
-           shape->batch * shape->num_heads_kv > 1 && rows > plan->block_m &&
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const int64_t rows = shape->seqlen_q, few = SIDED_ROWS * p->head_dim;
+    return fk_tile_may_have_sides(p, &tile) && shape->batch * shape->num_heads_kv > 1 && rows > plan->block_m &&
            rows <= (few < MOST_SIDED_ROWS ? few : MOST_SIDED_ROWS) * (p->num_masks ? 2 : 1);
 }
 

@@ -24,17 +24,19 @@
 --
 --   | Q0 Q1 | K0 K1 ... | V0 V1 ... | array's tiles | line | rows of Q0, Q1, K0, ... | dropout's keys | places | array's barriers | barriers, slots | O's panels |
 --
--- with each of two Q buffers passing its tile of the output on. One buffer has the next tile's queries by then, and O leaves by panels of 16 rows of which each
--- warp has at least two, where there is room for them, and else without. Places are where two tiles lie, and which keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys
--- alone. Of an array that scores read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
+-- with each of two Q buffers passing its tile of the output on. One buffer has the next tile's queries by then, and O leaves by panels of
+-- 16 rows of which each warp has at least two, where there is room for them, and else without. Places are where two tiles lie, and which
+-- keys their warpgroups visit. Rows are what a mask that is no bound reads along a tile's queries or keys alone. Of an array that scores
+-- read at each pair (a bias) each warpgroup has a tile, in panels of 128 bytes of keys by 64 rows, and two barriers.
 --
--- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are
--- transposed: rows of 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. The line is what S has of
--- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's, the last of which has room for
--- 64 rows of 32 bytes, though all are the same 16: compute-sanitizer's memcheck looks whether these are there. A Q buffer and a stage of K or V have two barriers
--- each, and there are two more; slots of 4 bytes say of two tiles which they are, and which warps want them once more, and which
--- tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for, and of each stage of K which
--- tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams (piece/order.cu).
+-- d_pad and dv_pad columns are multiplied, d_cols and dv_cols stored. With e4m3 panels have 128 columns, and values are transposed: rows of
+-- 128 bytes, which begin with the tile's keys, for dv_pad columns and, with `fast`, eight of ones; o_cols in all. The line is what S has of
+-- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's, the last of
+-- which has room for 64 rows of 32 bytes, though all are the same 16: compute-sanitizer's memcheck looks whether these are there. A Q
+-- buffer and a stage of K or V have two barriers each, and there are two more; slots of 4 bytes say of two tiles which they are, and which
+-- warps want them once more, and which tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for,
+-- and of each stage of K which tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams
+-- (piece/order.cu).
 
 -- In a cluster of two each CTA has half of the plan's queries, and room to be asked by both CTAs' warps for tiles once more; four
 -- barriers and words follow, by which the first one tells the other which tile comes next.
@@ -43,14 +45,15 @@
 --
 --   | K | V | Q0 dO0 | Q1 dO1 | ... | dS0 P0 | dS1 P1 | dQ | lse0 delta0 | lse1 delta1 | barriers, slots |
 --
--- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64
--- keys in all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each
--- takes whole panels. Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two slots
--- of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two
--- buffers has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, one of dK and dV passes
--- through dS, and the one of fewer columns through the last tile's stage: the next keys' first tile has come to another one. A CTA of a whole head has in dQ's place the sum of all of its rows, and two barriers for their statistics.
--- Of an array that scores read at each pair there is a tile behind dQ, in panels of 128 bytes of keys, whose
--- place the tile's gradient takes, in panels of 32 (those of 64 keys then lie where theirs begin); and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
+-- With 64 keys for each warpgroup that computes, P and dS are operands of dV and dK in its registers, and P has no room. With 64 keys in
+-- all, the warpgroups (col_warps of them) share a tile's queries, and then the columns of dV, dK and dQ, of which each takes whole panels.
+-- Scores come in parts of 64 queries. dQ passes through shared memory where the plan gives it a buffer. A stage has two barriers and two
+-- slots of 4 bytes, which say what it holds; K and V have five barriers more, and a slot. Where other warps add dQ, each of its two buffers
+-- has two barriers, or three where there is but the turn to add; three buffers of dS have two each. When the walk is over, one of dK and dV
+-- passes through dS, and the one of fewer columns through the last tile's stage: the next keys' first tile has come to another one. A CTA
+-- of a whole head has in dQ's place the sum of all of its rows, and two barriers for their statistics. Of an array that scores read at each
+-- pair there is a tile behind dQ, in panels of 128 bytes of keys, whose place the tile's gradient takes, in panels of 32 (those of 64 keys
+-- then lie where theirs begin); and behind the statistics are a slot of 16 bytes, which says where that goes, and three barriers.
 --
 -- A cluster of two CTAs shares a tile of keys, of which each has half, and the columns of dQ, for which it needs the other's dS and
 -- half of the columns of the other's K. For these dO makes room, of which there is one buffer:
@@ -61,7 +64,6 @@
 -- which tile of keys comes next, in a slot.
 
 local function pad(columns) return (columns + 15) // 16 * 16 end
-
 
 local function backward(problem, plan)
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
@@ -121,7 +123,8 @@ local function wgmma(problem, plan, arch, scan)
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
-  local place_bytes = 16 * (1 + ((problem.packed or plan.parts) and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (problem.kv_dtype == "e4m3" and 1 or 0))
+  local has_keys, descaled = problem.packed or plan.parts, problem.kv_dtype == "e4m3"
+  local place_bytes = 16 * (1 + (has_keys and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (descaled and 1 or 0))
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
@@ -205,13 +208,15 @@ local function wgmma_backward(problem, plan, arch, scan)
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     kv_buffers = kv_buffers, kv_bytes = kv_bytes,
-    bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers + (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
+    bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers +
+      (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
       (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
   }
 end
 
--- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along
--- queries and along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside those of K; `staged_bytes`: an element's, or its gradient's.
+-- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along queries and
+-- along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside
+-- those of K; `staged_bytes`: an element's, or its gradient's.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, arch, scan)

@@ -109,10 +109,9 @@ static int most_tiles(const fk_kernel *kernel) {
 static bool is_sided(const fk_kernel *kernel, const fk_args *a, int64_t claimers, const fk_persistent *tiles) {
     const fk_problem *p = &kernel->problem;
     const fk_plan_info *plan = &kernel->info.plan;
-    const int64_t seqlen_q = p->packed ? a->total_q / a->batch : a->seqlen_q;
-    const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, seqlen_q, a->seqlen_k};
-    return kernel->context->sided && plan->ctas_per_sm == 1 && fk_has_sides(p, plan, &shape) &&
-           tiles->group_heads % 2 == 0 && tiles->num_tiles >= claimers;
+    const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
+    return kernel->context->sided && fk_has_sides(p, plan, &shape) && tiles->group_heads % 2 == 0 &&
+           tiles->num_tiles >= claimers;
 }
 
 /* batch x heads <= 2^30, and tiles of a head < 2^32 / 64 + batch: no overflow. */

@@ -73,7 +73,6 @@ typedef struct fk_emu_table {
     void (*red_add_f32x4)(float *p, const float *value);
     void (*red_add_u64)(unsigned long long *p, unsigned long long value);
     unsigned int (*atom_inc_u32)(unsigned int *p, unsigned int limit);
-    unsigned long long (*atom_add_u64)(unsigned long long *p, unsigned long long value);
     void (*cas_u64x2)(unsigned long long *p, const unsigned long long *expected, const unsigned long long *desired);
     unsigned long long (*ld_acquire_u64)(const unsigned long long *p);
     void (*st_release_u64)(unsigned long long *p, unsigned long long value);

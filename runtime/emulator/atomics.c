@@ -47,11 +47,6 @@ unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit) {
     return old;
 }
 
-unsigned long long fk_atom_add_u64(unsigned long long *p, unsigned long long value) {
-    check_word(p, 8, "atom_add_u64");
-    return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
-}
-
 /* Few hosts have it without a library: a lock between those that ask, and the first word last, by which others know. */
 void fk_cas_u64x2(unsigned long long *p, const unsigned long long *expected, const unsigned long long *desired) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

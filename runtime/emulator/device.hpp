@@ -295,9 +295,6 @@ inline void red_add_u64(unsigned long long *p, unsigned long long v) {
 inline unsigned int atom_inc_u32(unsigned int *p, unsigned int limit) {
     return fk_emu_engine->atom_inc_u32(p, limit);
 }
-inline unsigned long long atom_add_u64(unsigned long long *p, unsigned long long v) {
-    return fk_emu_engine->atom_add_u64(p, v);
-}
 /* A block has an SM for itself. */
 inline unsigned int sm_id() {
     return blockIdx.x;

@@ -106,7 +106,6 @@ const fk_emu_table fk_emu_engine_table = {
     .red_add_f32x4 = fk_red_add_f32x4,
     .red_add_u64 = fk_red_add_u64,
     .atom_inc_u32 = fk_atom_inc_u32,
-    .atom_add_u64 = fk_atom_add_u64,
     .cas_u64x2 = fk_cas_u64x2,
     .ld_acquire_u64 = fk_ld_acquire_u64,
     .st_release_u64 = fk_st_release_u64,

@@ -205,7 +205,6 @@ void fk_red_add_f32(float *p, float value);
 void fk_red_add_f32x4(float *p, const float *value);
 void fk_red_add_u64(unsigned long long *p, unsigned long long value);
 unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit);
-unsigned long long fk_atom_add_u64(unsigned long long *p, unsigned long long value);
 void fk_cas_u64x2(unsigned long long *p, const unsigned long long *expected, const unsigned long long *desired);
 unsigned long long fk_ld_acquire_u64(const unsigned long long *p);
 void fk_st_release_u64(unsigned long long *p, unsigned long long value);

@@ -97,6 +97,8 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 @     include("piece/store_own_part.cu")
 
 @   end
+@   include("piece/scaled_block.cu")
+
 @   include(plan.q_stages == 2 and "piece/store_tma.cu" or layout.out_panels > 0 and "piece/store_panels.cu" or "piece/store_direct.cu")
 @ else
 

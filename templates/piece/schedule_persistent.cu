@@ -46,8 +46,7 @@ __device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(
     const bool short_group = heads_left < p.group_heads;
     const int heads = short_group ? heads_left : p.group_heads;
     const int rank = quotient(in_group, heads, short_group ? p.last_group_inverse : p.group_inverse);
-    const int nth = in_group - rank * heads; // every other head is a side's: of grouped heads neighbours share keys, so that a side has half of them
-    const int head = group * p.group_heads + (p.sided ? nth / 2 + (nth % 2) * ((heads + 1) / 2) : nth);
+    const int head = group * p.group_heads + in_group - rank * heads;
     Where at;
 @ if mask.q_order > 0 then
     int tile = quotient(p.group_tiles, p.group_heads, p.group_inverse) - 1 - rank;
@@ -89,44 +88,7 @@ __device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(
 @   include("piece/parts.cu")
 @ end
 
-// CTAs claim tiles: the first is a CTA's own number, and those that follow are counted by p.claims[1]. p.claims[0]
-// says for which launch it counts; before the first claim both may hold anything, and the first CTA to come writes both. That there is no
-// loop leaves producers their registers.
-//
-// Each half of the SMs has a side of L2, and what memory of the other side holds comes to it over a link between them. Where few rows read
-// a head's keys, that link is full before HBM is. So where p.sided, tiles of even numbers are of heads that one side reads, those of odd
-// numbers of heads that the other one does, whose claims the upper half of p.claims[1] counts. Keys come over the link once at most.
-__device__ __forceinline__ void open_claims(const Params &p) {
-    const u64 count = p.claims[1], seen = ld_acquire_u64(p.claims);
-    if (seen != p.epoch) cas_u64x2(p.claims, seen, count, p.epoch, 0); // or another CTA was first
-}
-
-// The last claim of a launch closes, so that a launch of the same epoch (of a graph) does not trust what others wrote since.
-__device__ __forceinline__ int claim_nth(const Params &p, u32 side) {
-    const u64 claimed = atom_add_u64(p.claims + 1, side ? u64(1) << 32 : 1);
-    if (u32(claimed) + u32(claimed >> 32) == p.last_claim) st_release_u64(p.claims, 0);
-    return int(side ? claimed >> 32 : claimed);
-}
-
-// Where a CTA's claims come from: of its own side, and when there is nothing left, of the other one. Each CTA claims in vain once of each.
-struct Claims {
-    u32 side;
-    bool last_side;
-
-    __device__ __forceinline__ explicit Claims(const Params &p) : side(p.sided ? p.sides.of_sm[sm_id() / 32] >> sm_id() % 32 & 1 : 0), last_side(!p.sided) {}
-    __device__ __forceinline__ int next(const Params &p) const { return claim_nth(p, side); }
-    // The number of the tile; p.num_tiles or more: there is none.
-    __device__ __forceinline__ int tile(const Params &p, int nth) {
-        const int first = $(plan.teams > 1 and plan.teams .. " * " or "")gridDim.x$(plan.cluster > 1 and " / " .. plan.cluster or "");
-        if (!p.sided) return min(first + nth, p.num_tiles);
-        int tile = first + 2 * nth + side;
-        if (tile >= p.num_tiles && !last_side) {
-            last_side = true, side ^= 1;
-            tile = first + 2 * claim_nth(p, side) + side;
-        }
-        return min(tile, p.num_tiles);
-    }
-};
+@ include("piece/claims.cu")
 
 // A place for each tile, from which those that must be computed once more are chained.
 __device__ __forceinline__ int &next_redo(const Params &p, int tile) { return reinterpret_cast<int *>(p.claims + 2)[tile]; }

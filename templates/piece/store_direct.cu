@@ -7,12 +7,8 @@ __device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], cons
     Output *out = p.o + $(problem.packed and "" or "there.b * p.o_batch_stride + ")there.h * p.o_head_stride + (there.first + row) * p.o_row_stride + lane % 4 / 2 * 4;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
         u32 block[4]; // of the left atom rows g and g + 8, then of the right one
-        pack_block(block, o[0], j);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled[e % 2] = spoil_$(problem.output_dtype)(spoiled[e % 2], block[e]);
+        scaled_block(block, spoiled, o[0], factor[0], j);
 #pragma unroll
         for (int r = 0; r < 2; ++r) { // an even lane takes the left atom, an odd one the right
             const u32 kept = odd ? block[2 + r] : block[r];

@@ -17,19 +17,14 @@ __device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], cons
         __syncwarp();
 #pragma unroll
         for (int j = 4 * panel; j < 4 * panel + 4 && j < o_atoms / 2; ++j) {
-#pragma unroll
-            for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
             u32 block[4];
-            pack_block(block, o[0], j);
+            scaled_block(block, spoiled, o[0], factor[0], j);
             stmatrix_x4(tile + fragment_offset<16, 64>(0, lane % 16, j % 4, lane / 16), block);
-#pragma unroll
-            for (int e = 0; e < 4; ++e) spoiled[e % 2] = spoil_$(problem.output_dtype)(spoiled[e % 2], block[e]);
         }
-@ local column = "64 * panel"
 @ if problem.packed then
-        send_rows<16, 64, head_dim_v>(tile, 0, p.map_o, first, there.rows, $(column), there.h, there.first, p.o + there.first * p.o_row_stride + there.h * p.o_head_stride, p.o_row_stride);
+        send_rows<16, 64, head_dim_v>(tile, 0, p.map_o, first, there.rows, 64 * panel, there.h, there.first, p.o + there.first * p.o_row_stride + there.h * p.o_head_stride, p.o_row_stride);
 @ else
-        send_rows<16, 64, head_dim_v>(tile, 0, p.map_o, there.first + first, p.seqlen_q, $(column), there.h, there.b);
+        send_rows<16, 64, head_dim_v>(tile, 0, p.map_o, there.first + first, p.seqlen_q, 64 * panel, there.h, there.b);
 @ end
     }
 }

@@ -5,13 +5,9 @@ __device__ __forceinline__ void stage_rows(float (&o)[m_atoms][o_atoms][4], cons
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) o[0][2 * j + e / 4][e % 4] *= factor[0][e / 2 % 2];
         u32 block[4];
-        pack_block(block, o[0], j);
+        scaled_block(block, spoiled, o[0], factor[0], j);
         stmatrix_x4(tile + fragment_offset<block_m, $(layout.dv_cols)>(0, warp_row() + lane % 16, j, lane / 16), block);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) spoiled[e % 2] = spoil_$(problem.output_dtype)(spoiled[e % 2], block[e]);
     }
 }
 

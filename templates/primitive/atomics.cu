@@ -20,31 +20,25 @@ __device__ __forceinline__ void cas_u64x2(u64 *p, u64 expected_0, u64 expected_1
                  "}" ::"l"(p), "l"(expected_0), "l"(expected_1), "l"(desired_0), "l"(desired_1) : "memory");
 }
 
-// Returns what was there.
-__device__ __forceinline__ u64 atom_add_u64(u64 *p, u64 v) {
-    u64 old;
-    asm volatile("atom.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
-    return old;
-}
-
+@   if plan.sides then
 // Of the SM that the block runs on.
 __device__ __forceinline__ u32 sm_id() {
     u32 id;
     asm("mov.u32 %0, %%smid;" : "=r"(id));
     return id;
 }
-@ else
-@   if plan.adders then
+
+@   end
+@ elseif plan.adders then
 // What the thread has seen of other threads' writes to global memory comes before it as its own do.
 __device__ __forceinline__ void st_release_u32(u32 *p, u32 v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-@   end
+@ end
 // Adds 1, or wraps from `limit` to 0; returns what was there.
 __device__ __forceinline__ u32 atom_inc_u32(u32 *p, u32 limit) {
     u32 old;
     asm volatile("atom.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(limit) : "memory");
     return old;
 }
-@ end

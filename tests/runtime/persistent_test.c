@@ -94,11 +94,11 @@ static void batches(void **state) {
     assert_int_equal(p.last_group_inverse, fk_inverse(1));
     kernel.problem.num_masks = 1; /* two thirds hold all five */
     p = prepared(&kernel, &a, 15);
-    assert_tiles(&p, 6, 18, 15); /* an even number, of which each side of L2 would have half */
-    kernel.pattern = true;       /* half of it four: groups of three and two, were they not even */
+    assert_tiles(&p, 5, 15, 15);
+    kernel.pattern = true; /* half of it four: groups of three and two */
     p = prepared(&kernel, &a, 15);
-    assert_tiles(&p, 4, 12, 15);
-    assert_int_equal(p.last_group_inverse, fk_inverse(1));
+    assert_tiles(&p, 3, 9, 15);
+    assert_int_equal(p.last_group_inverse, fk_inverse(2));
     kernel.pattern = false;
     kernel.problem.num_masks = 0;
     a.seqlen_q = 1, a.batch = 2, a.num_heads_q = a.num_heads_kv = 3;
@@ -125,7 +125,8 @@ static void sides(void **state) {
     fk_kernel kernel = a_kernel(0);
     fk_args a = good_args(&kernel);
     context.runs.num_sms = 12;
-    a.seqlen_q = 150; /* two tiles for each of 12 heads */
+    kernel.problem.head_dim = 96, kernel.problem.gqa = 0;
+    a.seqlen_q = 150, a.num_heads_kv = 6; /* two tiles for each of 12 heads */
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_OK);
     fk_forward_params p = prepared(&kernel, &a, 12);
     assert_false(p.sided);
@@ -133,6 +134,7 @@ static void sides(void **state) {
     context.sided = true, context.sides.of_sm[0] = 0xf0;
     p = prepared(&kernel, &a, 12);
     assert_true(p.sided);
+    assert_tiles(&p, 4, 8, 24);              /* three would do: an even number, of which each side has half */
     assert_int_equal(p.last_claim, 23 + 12); /* each CTA claims in vain of both */
     assert_int_equal(p.sides.of_sm[0], 0xf0);
     context.runs.num_sms = 25;
