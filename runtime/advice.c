@@ -34,7 +34,7 @@ bool fk_advice_is_off(const fk_plan_options *options) {
 }
 
 typedef struct candidates {
-    const fk_plan_info *plans;
+    fk_plan_info *plans;
     size_t count;
 } candidates;
 
@@ -128,9 +128,13 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
     char spelling[FK_MAX_SPELLING];
     fk_tuning_query query;
     if (!options) options = &defaults;
-    fk_status status = fk_plan_enumerate(p, device, options, plans, count, err);
-    if (status != FK_OK || fk_advice_is_off(options)) return status;
-    candidates c = {*plans, *count};
+    candidates c = {NULL, 0};
+    fk_status status = fk_plan_enumerate(p, device, options, &c.plans, &c.count, err);
+    if (status != FK_OK) return status;
+    if (fk_advice_is_off(options)) {
+        *plans = c.plans, *count = c.count;
+        return FK_OK;
+    }
     fk_tuning_answer *answer = malloc(sizeof *answer);
     if (!answer) status = fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
     if (status == FK_OK) status = make_query(p, device, options, advice, spelling, &query, err);
@@ -141,14 +145,17 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
     }
     if (status == FK_OK && answer->found) {
         const bool timed = answer->record.rigor != FK_RIGOR_MODEL;
-        fk_plan_promote(*plans, find(&c, answer->record.plan),
+        fk_plan_promote(c.plans, find(&c, answer->record.plan),
                         !timed                ? FK_CHOSEN_BY_MODELLED_RECORD
                         : answer->source == 0 ? FK_CHOSEN_BY_RECORD
                                               : FK_CHOSEN_BY_SHIPPED_RECORD);
-        explain(answer, *plans);
+        explain(answer, c.plans);
     }
     free(answer);
-    if (status != FK_OK) free(*plans);
+    if (status != FK_OK)
+        free(c.plans);
+    else
+        *plans = c.plans, *count = c.count;
     return status;
 }
 

@@ -76,11 +76,23 @@ static bool lay_out(const fk_kernel *kernel, const fk_args *a, parts *out) {
     return fits;
 }
 
+static fk_status check_head_rows(const fk_kernel *kernel, const fk_args *a, fk_error *err) {
+    const int32_t head_rows = kernel->info.plan.head_rows;
+    if (!head_rows || a->seqlen_q <= head_rows) return FK_OK;
+    return fk_fail(err, FK_BAD_ARGUMENT, "seqlen_q is %lld; this kernel's plan sums up dq of at most %d rows",
+                   (long long)a->seqlen_q, head_rows);
+}
+
 size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
     parts p;
     fk_seen seen;
+    fk_grid grid;
     size_t bytes;
-    if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL)) return 0;
+    if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL) ||
+        fk_splits_check(&kernel->problem, args, NULL) || check_head_rows(kernel, args, NULL))
+        return 0;
+    for (int i = 0; i < kernel->num_launches; i++)
+        if (fk_grid_make(kernel, args, kernel->launch[i].grid, &grid, NULL)) return 0;
     if (kernel->problem.op == FK_BACKWARD) return lay_out(kernel, args, &p) ? p.bytes : 0;
     return fk_forward_lay_out(kernel, args, &seen, &bytes) ? bytes : 0;
 }
@@ -174,11 +186,8 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
                               fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     parts part;
     fk_status status = fk_args_check(&kernel->problem, &kernel->arrays, a, true, workspace, err);
+    if (!status) status = check_head_rows(kernel, a, err);
     if (status) return status;
-    const int32_t head_rows = kernel->info.plan.head_rows;
-    if (head_rows && a->seqlen_q > head_rows)
-        return fk_fail(err, FK_BAD_ARGUMENT, "seqlen_q is %lld; this kernel's plan sums up dq of at most %d rows",
-                       (long long)a->seqlen_q, head_rows);
     const bool fits = lay_out(kernel, a, &part);
     if (!fits && part.q_padded > INT32_MAX)
         return fk_fail(err, FK_BAD_ARGUMENT,
@@ -190,9 +199,9 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
                        "batch x num_heads_q x seqlen_q is %lld x %lld x %lld; the workspace may "
                        "have 2^60 bytes",
                        (long long)a->batch, (long long)a->num_heads_q, (long long)a->seqlen_q);
-    status = fk_workspace_check(workspace, part.bytes, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
+    if (!status) status = fk_workspace_check(workspace, part.bytes, err);
     if (!status) fill(kernel, a, &part, workspace->data, out);
     return status;
 }

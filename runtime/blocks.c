@@ -60,7 +60,7 @@ fk_status fk_pack_blocks(const fk_kernel *kernel, const fk_blocks *blocks, int32
                               .columns = (int32_t)blocks->columns,
                               .width = (int32_t)(is_dense ? blocks->columns : blocks->width),
                               .rows = (int32_t)(blocks->tables * blocks->rows)};
-    const fk_grid grid = {(uint32_t)((params.rows + 3) / 4), 1, 1};
+    const fk_grid grid = {(uint32_t)(((int64_t)params.rows + 3) / 4), 1, 1};
     status = fk_launch_alone(kernel, entry, &params, sizeof params, grid, stream, &err);
     return status ? fk_report(&err) : FK_OK;
 }

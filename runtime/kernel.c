@@ -190,12 +190,10 @@ static fk_status build(fk_context *context, const fk_problem *canonical, fk_buil
         if (!status) describe(kernel, c);
     }
     fk_built_free(c);
-    if (status) {
-        fk_count(&context->counts.failed);
+    if (status)
         free(kernel);
-    } else {
+    else
         *out = kernel;
-    }
     return status;
 }
 
@@ -204,9 +202,7 @@ fk_status fk_kernel_build(fk_context *context, const fk_problem *canonical, cons
     fk_built c;
     const double begin = fk_now_ms();
     const fk_status status = fk_image_obtain(context, canonical, plan, &c, err);
-    if (!status) return build(context, canonical, &c, begin, out, err);
-    fk_count(&context->counts.failed);
-    return status;
+    return status ? status : build(context, canonical, &c, begin, out, err);
 }
 
 fk_status fk_kernel_build_packed(fk_context *context, const fk_problem *canonical, const char *plan, fk_kernel **out,
@@ -233,8 +229,10 @@ fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_ke
     if (!context || !problem || !out)
         return fk_refuse(FK_BAD_ARGUMENT, "%s is null", !context ? "context" : !problem ? "problem" : "out");
     fk_kernel *kernel;
-    if (fk_table_find(&context->table, problem, 0, fk_kernel_build_for_all, context, &kernel, &err))
+    if (fk_table_find(&context->table, problem, 0, fk_kernel_build_for_all, context, &kernel, &err)) {
+        fk_count(&context->counts.failed);
         return fk_report(&err);
+    }
     fk_context_retain(context);
     *out = kernel;
     return FK_OK;

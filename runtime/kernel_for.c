@@ -2,6 +2,8 @@
 #include "object.h"
 #include "short_rows.h"
 
+#include "gen/lua_host.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,7 +230,7 @@ static bool packed_for_short(const sized *s, const fk_problem *canonical, asked 
 /* ---- which one ---- */
 
 /* `*found`: the plan is of this bucket alone; `*shared`: other sizes may ask for the same kernel. Neither: that for all
- * sizes. Sealed, there is no Lua to plan with. */
+ * sizes. Sealed, or where there is no Lua, there is nothing to plan with. */
 static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_info *plan, asked *ask, bool *found,
                         bool *shared, fk_error *err) {
     static const int64_t few = 128; /* half of the largest tile of queries */
@@ -236,7 +238,8 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     fk_status status = FK_OK;
     *found = *shared = false;
     planning.shape = *s->shape;
-    if (s->context->cache_mode != FK_CACHE_SEALED) status = recorded_plan(s, canonical, &planning, plan, found, err);
+    if (s->context->cache_mode != FK_CACHE_SEALED && fk_lua_library(NULL) == FK_OK)
+        status = recorded_plan(s, canonical, &planning, plan, found, err);
     if (status || *found) return status;
     status = wants_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
@@ -245,6 +248,11 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
         status = plan_for_few(s, canonical, &planning, plan, found, err);
     if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
     return status;
+}
+
+/* Then a pack, or the store, may have the one for all sizes. */
+static bool cannot_compile(fk_status status) {
+    return status == FK_NO_JIT || status == FK_NO_COMPILER;
 }
 
 static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
@@ -256,10 +264,10 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
     if (status) return status;
     if (shared) {
         status = fk_table_find(&s->context->table, canonical, ask.variant, build_asked, &ask, out, err);
-        if (status != FK_NO_JIT) return status;
+        if (!cannot_compile(status)) return status;
     }
     status = found ? fk_kernel_build(s->context, canonical, &plan, out, err) : FK_NO_JIT;
-    if (status == FK_NO_JIT) /* a pack, or the store, may have the one for all sizes */
+    if (cannot_compile(status))
         return fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, out, err);
     if (!status) (*out)->variant = s->variant;
     return status;
@@ -298,7 +306,10 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
         s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
     s.variant = variant_of(&s, fk_advice_buckets());
     fk_kernel *kernel;
-    if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) return fk_report(&err);
+    if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) {
+        fk_count(&context->counts.failed);
+        return fk_report(&err);
+    }
     fk_context_retain(context);
     *out = kernel;
     return FK_OK;

@@ -149,6 +149,8 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     }
     s.may_compile = true;
     status = fk_build_best(&request, out, err);
+    if (status == FK_NO_COMPILER && packs && !asks_packs && find_packed(context, p, NULL, out, note, sizeof note))
+        return FK_OK;
     if (!status && out->from_store == 0) { /* what the packs said belongs to the answer, too */
         const size_t used = strlen(out->note);
         snprintf(out->note + used, sizeof out->note - used, "; %.*s", (int)sizeof out->note - 3, note);

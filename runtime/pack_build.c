@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void fk_pack_job_key(const fk_pack_job *job, char key[65]) {
+void fk_pack_job_key(const fk_pack_work *work, const fk_pack_job *job, char key[65]) {
     fk_sha256 sha;
     fk_sha256_start(&sha);
-    const char *const parts[] = {fk_embedded_digest, job->target, job->gpu, job->spelling};
+    const char *const parts[] = {fk_embedded_digest, work->records, job->target, job->gpu, job->spelling};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         fk_sha256_add(&sha, parts[i], strlen(parts[i]) + 1);
     fk_sha256_finish_hex(&sha, key);
@@ -34,13 +34,26 @@ static fk_status compiler_of(const fk_pack_work *work, char name[96], fk_error *
     return work->emulator ? FK_OK : fk_compiler_name(name, err);
 }
 
-static bool find_part(const fk_pack_work *work, const fk_pack_job *job, const char key[65], const char *compiler) {
+/* Is the text, in the part's own plan, what it was? The files of template_dir may be others by now. */
+static bool writes_the_same(const fk_pack_work *work, const fk_pack_job *job, const fk_problem *problem,
+                            const fk_device_info *device, const fk_plan_info *plan, const char text_key[65]) {
+    fk_source now;
+    char key[65];
+    if (fk_source_create(problem, device, plan, work->how->planning.template_dir, false, &now, NULL)) return false;
+    fk_build_key(&now, job->target, work->emulator, key);
+    fk_source_free(&now);
+    return strcmp(key, text_key) == 0;
+}
+
+static bool find_part(const fk_pack_work *work, const fk_pack_job *job, const fk_problem *problem,
+                      const fk_device_info *device, const char key[65], const char *compiler) {
     fk_entry entry;
     fk_source source;
     char text_key[65];
     if (!fk_store_get(work->parts, key, job->target, &entry, NULL, 0)) return false;
     const bool same = (!*compiler || strcmp(entry.compiler, compiler) == 0) && entry.text &&
-                      fk_facts_read(entry.text, NULL, &source, text_key, NULL) == FK_OK;
+                      fk_facts_read(entry.text, NULL, &source, text_key, NULL) == FK_OK &&
+                      writes_the_same(work, job, problem, device, &source.plan, text_key);
     fk_entry_free(&entry);
     if (!same) fk_store_drop(work->parts, key, job->target);
     return same;
@@ -75,11 +88,11 @@ static fk_pack_state run_job(const fk_pack_work *work, const fk_pack_job *job, f
     fk_generate_options how = *work->how;
     char key[65], compiler[96];
     if (sized) how.planning.plan = job->plan;
-    fk_pack_job_key(job, key);
+    fk_pack_job_key(work, job, key);
     fk_status status = compiler_of(work, compiler, err);
-    if (!status && find_part(work, job, key, compiler)) return FK_PACK_REUSED;
     if (!status) status = fk_problem_read(job->asked, &problem, err);
     if (!status) status = fk_device_named(job->gpu, &device, err);
+    if (!status && find_part(work, job, &problem, &device, key, compiler)) return FK_PACK_REUSED;
     if (!status) status = fk_build_offline(&problem, &device, &how, work->emulator, &built, err);
     if (!status) {
         if (sized) status = check_sized(&problem, &built, err);
@@ -138,35 +151,51 @@ static void bury(const fk_pack_work *work, pid_t pid, int how) {
     }
 }
 
-static bool start_worker(const fk_pack_work *work) {
-    const pid_t pid = fork();
-    if (pid == 0) work_off(work);
-    return pid > 0;
+/* Forks one for pid[0]; 0: it could not. */
+static bool start_worker(const fk_pack_work *work, pid_t *pid) {
+    *pid = fork();
+    if (*pid == 0) work_off(work);
+    if (*pid < 0) *pid = 0;
+    return *pid > 0;
+}
+
+/* Takes leave of workers that ended, and puts others in the place of those that crashed: how many run. The caller's
+ * other children are not asked for. */
+static int count_running(const fk_pack_work *work, pid_t *pid, int workers) {
+    int running = 0, how;
+    for (int i = 0; i < workers; i++) {
+        const pid_t ended = pid[i] ? waitpid(pid[i], &how, WNOHANG) : 0;
+        if (ended < 0) how = 0; /* the caller's handler took its status */
+        if (ended) {
+            bury(work, pid[i], how);
+            const bool crashed = !WIFEXITED(how) || WEXITSTATUS(how) != 0;
+            if (!crashed || work->board->next >= work->count || !start_worker(work, &pid[i])) pid[i] = 0;
+        }
+        running += pid[i] != 0;
+    }
+    return running;
 }
 
 fk_status fk_pack_run_jobs(const fk_pack_work *work, int workers, fk_pack_report report, void *user,
                            fk_pack_progress *progress, fk_error *err) {
     const double begin = fk_now_ms();
-    int running = 0, how;
-    while (running < workers && (size_t)running < work->count && start_worker(work))
-        running++;
-    if (running == 0 && work->count) return fk_fail(err, FK_NO_MEMORY, "no process for compiling can be started");
-    for (int turn = 0; running > 0; turn++) {
-        const pid_t pid = waitpid(-1, &how, WNOHANG);
-        if (pid > 0) {
-            running--;
-            bury(work, pid, how);
-            const bool crashed = !WIFEXITED(how) || WEXITSTATUS(how) != 0;
-            if (crashed && work->board->next < work->count && start_worker(work)) running++;
-            continue;
-        }
-        if (pid < 0) break;
+    const int wanted = (size_t)workers < work->count ? workers : (int)work->count;
+    int started = 0;
+    pid_t *pid = calloc((size_t)wanted + 1, sizeof *pid);
+    while (pid && started < wanted && start_worker(work, &pid[started]))
+        started++;
+    if (started == 0 && work->count) {
+        free(pid);
+        return fk_fail(err, FK_NO_MEMORY, "no process for compiling can be started");
+    }
+    for (int turn = 0; count_running(work, pid, started) > 0; turn++) {
         usleep(20000);
         if (report && turn % 10 == 0) {
             count_slots(work, begin, progress);
             report(progress, user);
         }
     }
+    free(pid);
     count_slots(work, begin, progress);
     progress->seconds_left = 0;
     if (report) report(progress, user);

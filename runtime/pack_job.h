@@ -43,13 +43,14 @@ typedef struct fk_pack_work {
     const fk_generate_options *how;
     const fk_emu_options *emulator; /* null: for GPUs */
     bool skip_unsupported;
+    char records[65]; /* SHA-256 of the user's tuning records, which plans follow; "": none is looked at */
     fk_pack_board *board;
 } fk_pack_work;
 
 fk_pack_board *fk_pack_board_create(size_t count); /* null: no memory */
 void fk_pack_board_free(fk_pack_board *board, size_t count);
 /** The name of a job's part in the store of parts. */
-void fk_pack_job_key(const fk_pack_job *job, char key[65]);
+void fk_pack_job_key(const fk_pack_work *work, const fk_pack_job *job, char key[65]);
 /** Runs them all in `workers` processes, and returns when none is left. */
 fk_status fk_pack_run_jobs(const fk_pack_work *work, int workers, fk_pack_report report, void *user,
                            fk_pack_progress *progress, fk_error *err);

@@ -1,6 +1,7 @@
 /* fk_pack_build: from spellings and GPUs to jobs, and from their parts to one file. */
 #include "pack_job.h"
 
+#include "cache/sha256.h"
 #include "cache/sign.h"
 #include "cache/vfs.h"
 #include "gen/embedded.h"
@@ -187,7 +188,7 @@ static fk_status fetch(void *user, size_t i, fk_entry *out, fk_error *err) {
     const fk_pack_job *job = &all->work->job[all->job[i]];
     fk_source source;
     char key[65], note[160];
-    fk_pack_job_key(job, key);
+    fk_pack_job_key(all->work, job, key);
     if (!fk_store_get(all->work->parts, key, job->target, out, note, sizeof note))
         return fk_fail(err, FK_IO, "%s: \"%s\" for %s is gone: %s", fk_store_dir(all->work->parts), job->spelling,
                        job->gpu, note);
@@ -251,12 +252,26 @@ fk_status fk_pack_read_secret(const char *path, uint8_t secret[32], fk_error *er
     return status;
 }
 
+static fk_status digest_records(fk_pack_work *work, fk_error *err) {
+    fk_tuning_text own;
+    fk_sha256 sha;
+    if (fk_advice_is_off(&work->how->planning)) return FK_OK;
+    const fk_status status = fk_tuning_load_dir(&fk_vfs_posix, NULL, &own, err);
+    if (status) return status;
+    fk_sha256_start(&sha);
+    fk_sha256_add(&sha, own.bytes, own.size);
+    fk_sha256_finish_hex(&sha, work->records);
+    free(own.bytes);
+    return FK_OK;
+}
+
 static fk_status make(maker *m, const char *path, const fk_pack_options *options, fk_pack_report report, void *user,
                       fk_pack_progress *progress, fk_error *err) {
     uint8_t secret[32];
     char *dir = NULL;
     const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
     fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
+    if (!status) status = digest_records(&m->work, err);
     if (!status && asprintf(&dir, "%s.parts", path) < 0) status = fk_fail(err, FK_NO_MEMORY, "no memory for a path");
     if (!status) status = fk_store_open(dir, FK_CACHE_NORMAL, &m->work.parts, err);
     if (!status && *fk_store_reason(m->work.parts))

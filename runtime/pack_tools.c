@@ -102,6 +102,8 @@ fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count
     if (options && options->struct_size != sizeof *options)
         return fk_refuse(FK_BAD_ARGUMENT, "options->struct_size is %zu; FK_PACK_OPTIONS_INIT makes it %zu",
                          options->struct_size, sizeof *options);
+    for (size_t i = 0; i < count; i++)
+        if (!packs[i]) return fk_refuse(FK_BAD_ARGUMENT, "packs[%zu] of %zu is null", i, count);
     fk_pack **open = calloc(count, sizeof *open);
     if (!open) return fk_refuse(FK_NO_MEMORY, "no memory for %zu packs", count);
     for (size_t i = 0; i < count && !status; i++)
@@ -131,6 +133,11 @@ fk_status fk_pack_lookup(const char *path, const fk_problem *problem, const char
     if (!status) {
         fk_build_target(&device, NULL, target);
         found = fk_pack_find(pack, target, spelling, &first);
+        for (size_t i = 0; i < found; i++) /* planned for that very GPU */
+            if (strcmp(fk_pack_item_at(pack, first + i).gpu, device.key) == 0) {
+                first += i;
+                break;
+            }
     }
     fk_pack_close(pack);
     if (status) return fk_report(&err);

@@ -173,6 +173,16 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
     return status;
 }
 
+static fk_status check_mode(const fk_context *context, const fk_tune_options *options, fk_error *err) {
+    if (fk_forbids_compiling(context)) return fk_fail(err, FK_NO_JIT, "the cache mode forbids compiling plans to time");
+    if (context->cache_mode == FK_CACHE_READ_ONLY && !options->dry_run && !options->compile_only)
+        return fk_fail(err, FK_IO,
+                       "the cache mode is READ_ONLY, so that no tuning record can be written to %s; "
+                       "dry_run = 1 writes none",
+                       fk_store_dir(context->store));
+    return FK_OK;
+}
+
 static fk_status tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,
                       fk_tune_watch watch, void *user, fk_trial **trials, size_t *count, fk_error *err) {
     fk_problem p;
@@ -180,6 +190,7 @@ static fk_status tune(fk_context *context, const fk_problem *problem, const fk_t
     fk_plan_options planning = context->planning;
     const bool patient = options->rigor == FK_RIGOR_PATIENT;
     fk_status status = check_options(options, true, err);
+    if (!status) status = check_mode(context, options, err);
     if (!status) status = fk_problem_normalise(problem, &p, err);
     if (!status) status = fk_shape_fill(&p, &options->shape, &shape, err);
     if (!status && context->driver && strcmp(context->planned.name, context->runs.name) != 0)
@@ -188,23 +199,24 @@ static fk_status tune(fk_context *context, const fk_problem *problem, const fk_t
     if (status) return status;
     planning.shape = shape;
     planning.plan = NULL;
-    *trials = NULL, *count = 0;
     const char *dir = fk_store_dir(context->store);
     if (options->resume && *dir) {
         const fk_advice own = {.dir = dir, .emulated = context->driver == NULL};
         bool tuned;
         status = fk_advice_is_tuned(&p, &context->planned, &planning, &own, options->rigor, &tuned, err);
+        if (!status && tuned) *trials = NULL, *count = 0;
         if (status || tuned) return status;
     }
     fk_trial *found;
+    size_t num_found;
     status = list_trials(&p, &context->planned, &context->runs, &planning, patient ? PATIENT_REACH : MEASURED_REACH,
-                         patient ? PATIENT_PLANS : MEASURED_PLANS, &found, count, err);
+                         patient ? PATIENT_PLANS : MEASURED_PLANS, &found, &num_found, err);
     if (status) return status;
-    status = search(context, &p, &shape, options, watch, user, found, *count, err);
+    status = search(context, &p, &shape, options, watch, user, found, num_found, err);
     if (status)
         free(found);
     else
-        *trials = found;
+        *trials = found, *count = num_found;
     return status;
 }
 
@@ -284,17 +296,18 @@ static fk_status tune_modelled(const fk_problem *problem, const char *gpu, const
     if (status) return status;
     planning.shape = shape;
     fk_trial *found;
-    status = list_trials(&p, &device, &device, &planning, MEASURED_REACH, MEASURED_PLANS, &found, count, err);
+    size_t num_found;
+    status = list_trials(&p, &device, &device, &planning, MEASURED_REACH, MEASURED_PLANS, &found, &num_found, err);
     if (status) return status;
-    status = compile_trials(&p, gpu, &device, options, found, *count, compiler, err);
+    status = compile_trials(&p, gpu, &device, options, found, num_found, compiler, err);
     const common c = {&p, &shape, &device, dir, compiler, false, FK_RIGOR_MODEL};
-    mark_choice(found, *count);
-    qsort(found, *count, sizeof *found, by_time);
-    if (!status && !options->dry_run) status = append_records(&c, found, *count, err);
+    mark_choice(found, num_found);
+    qsort(found, num_found, sizeof *found, by_time);
+    if (!status && !options->dry_run) status = append_records(&c, found, num_found, err);
     if (status)
         free(found);
     else
-        *trials = found;
+        *trials = found, *count = num_found;
     return status;
 }
 

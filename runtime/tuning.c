@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cache/vfs.h"
 
@@ -131,11 +133,21 @@ fk_status fk_tuning_import(const char *dir, const char *path, size_t *taken, siz
 
 /* ---- export ---- */
 
+/* What was there stays until all is written; a pipe or a terminal is written to. */
 static fk_status write_file(const char *path, const char *text, fk_error *err) {
-    FILE *file = fopen(path, "we");
+    struct stat st;
+    char *name = NULL;
+    const bool whole = stat(path, &st) != 0 || S_ISREG(st.st_mode);
+    if (whole && asprintf(&name, "%s.%ld.tmp", path, (long)getpid()) < 0)
+        return fk_fail(err, FK_NO_MEMORY, "no memory for the name of %s", path);
+    FILE *file = fopen(whole ? name : path, "we");
     bool good = file && fputs(text, file) >= 0;
     if (file && fclose(file) != 0) good = false;
-    return good ? FK_OK : fk_fail(err, FK_IO, "%s: %s", path, strerror(errno));
+    if (good && whole) good = rename(name, path) == 0;
+    const int reason = errno;
+    if (!good && file && whole) unlink(name);
+    free(name);
+    return good ? FK_OK : fk_fail(err, FK_IO, "%s: %s", path, strerror(reason));
 }
 
 fk_status fk_tuning_export(const char *dir, const char *path, size_t *written) {

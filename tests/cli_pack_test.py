@@ -109,6 +109,17 @@ class Pack(Case):
         self.build("b.fkpack")
         self.assertEqual(self.good("pack", "diff", "a.fkpack", "b.fkpack"), "")
 
+    def test_parts_of_changed_templates_are_compiled_anew(self):
+        self.path("own/mask/mine.lua", 'return { keep = "k <= q" }\n')
+        self.path("list.txt", "fwd fp16 d64 mine\nfwd fp32 d64\n")
+        build = ("pack", "build", "list.txt", "--emu", "--gpu", "t4", "-o", "a.fkpack", "--template-dir", "own")
+        self.assertEqual(self.program(*build).returncode, UNAVAILABLE)  # what was compiled stays beside the pack
+        self.path("list.txt", "fwd fp16 d64 mine\n")
+        self.path("own/mask/mine.lua", 'return { keep = "k >= q" }\n')
+        self.assertIn("1 compiled", self.good(*build))
+        self.sealed()
+        self.good("run", "fwd fp16 d64 mine", *SMALL, "--plan-for", "t4", "--pack", "a.fkpack", "--check")
+
     def test_ls_verify_and_damage(self):
         self.build()
         rows = json.loads(self.good("pack", "ls", "a.fkpack", "--json"))

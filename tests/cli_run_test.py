@@ -335,6 +335,7 @@ class Running(Case):
         self.good("run", *words, *files, "--array", f"slope={one}", "--device", "emu", "grad=slope", "--grad", "slope=g.npy")
         self.assertEqual(read_npy(self.path("g.npy"))[1], (1,))
         self.bad(USAGE, ["does not ask for the gradient", "grad=slope"], "run", *run, "--grad", "slope=h.npy")
+        self.bad(USAGE, ["overwrite", "slope.npy"], "run", *run, "--array", "slope=slope.npy", "-o", "slope.npy")
         self.bad(USAGE, ['"slope" is not NAME=FILE.npy'], "run", *run, "grad=slope", "--grad", "slope")
 
     def test_dropout(self):
@@ -354,6 +355,7 @@ class Running(Case):
         wrong = self.templates("piece/dropout.cu", lambda text: text.replace("a_i = 0xbb67b0cbu", "a_i = 0xbb67b0cdu"))
         self.bad(CHECK_FAILED, ["of the keep mask is"], "run", *words, *dropped, "--keep-mask", "w.npy",
                  "--template-dir", wrong)
+        self.bad(USAGE, ["-o and --keep-mask", "one file"], "run", *words, *dropped, "-o", "m.npy", "--keep-mask", "m.npy")
         self.bad(USAGE, ["--keep-mask belongs to dropout"], "run", "fwd fp16 d16", *dropped[:4], "--keep-mask", "m.npy")
 
     def test_arrays_that_are_drawn_or_missing(self):

@@ -84,6 +84,9 @@ class Sequences(Case):
         run(USAGE, ["--cu-seqlens-k", "\"2;9\" is not A,B,C"], packed, *good[:2], "--cu-seqlens-k", "2;9")
         run(BAD_INPUT, ["--cu-seqlens-k", "number 3 is 8", "9"], packed, *good[:2], "--cu-seqlens-k", "2,9,8,16")
         run(BAD_INPUT, ["--cu-seqlens-k has 3 numbers", "4"], packed, *good[:2], "--cu-seqlens-k", "2,9,16")
+        for wrong, said in (("0,5,4", ["number 3 is 4"]), ("0,5", ["2 numbers", "3"])):  # what lengths are drawn from
+            self.bad(BAD_INPUT, ["--cu-seqlens-k", *said], "run", packed + " seqused_k", "--random", "2,2,1,8,8",
+                     "--device", "emu", "--cu-seqlens-q", "0,4,8", "--cu-seqlens-k", wrong)
         run(BAD_INPUT, ["--seqused-k has 2 numbers", "3"], packed + " seqused_k", *good, "--seqused-k", "2,9")
         run(BAD_INPUT, ["k.npy", "16 rows", "end at row 17"], packed, *good[:2], "--cu-seqlens-k", "2,9,12,17")
         run(BAD_INPUT, ["q.npy", "<f2", "--cu-seqlens-q needs <i4"], packed, "--cu-seqlens-q",

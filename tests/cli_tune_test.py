@@ -52,6 +52,14 @@ class Tune(Case):
         self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
 
+    def test_cache_modes(self):
+        self.env["FLASHKILN_CACHE_MODE"] = "read-only"
+        self.bad(IO, ["READ_ONLY", "dry_run"], "tune", "fwd fp16 d256", *EMULATED)
+        self.good("tune", "fwd fp16 d256", *EMULATED, "--dry-run")
+        self.env["FLASHKILN_CACHE_MODE"] = "no-jit"
+        self.bad(UNAVAILABLE, ["FK_NO_JIT", "forbids"], "tune", "fwd fp16 d256", *EMULATED, "--dry-run")
+        self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
+
     def test_goes_on_where_it_was(self):
         self.path("list.txt", "fwd fp16 d256\nfwd fp16 d256 causal\n")
         self.good("tune", "fwd fp16 d256 causal", *EMULATED)

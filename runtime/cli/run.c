@@ -6,50 +6,24 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 /* ---- input -------------------------------------------------------------------------------------------- */
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    if (!a || !b) return false;
-    if (strcmp(a, b) == 0) return true;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
-}
-
-static const char *const option_name[NUM_TENSORS] = {"--q",  "--k",  "--v",  "-o",  "--lse",
-                                                     "--do", "--dq", "--dk", "--dv"};
-
-static bool is_input(int which) {
-    return which <= TENSOR_V || which == TENSOR_DOUT;
-}
-
 static cli_exit check_inputs(const run *r, int count) {
     for (int i = 0; i < NUM_TENSORS; i++) {
         if (i >= count && r->path[i])
-            return cli_fail(CLI_USAGE, "run: %s belongs to bwd; the spelling is %s", option_name[i], r->spelling);
-        if (!is_input(i)) continue;
+            return cli_fail(CLI_USAGE, "run: %s belongs to bwd; the spelling is %s", run_tensor_option[i], r->spelling);
+        if (!run_is_input(i)) continue;
         if (r->path[i] && r->random.count) return cli_fail(CLI_USAGE, "run: --random excludes --q, --k, --v and --do");
         if (i < count && !r->path[i] && !r->random.count)
-            return cli_fail(CLI_USAGE, "run: %s is missing; give --q, --k%s, or --random %s", option_name[i],
+            return cli_fail(CLI_USAGE, "run: %s is missing; give --q, --k%s, or --random %s", run_tensor_option[i],
                             count > TENSOR_DOUT ? ", --v and --do" : " and --v", "B,HQ,HKV,SQ,SK");
     }
     for (int i = 0; i < 5 && r->random.count; i++)
         if (r->random.value[i] < 1)
             return cli_fail(CLI_USAGE, "run: --random: number %d is 0; at least 1 is needed", i + 1);
     return CLI_OK;
-}
-
-static cli_exit check_usage(const run *r) {
-    const cli_exit code = check_inputs(r, r->problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
-    for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
-        for (int j = 0; j < NUM_TENSORS && !is_input(i); j++) {
-            if (i == j || !same_file(r->path[i], r->path[j])) continue;
-            if (is_input(j)) return cli_fail(CLI_USAGE, "run: an output would overwrite the input %s", r->path[j]);
-            return cli_fail(CLI_USAGE, "run: %s and %s name one file, %s", option_name[i], option_name[j], r->path[i]);
-        }
-    return code;
 }
 
 static cli_exit read_problem(run *r, char *const *words, int num_words) {
@@ -148,7 +122,7 @@ static fk_status upload(run *r, fk_args *args) {
 static fk_status download(run *r) {
     fk_status status = FK_OK;
     for (int i = 0; i < r->host.count && status == FK_OK; i++)
-        if (!is_input(i))
+        if (!run_is_input(i))
             status = fk_copy_from_device(r->context, r->host.data[i], r->device_data[i], r->host.bytes[i]);
     return status == FK_OK ? grads_download(&r->grads, r->context) : status;
 }
@@ -277,7 +251,7 @@ static void close_all(run *r) {
 static cli_exit perform(run *r) {
     cli_exit code = load(r);
     for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
-        if (!is_input(i)) code = output_try(r->path[i]);
+        if (!run_is_input(i)) code = output_try(r->path[i]);
     if (code == CLI_OK) code = output_try(r->dropout.keep_mask);
     if (code != CLI_OK) return code;
     fk_status status = open_kernel(r);
@@ -288,7 +262,7 @@ static cli_exit perform(run *r) {
     if (!r->json) run_print_timing(r);
     code = tensors_write(&r->host, &r->problem, r->path, r->out_dtype == 1);
     for (int i = 0; i < NUM_TENSORS && code == CLI_OK && !r->json; i++)
-        if (r->path[i] && !is_input(i)) printf("Wrote     %s\n", r->path[i]);
+        if (r->path[i] && !run_is_input(i)) printf("Wrote     %s\n", r->path[i]);
     if (code == CLI_OK) code = grads_write(&r->grads);
     for (size_t i = 0; i < r->grads.count && code == CLI_OK && !r->json; i++)
         if (r->grads.path[i]) printf("Wrote     %s\n", r->grads.path[i]);
@@ -385,7 +359,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&r.planning);
     code = read_problem(&r, argv, argc);
-    if (code == CLI_OK) code = check_usage(&r);
+    if (code == CLI_OK) code = check_inputs(&r, r.problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
+    if (code == CLI_OK) code = run_check_files(&r);
     if (code == CLI_OK) code = perform(&r);
     close_all(&r);
     return code;

@@ -43,6 +43,11 @@ typedef struct run {
     check result;             /* ratio is NaN until checked */
 } run;
 
+/* run_files.c: the files that it names. */
+extern const char *const run_tensor_option[NUM_TENSORS];
+bool run_is_input(int tensor);
+cli_exit run_check_files(const run *r);
+
 /* run_story.c: what a run tells. */
 fk_status run_print_story(const run *r);
 void run_print_timing(const run *r);

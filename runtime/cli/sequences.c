@@ -49,25 +49,6 @@ static int64_t draw(uint64_t *state, int64_t most) {
     return first ? most : (int64_t)((next >> 33) % (uint64_t)(most + 1));
 }
 
-static cli_exit draw_one(int which, const option_ints *random, sequences *s) {
-    const int64_t batch = random->value[0], most = random->value[which == CU_SEQLENS_Q ? 3 : 4];
-    const bool offsets = which != SEQUSED_K;
-    const int32_t *cu_k = s->host[CU_SEQLENS_K];
-    uint64_t state = 2 * ((random->count > 5 ? (uint64_t)random->value[5] : 0) * NUM_LENGTHS + (uint64_t)which);
-    int32_t *values = calloc((size_t)batch + 1, sizeof *values);
-    if (!values) return cli_fail(CLI_FAILED, "no memory for %s", option_name[which]);
-    s->host[which] = values;
-    s->count[which] = batch + offsets;
-    for (int64_t b = 0; b < batch; b++) {
-        const int64_t length = draw(&state, offsets || !cu_k ? most : cu_k[b + 1] - cu_k[b]);
-        const int64_t end = length + (offsets ? values[b] : 0);
-        if (end > INT32_MAX)
-            return cli_fail(CLI_BAD_INPUT, "--random: the sequences have more than %d rows", INT32_MAX);
-        values[b + offsets] = (int32_t)end;
-    }
-    return CLI_OK;
-}
-
 /* Batch, the longest sequence and the number of rows of one side. */
 static cli_exit measure(int which, const sequences *s, int64_t *batch, int64_t *longest, int64_t *total) {
     const int32_t *cu = s->host[which];
@@ -82,6 +63,33 @@ static cli_exit measure(int which, const sequences *s, int64_t *batch, int64_t *
         *longest = length > *longest ? length : *longest;
     }
     *total = cu[*batch] > 0 ? cu[*batch] : 1;
+    return CLI_OK;
+}
+
+static cli_exit draw_one(int which, const option_ints *random, sequences *s) {
+    const int64_t batch = random->value[0], most = random->value[which == CU_SEQLENS_Q ? 3 : 4];
+    const bool offsets = which != SEQUSED_K;
+    const int32_t *cu_k = s->host[CU_SEQLENS_K];
+    uint64_t state = 2 * ((random->count > 5 ? (uint64_t)random->value[5] : 0) * NUM_LENGTHS + (uint64_t)which);
+    if (cu_k && which == SEQUSED_K) {
+        int64_t batch_k, longest, total;
+        const cli_exit code = measure(CU_SEQLENS_K, s, &batch_k, &longest, &total);
+        if (code != CLI_OK) return code;
+        if (batch_k != batch)
+            return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; --random's batch needs %lld",
+                            option_name[CU_SEQLENS_K], (long long)batch_k + 1, (long long)batch + 1);
+    }
+    int32_t *values = calloc((size_t)batch + 1, sizeof *values);
+    if (!values) return cli_fail(CLI_FAILED, "no memory for %s", option_name[which]);
+    s->host[which] = values;
+    s->count[which] = batch + offsets;
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t length = draw(&state, offsets || !cu_k ? most : cu_k[b + 1] - cu_k[b]);
+        const int64_t end = length + (offsets ? values[b] : 0);
+        if (end > INT32_MAX)
+            return cli_fail(CLI_BAD_INPUT, "--random: the sequences have more than %d rows", INT32_MAX);
+        values[b + offsets] = (int32_t)end;
+    }
     return CLI_OK;
 }
 

@@ -47,10 +47,13 @@ unsigned int fk_atom_inc_u32(unsigned int *p, unsigned int limit) {
     return old;
 }
 
-/* Few hosts have it without a library: a lock between those that ask, and the first word last, by which others know. */
+/* Few hosts have it without a library: a lock between those that ask, and the first word last, by which others know. A
+ * fault leaves the block, lock and all, and so must come before. */
 void fk_cas_u64x2(unsigned long long *p, const unsigned long long *expected, const unsigned long long *desired) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     check_word(p, 16, "cas_u64x2");
+    __atomic_fetch_or(p, 0, __ATOMIC_RELAXED);
+    __atomic_fetch_or(p + 1, 0, __ATOMIC_RELAXED);
     pthread_mutex_lock(&lock);
     if (__atomic_load_n(p, __ATOMIC_ACQUIRE) == expected[0] &&
         __atomic_load_n(p + 1, __ATOMIC_RELAXED) == expected[1]) {

@@ -196,6 +196,39 @@ static const char *a_compiler_that_dies(void) {
     return NULL;
 }
 
+/* The caller's own child, which ends meanwhile, is his. */
+static const char *another_child(void) {
+    fk_pack_progress progress;
+    int how = 0;
+    use_fakes();
+    unlink(pack_path);
+    const pid_t child = fork();
+    if (child == 0) _exit(7);
+    EXPECT(build_pack("a100", &progress) == FK_OK && progress.built == SPELLINGS);
+    EXPECT(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 7);
+    return NULL;
+}
+
+/* What is planned for a GPU comes before what runs on it, too. */
+static const char *lookups(void) {
+    const fk_problem p = parsed(spellings[0]);
+    const char *const gpus[] = {"a100", "h100", "h200"};
+    fk_pack_info info;
+    fk_pack_entry *entries;
+    size_t count;
+    int64_t index = -2;
+    use_fakes();
+    EXPECT(fk_pack_build(pack_path, spellings, 1, gpus, 3, NULL, NULL, NULL, NULL) == FK_OK);
+    EXPECT(fk_pack_list(pack_path, &info, &entries, &count) == FK_OK && count == 3);
+    for (int i = 0; i < 3; i++)
+        EXPECT(fk_pack_lookup(pack_path, &p, gpus[i], &index) == FK_OK && index >= 0 &&
+               !strcmp(entries[index].gpu, gpus[i]));
+    fk_free(entries);
+    EXPECT(fk_pack_lookup(pack_path, &p, "t4", &index) == FK_OK && index == -1);
+    EXPECT(fk_pack_merge(pack_path, (const char *const[]){NULL}, 1, NULL) == FK_BAD_ARGUMENT);
+    return NULL;
+}
+
 static const char *what_a_gpu_cannot_run(void) {
     fk_pack_options options = FK_PACK_OPTIONS_INIT;
     fk_pack_progress progress;
@@ -249,6 +282,8 @@ static void in_turn(void **state) {
     fake_run(another_build_of_the_library);
     fake_run(refused_images);
     fake_run(a_compiler_that_dies);
+    fake_run(another_child);
+    fake_run(lookups);
     fake_run(what_a_gpu_cannot_run);
     fake_run(threads_share_a_pack);
 }

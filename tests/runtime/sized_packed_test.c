@@ -104,6 +104,24 @@ static void other_templates(void **state) {
     fk_context_destroy(context);
 }
 
+/* Nothing to compile with, and nothing to plan with: packs are asked whatever the mode. */
+static void without_tools(void **state) {
+    (void)state;
+    static const char *const missing[] = {"FLASHKILN_CXX", "FLASHKILN_LUA"};
+    static const fk_shape shape = {64, 16, 16, 257, 257}, many = {4, 16, 16, 4096, 4096};
+    fk_kernel_info info;
+    for (int i = 0; i < 2; i++) {
+        setenv(missing[i], "/nonexistent", 1);
+        fk_context *context = open_context(FK_CACHE_OFF, with_path, NULL);
+        describe(emulated_kernel(context, spellings[0], &shape), &info);
+        assert_int_equal(info.from_store, 2);
+        describe(emulated_kernel(context, spellings[0], &many), &info);
+        assert_int_equal(info.from_store, 2);
+        fk_context_destroy(context);
+    }
+    unsetenv(missing[0]), unsetenv(missing[1]);
+}
+
 /* A line that is not as fk_short_map_write writes it tells nothing, and reads nothing past its end. */
 static void lines(void **state) {
     (void)state;
@@ -164,8 +182,11 @@ static int remove_packs(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_are_those_compiled), cmocka_unit_test(that_for_all_sizes_serves),
-        cmocka_unit_test(packs_beside_each_other), cmocka_unit_test(other_templates), cmocka_unit_test(lines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packed_are_those_compiled),
+                                       cmocka_unit_test(that_for_all_sizes_serves),
+                                       cmocka_unit_test(packs_beside_each_other),
+                                       cmocka_unit_test(other_templates),
+                                       cmocka_unit_test(without_tools),
+                                       cmocka_unit_test(lines)};
     return cmocka_run_group_tests(tests, make_packs, remove_packs);
 }

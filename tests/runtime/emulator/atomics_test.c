@@ -168,6 +168,15 @@ static void test_alignment(void **state) {
     }
 }
 
+/* A block that faults leaves others what they need. */
+static void test_fault(void **state) {
+    (void)state;
+    fk_error err = {FK_OK, ""};
+    assert_int_equal(launch("cas_u64x2((u64 *)1048576, 0, 0, 1, 1);", 1, "1", NULL, &err), FK_LAUNCH_FAILED);
+    assert_non_null(strstr(err.text, "0x100000"));
+    if (launch("cas_u64x2((u64 *)p.out, 0, 0, 1, 1);", 1, "1", NULL, &err) != FK_OK) fail_msg("%s", err.text);
+}
+
 static void test_several_kernels_of_an_image(void **state) {
     (void)state;
     static const char *const entries[] = {"first", "second"};
@@ -212,6 +221,7 @@ int main(void) {
         cmocka_unit_test(test_pairs_from_shared_memory),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_fault),
         cmocka_unit_test(test_several_kernels_of_an_image),
     };
     out = device_words(1024);
