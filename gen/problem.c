@@ -172,9 +172,14 @@ static fk_status load_file(checker *c, const term *t, fk_term_file *file, fk_err
         used += (size_t)snprintf(params + used, sizeof params - used, "%s%s", used ? "," : "", param->name);
         if (param->has_default) used += (size_t)snprintf(params + used, sizeof params - used, "=%d", param->otherwise);
     }
-    return fk_fail(err, FK_BAD_PROBLEM, "%s %s has %d values: must be %s%d (%s)", fk_term_kind_name(t->kind), t->name,
-                   t->num_values, fk_term_takes(t->kind, file, blocks + file->num_params - 1) ? "at most " : "",
-                   blocks + file->num_params, used ? params : "none");
+    const int most = blocks + file->num_params;
+    int least = most;
+    while (least > blocks && fk_term_takes(t->kind, file, least - 1))
+        --least;
+    char range[32];
+    snprintf(range, sizeof range, least < most ? "from %d to %d" : "%d", least, most);
+    return fk_fail(err, FK_BAD_PROBLEM, "%s %s has %d values: must be %s (%s)", fk_term_kind_name(t->kind), t->name,
+                   t->num_values, range, used ? params : "none");
 }
 
 /* An expression printed back: equal expressions become equal bytes. `out` has room for FK_MAX_EXPR. */

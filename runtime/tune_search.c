@@ -131,16 +131,15 @@ static fk_status take_sample(search *s, size_t i, fk_error *err) {
     return FK_OK;
 }
 
-/* One sample of each that is alive, in turns, `times` times; stops when the time is up. */
+/* One sample of each that is alive, in turns, `times` times; stops when the time is up, which one launch may take. */
 static fk_status take_turns(search *s, int times, fk_error *err) {
-    for (int n = 0; n < times && !is_over(s); n++) {
-        for (size_t i = 0; i < s->count; i++) {
+    for (int n = 0; n < times && !is_over(s); n++)
+        for (size_t i = 0; i < s->count && !is_over(s); i++) {
             if (s->contenders[i].phase != ALIVE) continue;
             const fk_status status = take_sample(s, i, err);
             if (status != FK_OK) return status;
+            tell(s, false);
         }
-        tell(s, false);
-    }
     for (size_t i = 0; i < s->count; i++)
         if (s->contenders[i].phase == ALIVE) update(s, i);
     return FK_OK;
@@ -164,8 +163,11 @@ static fk_status admit(search *s, size_t i, fk_error *err) {
         t->state = FK_TRIAL_REJECTED;
         return FK_OK;
     }
-    for (int n = 0; n < PRELIMINARY && s->contenders[i].phase == ALIVE && status == FK_OK; n++)
+    for (int n = 0; n < PRELIMINARY && s->contenders[i].phase == ALIVE && status == FK_OK; n++) {
         status = take_sample(s, i, err);
+        tell(s, false);
+        if (is_over(s)) break;
+    }
     update(s, i);
     const fk_trial *best = best_of(s);
     if (status == FK_OK && i > 0 && best && fastest(&s->contenders[i]) > FAR_OFF * best->us) drop(s, i);

@@ -109,6 +109,17 @@ class Pack(Case):
         self.build("b.fkpack")
         self.assertEqual(self.good("pack", "diff", "a.fkpack", "b.fkpack"), "")
 
+    def test_a_pack_that_is_named(self):
+        """Must be one; without Lua the spelling is read by its words, too."""
+        self.build()
+        self.path("bad.fkpack", "nothing of the kind")
+        run = ("run", "fwd fp16 d64 causal", *SMALL, "--pack")
+        self.bad(IO, ["nosuch.fkpack"], *run, "a.fkpack:nosuch.fkpack")
+        self.bad(IO, ["bad.fkpack"], *run, "bad.fkpack")
+        self.sealed()
+        self.env["FLASHKILN_CACHE_MODE"] = "normal"
+        self.assertIn("from a pack", self.good(*run, self.path("a.fkpack")))
+
     def test_parts_of_changed_templates_are_compiled_anew(self):
         self.path("own/mask/mine.lua", 'return { keep = "k <= q" }\n')
         self.path("list.txt", "fwd fp16 d64 mine\nfwd fp32 d64\n")
@@ -147,6 +158,10 @@ class Pack(Case):
         self.assertEqual((result.returncode, result.stdout.count("+ fwd")), (CHECK_FAILED, 3))
         self.assertIn("3 images", self.good("pack", "extract", "a.fkpack", "-o", "images"))
         self.assertTrue(os.path.exists(self.path("images/fwd-fp16-d64-causal.a100.so")))
+        self.assertIn("1 images", self.good("pack", "extract", "a.fkpack", "fwd fp16 d64 causal", "-o", "one"))
+        self.assertIn("at most 2", self.program("pack", "extract", "a.fkpack", "fwd", "fp16", "d64", "-o", "one").stderr)
+        result = self.program("pack", "extract", "a.fkpack", "fwd fp16 d64", "-o", "one")
+        self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
 
     def test_signatures(self):
         self.build()
@@ -207,8 +222,8 @@ class Pack(Case):
 
     def test_the_log_tells_each_decision(self):
         self.build()
-        self.env["FLASHKILN_LOG"] = "1"
-        result = self.program("run", "fwd fp16 d64 causal", *SMALL, "--pack", "/nonexistent:a.fkpack")
+        self.env.update(FLASHKILN_LOG="1", FLASHKILN_PACK="/nonexistent:a.fkpack")
+        result = self.program("run", "fwd fp16 d64 causal", *SMALL)
         for part in ("store: absent", "/nonexistent: No such file", "a.fkpack: hit", "planned for a100"):
             self.assertIn(part, result.stderr)
         self.assertIn("compiled in", self.program("run", "fwd fp16 d64", *SMALL).stderr)

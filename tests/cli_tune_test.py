@@ -52,6 +52,9 @@ class Tune(Case):
         self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
 
+    def test_modelled_alone_names_a_gpu(self):
+        self.bad(USAGE, ["--gpu belongs to --modelled"], "tune", "fwd fp16 d256", *EMULATED, "--gpu", "t4")
+
     def test_cache_modes(self):
         self.env["FLASHKILN_CACHE_MODE"] = "read-only"
         self.bad(IO, ["READ_ONLY", "dry_run"], "tune", "fwd fp16 d256", *EMULATED)

@@ -17,10 +17,11 @@ double check_ratio(const error_pair *e) {
 /* Accumulates one element. Equal infinities are no error; where float64 itself is NaN there is nothing to compare. */
 typedef struct errors {
     double largest, square;
-    int64_t wrong;
+    int64_t wrong, skipped;
 } errors;
 
 static void add(errors *e, double value, double exact) {
+    e->skipped += isnan(exact);
     if (isnan(exact) || value == exact) return;
     const double d = fabs(value - exact);
     if (!isfinite(d)) {
@@ -82,7 +83,7 @@ static double unit_of(const tensors *t, const fk_problem *p) {
     }
 }
 
-static check_part compare(const result *r, int32_t dtype, double unit, int64_t *wrong) {
+static check_part compare(const result *r, int32_t dtype, double unit, check *out) {
     errors kernel = {0}, eager = {0};
     double largest = 0, square = 0;
     size_t i = 0;
@@ -98,7 +99,9 @@ static check_part compare(const result *r, int32_t dtype, double unit, int64_t *
                     if (isfinite(exact)) square += exact * exact;
                 }
             }
-    *wrong += kernel.wrong;
+    out->wrong += kernel.wrong;
+    out->skipped += kernel.skipped;
+    out->elements += (int64_t)i;
     const double norm = square > 0 ? sqrt(square) : 1;
     check_part part = {r->name,
                        {kernel.largest, eager.largest, unit * largest},
@@ -196,7 +199,7 @@ cli_exit check_result(const tensors *t, const fk_problem *problem, check *out) {
         if (status != FK_OK) code = cli_fail_status(status);
     }
     for (int i = 0; i < out->num_parts && code == CLI_OK; i++) {
-        out->part[i] = compare(&r[i], problem->dtype, unit_of(t, problem), &out->wrong);
+        out->part[i] = compare(&r[i], problem->dtype, unit_of(t, problem), out);
         if (out->part[i].ratio > out->part[out->worst].ratio) out->worst = i;
     }
     if (code == CLI_OK && problem->op == FK_FORWARD) out->lse = compare_lse(t, problem, lse64, lse_eager, &out->wrong);
@@ -237,7 +240,7 @@ cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *a
         cli_progress("%s", "");
         if (code == CLI_OK) {
             check_part *part = &out->part[out->num_parts++];
-            *part = compare(&r, FK_FP32, 0x1p-23, &out->wrong);
+            *part = compare(&r, FK_FP32, 0x1p-23, out);
             if (part->ratio > out->part[out->worst].ratio) out->worst = out->num_parts - 1;
             out->ratio = out->wrong ? INFINITY : fmax(out->ratio, part->ratio);
         }
@@ -253,6 +256,9 @@ static void print_pair(const char *name, const char *what, const error_pair *e) 
 
 void check_print(const check *c) {
     printf("Check     against float64            kernel       eager  ratio\n");
+    if (c->skipped)
+        printf("          %lld of %lld elements are NaN in float64, or of no sequence: not compared\n",
+               (long long)c->skipped, (long long)c->elements);
     for (int i = 0; i < c->num_parts; i++) {
         print_pair(c->part[i].name, "max abs error", &c->part[i].max_abs);
         print_pair("", "relative Frobenius", &c->part[i].frobenius);

@@ -25,6 +25,8 @@ typedef struct check {
     int num_parts, worst; /* worst: the part of largest ratio */
     error_pair lse;       /* largest of |lse - lse64|; forward */
     int64_t wrong;        /* elements that are NaN or infinite where float64 is not, or the reverse */
+    int64_t elements;     /* of all parts */
+    int64_t skipped;      /* of these, NaN in float64, or of no sequence: not compared */
     double ratio;         /* the worst of kernel / max(eager, floor); infinite when wrong > 0 */
 } check;
 

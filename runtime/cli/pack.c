@@ -282,12 +282,21 @@ static cli_exit pack_diff(const request *r) {
     return cli_fail(CLI_CHECK_FAILED, "%zu kernels differ", differences);
 }
 
+/* As `pack ls` has it, or any spelling that the kernel serves. */
+static bool is_asked_for(const request *r, const fk_problem *problem, const fk_pack_entry *e, size_t i) {
+    int64_t at;
+    if (r->num_words < 2 || strcmp(r->words[1], e->spelling) == 0) return true;
+    return problem && fk_pack_lookup(r->words[0], problem, e->gpu, &at) == FK_OK && at == (int64_t)i;
+}
+
 static cli_exit pack_extract(const request *r) {
     fk_pack_entry *entries;
+    fk_problem problem = FK_PROBLEM_INIT;
     size_t count, written = 0;
     if (!r->out) return cli_fail(CLI_USAGE, "pack extract: -o DIR is missing");
     const fk_status listed = fk_pack_list(r->words[0], NULL, &entries, &count);
     if (listed != FK_OK) return cli_fail_status(listed);
+    const bool parsed = r->num_words > 1 && fk_problem_parse(r->words[1], &problem) == FK_OK;
     cli_exit code = CLI_OK;
     if (mkdir(r->out, 0777) != 0 && errno != EEXIST) code = cli_fail(CLI_IO, "%s: %s", r->out, strerror(errno));
     for (size_t i = 0; i < count && code == CLI_OK; i++) {
@@ -295,7 +304,7 @@ static cli_exit pack_extract(const request *r) {
         char stem[160], path[4096];
         void *image = NULL;
         size_t bytes;
-        if (r->num_words > 1 && strcmp(r->words[1], e->spelling) != 0) continue;
+        if (!is_asked_for(r, parsed ? &problem : NULL, e, i)) continue;
         cli_file_stem(e->spelling, e->gpu, e->key, stem, sizeof stem);
         snprintf(path, sizeof path, "%s/%s.%s", r->out, stem, strcmp(e->target, "emu") == 0 ? "so" : "cubin");
         const fk_status status = fk_pack_extract(r->words[0], i, &image, &bytes);
@@ -304,8 +313,12 @@ static cli_exit pack_extract(const request *r) {
         written++;
     }
     fk_free(entries);
-    if (code == CLI_OK) printf("%zu images in %s\n", written, r->out);
-    return code;
+    if (code != CLI_OK) return code;
+    if (!written && r->num_words > 1)
+        return cli_fail(CLI_BAD_INPUT, "pack extract: %s has no kernel of \"%s\"; see flashkiln pack ls", r->words[0],
+                        r->words[1]);
+    printf("%zu images in %s\n", written, r->out);
+    return CLI_OK;
 }
 
 /* ---- the verb ------------------------------------------------------------------------------------------ */
@@ -344,8 +357,10 @@ static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
         const struct act *a = &acts[i];
         if (strcmp(argv[0], a->name) != 0) continue;
         if (r.num_words >= a->least && (!a->most || r.num_words <= a->most)) return a->run(&r);
-        return cli_fail(CLI_USAGE, "pack %s: %d words given, at least %d are needed; see flashkiln pack --help",
-                        a->name, r.num_words, a->least);
+        const bool few = r.num_words < a->least;
+        return cli_fail(CLI_USAGE,
+                        "pack %s: %d words given, at %s %d; see flashkiln pack --help (a spelling is one word, quoted)",
+                        a->name, r.num_words, few ? "least" : "most", few ? a->least : a->most);
     }
     return cli_fail(CLI_USAGE, "pack: one of build, ls, verify, hits, merge, diff, extract, sign must be given");
 }

@@ -26,6 +26,19 @@ static cli_exit check_inputs(const run *r, int count) {
     return CLI_OK;
 }
 
+/* A pack that is named must be one; without Lua the spelling is read by its words. */
+static cli_exit open_packs(const char *paths) {
+    for (const char *at = paths; at && *at; at += *at == ':') {
+        char path[4096];
+        const size_t length = strcspn(at, ":");
+        snprintf(path, sizeof path, "%.*s", (int)length, at);
+        at += length;
+        const fk_status status = length ? fk_context_load_pack(NULL, path) : FK_OK;
+        if (status != FK_OK) return cli_fail_status(status);
+    }
+    return CLI_OK;
+}
+
 static cli_exit read_problem(run *r, char *const *words, int num_words) {
     const cli_exit code = cli_problem(words, num_words, &r->problem, r->spelling);
     if (code != CLI_OK || r->dtype < 0) return code;
@@ -272,6 +285,10 @@ static cli_exit perform(run *r) {
         code = dropout_write_mask(&r->dropout, r->context, r->kernel, &r->problem, &r->host.args, r->check);
     if (code != CLI_OK) return code;
     if (r->dropout.keep_mask && !r->json) printf("Wrote     %s\n", r->dropout.keep_mask);
+    if (r->check && r->result.skipped == r->result.elements)
+        return cli_fail(CLI_CHECK_FAILED,
+                        "check: all %lld elements are NaN in float64, or of no sequence: nothing compares",
+                        (long long)r->result.elements);
     if (r->check && !r->json) check_print(&r->result);
     if (r->json && !run_print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
     if (r->check && !(r->result.ratio <= CHECK_MAX_RATIO))
@@ -291,8 +308,7 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
              .random = {5, 6, 0, {0}},
              .dropout = DROPOUT_INIT,
              .dtype = -1,
-             .descale = {1, 1, 1},
-             .page_size = 64};
+             .descale = {1, 1, 1}};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
         option_text("--q", "Q.npy", &r.path[TENSOR_Q],
@@ -358,7 +374,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&r.planning);
-    code = read_problem(&r, argv, argc);
+    code = open_packs(r.packs);
+    if (code == CLI_OK) code = read_problem(&r, argv, argc);
     if (code == CLI_OK) code = check_inputs(&r, r.problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
     if (code == CLI_OK) code = run_check_files(&r);
     if (code == CLI_OK) code = perform(&r);

@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 
 static void print_store(const run *r) {
@@ -11,7 +12,7 @@ static void print_store(const run *r) {
         printf("Store     %s\n", r->info.store_path);
     else if (r->no_cache)
         printf("Store     off\n");
-    else if (r->info.store_path[0] && stat(r->info.store_path, &st) == 0)
+    else if (r->info.store_path[0] && !strstr(r->info.store_note, "not stored: ") && stat(r->info.store_path, &st) == 0)
         printf("Store     written (%s before): %s\n", r->info.store_note, r->info.store_path);
     else
         printf("Store     nothing written: %s\n", r->info.store_note);

@@ -25,8 +25,9 @@ typedef struct request {
 
 static volatile sig_atomic_t interrupted;
 
+/* A launch of the emulator may take long: the second signal ends the program. */
 static void interrupt(int signal_number) {
-    (void)signal_number;
+    signal(signal_number, SIG_DFL);
     interrupted = 1;
 }
 
@@ -259,8 +260,7 @@ static cli_exit perform(request *r, char **words, int num_words) {
 
 static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const rigors[] = {"measure", "patient", NULL};
-    request r = {
-        .device = "auto", .gpu = "a100", .budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
+    request r = {.device = "auto", .budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
     const option options[] = {
         option_text("--shapes", "LIST", &r.shapes,
                     "time at these: 512,4096,4x16x16x197x197; a number is seqlen_q and seqlen_k of 16,384\n"
@@ -291,6 +291,9 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     cli_use_templates(&r.planning);
     if (!parse_budget(r.budget, &r.how.budget_ms))
         return cli_fail(CLI_USAGE, "--budget: \"%.40s\" is no time from 1ms to 1000000s, such as 60s", r.budget);
+    if (r.gpu && !r.modelled)
+        return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
+    if (!r.gpu) r.gpu = "a100";
     code = parse_shapes(&r);
     if (code != CLI_OK) return code;
     r.how.rigor = r.rigor ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
