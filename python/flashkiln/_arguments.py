@@ -80,6 +80,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
         layout = "packed"
         if cu_seqlens_k is None:
             raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
+    elif cu_seqlens_k is not None or layout == "packed":
+        raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k, and packed sequences, need it")
     shapes, mask = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
     if not isinstance(mask, str) and mask is not None:
         alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
@@ -92,6 +94,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
     sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
                             None if page_table is None else tuple(page_table.shape))
+    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
                  layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, DTYPES[dtype_name(q)])

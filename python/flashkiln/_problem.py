@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from operator import index
 from typing import NamedTuple, Optional
 
 from ._capi import library
@@ -102,8 +103,8 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     words = [window_words(causal, window)]
     words += [f"softcap({float(softcap)!r})"] if softcap else []
     words += [term for name, term in BUILT_IN.items() if name in brought]
-    words += [text if NAMED_TERM.match(text) else f'score="{text}"' for text in scores]
-    words += [text if NAMED_TERM.match(text) or BLOCKS_TERM.match(text) else f'keep="{text}"' for text in masks]
+    words += [text if NAMED_TERM.match(text) else f'score="{quotable("score", text)}"' for text in scores]
+    words += [text if NAMED_TERM.match(text) or BLOCKS_TERM.match(text) else f'keep="{quotable("mask", text)}"' for text in masks]
     expressions = [text for text in masks + scores if not NAMED_TERM.match(text)]
     words += [declaration(key, element, rank, expressions) for key, element, rank in arrays]
     words += [f"array={name}:{element}{DIMENSIONS[name]}" for name, element in brought.items()
@@ -114,6 +115,12 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "fast": fast, "paged": paged}
     words += [word for word, on in flags.items() if on]
     return Terms.of(" ".join(filter(None, words)))
+
+
+def quotable(what, text):
+    if '"' in text:
+        raise BadProblem(f"{what}: an expression has no quotation marks: {text}")
+    return text
 
 
 def read(what, value, arrays, shape=None):
@@ -148,7 +155,11 @@ def several(what, value):
 
 def window_words(causal, window):
     """The words of causal and window: an int w is (w, 0) with causal and (w, w) without; -1 is unbounded."""
-    left, right = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
+    try:
+        left, right = (-1, -1) if window is None else window if isinstance(window, tuple) else (window, window)
+        left, right = index(left), index(right)
+    except (TypeError, ValueError):
+        raise BadProblem(f"window is {window!r}; it must be an int, or two") from None
     if causal:
         right = 0
     if left < -1 or right < -1:
@@ -273,6 +284,17 @@ def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: 
     return Shapes(batch, q[head], k[head_k], max_q if packed and max_q else q[row],
                   max_k if (packed or pages is not None) and max_k else rows_k, q[-1], v[-1], total_q, total_k,
                   page_size, num_pages, columns)
+
+
+def check_lengths(sizes, cu_q, cu_k, used, max_k):
+    """Shapes of cu_seqlens_q, cu_seqlens_k and seqused_k, or None, which kernels read as far as the batch goes."""
+    for name, shape in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
+        if shape is not None and tuple(shape) != (sizes.batch + 1,):
+            raise BadArgument(f"{name} has shape {tuple(shape)}; the batch is {sizes.batch}, so that it must be {(sizes.batch + 1,)}")
+    if used is not None and tuple(used) != (sizes.batch,):
+        raise BadArgument(f"seqused_k has shape {tuple(used)}; the batch is {sizes.batch}, so that it must be {(sizes.batch,)}")
+    if sizes.page_columns and max_k and max_k > sizes.page_columns * sizes.page_size:
+        raise BadArgument(f"max_seqlen_k is {max_k}; page_table has {sizes.page_columns} columns of pages of {sizes.page_size} rows")
 
 
 def lengths(q, k, layout):

@@ -25,6 +25,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from . import _problem, _runtime, _torch_float_mask
+from ._capi import library
 from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention, float_element
 from ._torch_bits import packed_bits
@@ -165,6 +166,9 @@ def tensors_refused(q, k, v):
         return "dtypes or devices that differ"
     if not (q.numel() and k.numel() and v.numel()):
         return "tensors without elements"
+    most = library().values["FK_MAX_HEAD_DIM"]
+    if q.shape[-1] > most or v.shape[-1] > most:
+        return f"a head dim above {most}"
     return "" if any_fused() else "sdpa_kernel() allows SDPBackend.MATH alone"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Tuple
 
 import torch
+from torch.autograd import forward_ad
 from torch._C import _len_torch_dispatch_stack
 from torch.compiler import is_compiling
 
@@ -131,9 +132,13 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             layout = "packed"
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
+    elif cu_seqlens_k is not None:
+        raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k needs it")
+    if forward_ad._current_level >= 0:
+        raise Unsupported("forward-mode derivatives: there are gradients alone")
     by_operator = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
     if e4m3:
-        _torch_e4m3.check(q, k, v, fast, q_descale)
+        _torch_e4m3.check(q, k, v, fast, q_descale, (*tensors, k_descale, v_descale))
         how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
         given = q_descale, k_descale, v_descale
         if by_operator:

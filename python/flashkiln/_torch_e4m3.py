@@ -43,10 +43,10 @@ def descales(q, k, layout, extras, given):
     return out
 
 
-def check(q, k, v, fast, q_descale):
-    """What of attention() there is not."""
-    if any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled():
-        raise Unsupported("k is of float8_e4m3fn, and q, k or v requires a gradient; e4m3 has a forward pass alone")
+def check(q, k, v, fast, q_descale, others):
+    """What of attention() there is not. others: arrays and descales, which may be numbers."""
+    if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in (q, k, v, q_descale, *others)):
+        raise Unsupported("k is of float8_e4m3fn, and q, k, v, an array or a descale requires a gradient; e4m3 has a forward pass alone")
     if q.dtype is not DTYPE and q_descale is not None:
         raise BadArgument(f"q_descale is that of float8_e4m3fn; q is of {q.dtype}")
     if q.dtype is not DTYPE and fast:

@@ -87,13 +87,12 @@ def attention(q, k, v, mask, dropout_p, scale):
 
 
 def forward(both, how, q, k, v, others, arrays, extras, with_lse):
-    """(o, lse or None, the two Calls, q, k, v)"""
-    into, calls = None, []
+    """(o, lse or None, q, k, v)"""
+    into = None
     for value, (terms, own) in enumerate(zip(both, arrays)):
-        o, lse, call, q, k, v = _torch_launch.forward(terms, how, q, k, v, own, extras, with_lse, (), (others, value), into)
+        o, lse, _, q, k, v = _torch_launch.forward(terms, how, q, k, v, own, extras, with_lse, (), (others, value), into)
         into = o, lse
-        calls.append(call)
-    return *into, calls, q, k, v
+    return *into, q, k, v
 
 
 class Masked(torch.autograd.Function):
@@ -101,9 +100,9 @@ class Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, both, how, deterministic, extras, q, k, v, others, words, mask):
-        o, lse, calls, q, k, v = forward(both, how, q, k, v, others, ((words,), (mask,)), extras, True)
+        o, lse, q, k, v = forward(both, how, q, k, v, others, ((words,), (mask,)), extras, True)
         ctx.save_for_backward(q, k, v, o, lse, others, words, mask, *(() if extras is NO_EXTRAS else extras))
-        ctx.rest = both, calls, deterministic
+        ctx.rest = both, how, deterministic
         return o
 
     @staticmethod
@@ -112,12 +111,13 @@ class Masked(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             with torch.no_grad():
                 return refuse_second(Masked.backward(ctx, dout))
-        both, calls, deterministic = ctx.rest
+        both, how, deterministic = ctx.rest
         q, k, v, o, lse, others, words, mask, *extras = ctx.saved_tensors
-        grads = None
-        for value, (terms, call, own) in enumerate(zip(both, calls, ((words,), (mask,)))):
-            grads = _torch_launch.backward(terms, call, dout, None, q, k, v, o, lse, own, extras or NO_EXTRAS, (False,),
-                                           deterministic, (others, value), grads)[:3]
+        extras, grads = extras or NO_EXTRAS, None
+        for value, (terms, own) in enumerate(zip(both, ((words.contiguous(),), with_tiles(both[1], (mask,))))):
+            call, q, k, v, o, lse = _torch_launch.restored(terms, how, q, k, v, o, lse, own, extras)
+            grads = _torch_launch.backward(terms, call, dout, None, q, k, v, o, lse, own, extras, (False,), deterministic,
+                                           (others, value), grads)[:3]
         return (None, None, None, None, *[g if need else None for g, need in zip(grads, needs[4:7])], None, None, None)
 
 

@@ -78,8 +78,10 @@ def suitable(x):
 
 def describe(terms, how, q, k, v, arrays, extras):
     layout, scale, dropout_p, num_splits, max_q, max_k = how
-    _, cu_q, _, _, pages = extras
+    _, cu_q, cu_k, used, pages = extras
     check(terms, q, k, v, arrays, extras)
+    if cu_q is None and (cu_k is not None or layout == "packed"):
+        raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k, and packed sequences, need it")
     call = Call()
     e4m3, kv_e4m3 = q.dtype is E4M3, k.dtype is E4M3 and q.dtype is not E4M3
     call.dtype, call.index, call.layout = "e4m3" if e4m3 else DTYPES[q.dtype], q.get_device(), layout
@@ -89,6 +91,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.copies = not all(_problem.suits(x.shape, x.stride(), n) for x, n in ((q, unit), (k, kv_unit), (v, kv_unit)))
     sizes = call.sizes = _problem.shapes(q.shape, k.shape, v.shape, layout, None if cu_q is None else len(cu_q) - 1,
                                          max_q, max_k, None if pages is None else pages.shape)
+    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_q, cu_k, used)], max_k)
     call.o, call.lse, call.backward, call.launch = sizes.o(layout), sizes.lse(layout), {}, None
     call.grads = (sizes.o(layout, sizes.dim), sizes.k(layout, sizes.dim), sizes.k(layout, sizes.dim_v))
     for decl, array in zip(terms.arrays, arrays):
@@ -238,6 +241,11 @@ def describe_backward(terms, call, dout, o, out, arrays, wanted, deterministic):
                             call.arrays, grads, **call.fields)
 
 
+def restored(terms, how, q, k, v, o, lse, arrays, extras):
+    """(Call, q, k, v, o, lse) of saved tensors, which hooks, as those that keep them on the host, may have given other strides."""
+    return *find(terms, how, q, k, v, arrays, extras), suitable(o), lse.contiguous()
+
+
 class Attention(torch.autograd.Function):
     """Eager calls of which something requires a gradient: (o, lse), or o."""
 
@@ -250,7 +258,7 @@ class Attention(torch.autograd.Function):
         else:
             ctx.save_for_backward(q, k, v, o, lse, *arrays, *extras)
         ctx.set_materialize_grads(False)
-        ctx.rest = terms, call, deterministic, len(arrays)
+        ctx.rest = terms, how, deterministic, len(arrays)
         return (o, lse) if with_lse else o
 
     @staticmethod
@@ -261,9 +269,10 @@ class Attention(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             with torch.no_grad():
                 return refuse_second(Attention.backward(ctx, dout, dlse))
-        terms, call, deterministic, count = ctx.rest
+        terms, how, deterministic, count = ctx.rest
         q, k, v, o, lse, *rest = ctx.saved_tensors
-        arrays, extras = rest[:count], rest[count:] or NO_EXTRAS
+        arrays, extras = with_tiles(terms, rest[:count]), rest[count:] or NO_EXTRAS
+        call, q, k, v, o, lse = restored(terms, how, q, k, v, o, lse, arrays, extras)
         grads = backward(terms, call, dout, dlse, q, k, v, o, lse, arrays, extras, needs[8:], deterministic)
         if not all(needs[5:8]):
             grads[:3] = [g if need else None for g, need in zip(grads, needs[5:8])]
@@ -278,5 +287,6 @@ def refuse_second(grads):
     """The gradients, whose own gradients are an error: to leave them out silently would be wrong."""
     there = [g.detach().requires_grad_() for g in grads if g is not None]
     error = torch._C._functions.DelayedError(b"flashkiln: gradients of attention have no gradients themselves", len(there))
-    there = iter(error(*there))
+    there = error(*there)
+    there = iter((there,) if isinstance(there, torch.Tensor) else there)
     return tuple(None if g is None else next(there) for g in grads)

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from . import _symbols
 from ._symbols import trace_mask
+from .errors import BadArgument
 
 __all__ = ["BlockMask", "create_block_mask", "reader"]
 
@@ -111,6 +112,8 @@ def block_reach(blocks, size):
 def blocks_of_bsr(indptr, indices, columns):
     """Bools [rows, columns] of a list of the columns of each row."""
     rows = indptr.shape[0] - 1
+    if hasattr(indptr, "__array_interface__") or not indptr.is_cuda:
+        check_bsr(indptr, indices, columns)
     if hasattr(indptr, "__array_interface__"):
         import numpy
         out = numpy.zeros((rows, columns), bool)
@@ -118,8 +121,24 @@ def blocks_of_bsr(indptr, indices, columns):
         return out
     import torch
     row = torch.searchsorted(indptr, torch.arange(indices.shape[0], device=indptr.device, dtype=indptr.dtype), right=True) - 1
-    out = torch.zeros(rows * columns, dtype=torch.bool, device=indptr.device)
-    return out.index_fill_(0, row * columns + indices.long(), True).view(rows, columns)
+    there = (row >= 0) & (row < rows) & (indices >= 0) & (indices < columns)  # nothing waits for the device to tell of others
+    out = torch.zeros(rows * columns + 1, dtype=torch.bool, device=indptr.device)
+    return out.index_fill_(0, torch.where(there, row * columns + indices, rows * columns).long(), True)[:-1].view(rows, columns)
+
+
+def check_bsr(indptr, indices, columns):
+    """Where that takes no synchronisation; on a GPU what is out of range marks nothing."""
+    ends, found = indptr.tolist(), indices.tolist()
+    for row, (begin, end) in enumerate(zip(ends, ends[1:])):
+        if end < begin:
+            raise BadArgument(f"bsr: indptr[{row + 1}] is {end}; it must be at least the one before, {begin}")
+    if not ends or ends[0] != 0 or ends[-1] != len(found):
+        raise BadArgument(f"bsr: indptr goes from {ends[0] if ends else None} to {ends[-1] if ends else None}; it must go from 0 to the "
+                          f"number of indices, {len(found)}")
+    for row, (begin, end) in enumerate(zip(ends, ends[1:])):
+        for column in found[begin:end]:
+            if not 0 <= column < columns:
+                raise BadArgument(f"bsr: row {row} has column {column}; it must be from 0 to {columns - 1}")
 
 
 def packed(blocks):

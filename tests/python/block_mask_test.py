@@ -6,6 +6,7 @@ import pytest
 from evaluation import shown
 from flashkiln import _symbols as fk
 from flashkiln import block_mask as bm
+from flashkiln.errors import BadArgument
 
 torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -160,6 +161,17 @@ def test_tables_are_packed(columns):
     assert ((words[..., j // 32] >> (j % 32) & 1 != 0) == blocks).all()
     for given in (torch.from_numpy(blocks), torch.from_numpy(blocks).float() * 0.5):
         assert (bm.packed(given).numpy() == words).all()
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
+@pytest.mark.parametrize("indptr, indices, message", [
+    ([0, 1, 2, 3, 4], [0, 1, 7, 3], "row 2 has column 7; it must be from 0 to 3"),
+    ([0, 1, 2, 3, 4], [0, 1, -1, 3], "row 2 has column -1"),
+    ([0, 2, 1, 3, 4], [0, 1, 2, 3], r"indptr\[2\] is 1; it must be at least the one before, 2"),
+    ([0, 1, 2, 3, 9], [0, 1, 2, 3], "indptr goes from 0 to 9; it must go from 0 to the number of indices, 4")])
+def test_lists_that_are_wrong(library, indptr, indices, message):
+    with pytest.raises(BadArgument, match=message):
+        bm.create_block_mask(bsr=(library(indptr), library(indices)), BLOCK_SIZE=16, KV_LEN=64)
 
 
 def test_blocks_as_a_function():

@@ -174,6 +174,9 @@ def test_refusals():
         attention(q.bfloat16(), k, v, fast=True)
     with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):
         attention(q.bfloat16().requires_grad_(), k, v)
+    for more in ({"k_descale": torch.ones(1, requires_grad=True)}, {"bias": torch.zeros(1, 1, 1, k.shape[1], requires_grad=True)}):
+        with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):
+            attention(q.bfloat16(), k, v, **more)
     with pytest.raises(flashkiln.BadArgument, match="k is of torch.bfloat16 and q of torch.float8_e4m3fn"):
         attention(q, k.bfloat16(), v)
     with pytest.raises(flashkiln.Unsupported, match="requires a gradient"):

@@ -161,6 +161,20 @@ def test_float_masks_that_heads_share(kind, dropout_p, monkeypatch):
         assert torch.equal(a, b) if DEVICE == "cpu" else torch.allclose(a, b, atol=2e-2)
 
 
+def test_saved_tensors_may_come_back_with_other_strides(monkeypatch):
+    from flashkiln import _torch_float_mask as shared
+    monkeypatch.setattr(shared, "LEAST_SHARE", 1)
+    monkeypatch.setattr(shared, "LEAST_PAIRS", 1)
+    x = torch.randn(2, 40, 3, 2, 16, device=DEVICE).to(DTYPE).requires_grad_()
+    mask = torch.randn(40, 40, device=DEVICE).to(DTYPE)
+    dout, results = torch.randn(2, 2, 40, 16, device=DEVICE).to(DTYPE), []
+    for hook in (lambda x: x, lambda x: torch.empty(x.size(), dtype=x.dtype, device=x.device).copy_(x)):
+        with taken_over(), torch.autograd.graph.saved_tensors_hooks(hook, lambda x: x):
+            o = F.scaled_dot_product_attention(*[y.transpose(1, 2) for y in x.unbind(2)], attn_mask=mask)
+        results += torch.autograd.grad(o, x, dout)
+    assert torch.allclose(*results, rtol=1e-5 if DTYPE == torch.float32 else 2e-2, atol=1e-5 if DTYPE == torch.float32 else 2e-2)
+
+
 def test_heads_dims_scale():
     check(tensors(heads=4, heads_kv=2, dim_v=24), "d16 dv24 gqa", enable_gqa=True, scale=0.3)
 
@@ -205,6 +219,7 @@ class Other(torch.Tensor):
     ("tensors of 5, 5 and 5 dimensions", lambda q, k, v: F.scaled_dot_product_attention(q[None], k[None], v[None])),
     ("shapes that broadcast", lambda q, k, v: F.scaled_dot_product_attention(q, k[:1], v[:1])),
     ("tensors without elements", lambda q, k, v: F.scaled_dot_product_attention(q[:, :, :0], k, v)),
+    ("a head dim above 256", lambda q, k, v: F.scaled_dot_product_attention(q, k, v.repeat(1, 1, 1, 17))),
     ("a scale that is not positive", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=-1.0)),
     ("a transform of torch.func", lambda q, k, v: torch.func.grad(
         lambda x: F.scaled_dot_product_attention(x, k, v).sum())(q)),

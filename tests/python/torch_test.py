@@ -268,6 +268,17 @@ def test_packed_rows_of_no_sequence_are_zero():
     assert not o[11:].any() and not any(x.grad[11:].any() for x in t.values()) and t["v"].grad[:11].all()
 
 
+def test_lengths_of_lengths():
+    q, k, v = (x.detach()[0] for x in tensors().values())
+    cu = torch.tensor([0, 8, 20])
+    for cu_q, cu_k, message in ((cu, cu[:2], r"cu_seqlens_k has shape \(2,\); the batch is 2"), (cu[None], cu, "cu_seqlens_q has shape")):
+        with pytest.raises(flashkiln.BadArgument, match=message):
+            attention(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
+    pages = torch.zeros(1, 3, dtype=torch.int32)
+    with pytest.raises(flashkiln.BadArgument, match="max_seqlen_k is 25; page_table has 3 columns of pages of 8 rows"):
+        attention(q[None], k.view(3, 8, 2, 16), v.view(3, 8, 2, 16), page_table=pages, max_seqlen_k=25)
+
+
 def test_seqused_k():
     used, t = torch.tensor([5, 24]), tensors(batch=2)
     keep = lambda g: g.k < used.view(2, 1, 1, 1)  # noqa: E731
@@ -334,6 +345,39 @@ def test_double_backward_is_refused():
         (t["q"].sum() + dk.sum()).backward()
 
 
+def test_double_backward_of_one_input():
+    t = tensors()
+    for x in t.values():
+        y = x.detach().requires_grad_()
+        (dy,) = torch.autograd.grad(attention(**{name: y if z is x else z.detach() for name, z in t.items()}).sum(), y, create_graph=True)
+        assert dy.shape == y.shape
+        with pytest.raises(RuntimeError, match="no gradients themselves"):
+            dy.sum().backward()
+
+
+def test_forward_mode_is_refused():
+    q, k, v = (x.detach() for x in tensors().values())
+    with pytest.raises(flashkiln.Unsupported, match="forward-mode"):
+        torch.func.jvp(lambda q: attention(q, k, v), (q,), (q,))
+
+
+@pytest.mark.parametrize("pack", [torch.empty_like, lambda x: torch.empty(x.size(), dtype=x.dtype), torch.Tensor.clone])
+def test_saved_tensors_may_come_back_with_other_strides(pack):
+    """As of hooks that keep them on the host."""
+    def of_one_tensor(x):
+        return attention(*x.view(2, 20, 3, 2, 16).unbind(2), causal=True)
+
+    def transposed(x):
+        return attention(*[y.reshape(2, 20, 2, 16).transpose(1, 2) for y in x.split(32, -1)], layout="bhsd", bias=x[0, :, :20])
+    for call in (of_one_tensor, transposed):
+        x, results = torch.randn(2, 20, 96, requires_grad=True), []
+        for hook in (lambda x: x, lambda x: pack(x).copy_(x)):
+            with torch.autograd.graph.saved_tensors_hooks(hook, lambda x: x):
+                o = call(x)
+            results += torch.autograd.grad(o.square().sum(), x)
+        assert torch.allclose(*results, rtol=1e-5, atol=1e-5)  # dq is summed in no order
+
+
 @pytest.mark.parametrize("arguments, error, message", [
     ({"mask": "k <= foo"}, "BadProblem", "unknown name 'foo'"),
     ({"mask": 3}, "BadProblem", "mask is 3"),
@@ -346,6 +390,13 @@ def test_double_backward_is_refused():
     ({"align": "middle"}, "BadProblem", "align is 'middle'"),
     ({"layout": "sbhd"}, "BadArgument", "layout is 'sbhd'"),
     ({"window": -2}, "BadProblem", "window is -2"),
+    ({"window": (1, 2, 3)}, "BadProblem", "it must be an int, or two"),
+    ({"window": 1.5}, "BadProblem", "it must be an int, or two"),
+    ({"mask": 'k <= q" softcap(3) keep="k < 5'}, "BadProblem", "no quotation marks"),
+    ({"seqused_k": torch.tensor([5, 5])}, "BadArgument", r"seqused_k has shape \(2,\); the batch is 1, so that it must be \(1,\)"),
+    ({"seqused_k": torch.tensor(5)}, "BadArgument", r"seqused_k has shape \(\)"),
+    ({"cu_seqlens_k": torch.tensor([0, 24])}, "BadArgument", "cu_seqlens_q is missing"),
+    ({"layout": "packed"}, "BadArgument", "cu_seqlens_q is missing"),
     ({"cu_seqlens_q": torch.tensor([0, 20])}, "BadArgument", "cu_seqlens_k is missing")])
 def test_errors(arguments, error, message):
     with pytest.raises(getattr(flashkiln, error), match=message):

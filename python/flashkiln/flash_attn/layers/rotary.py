@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import torch
 
+from ...errors import BadArgument
+
 
 def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0, cu_seqlens=None, max_seqlen=None):
     """x [batch, seqlen, heads, dim] with its first rotary_dim dims turned by their positions; of x's shape.
@@ -17,6 +19,8 @@ def apply_rotary_emb(x, cos, sin, interleaved=False, inplace=False, seqlen_offse
         >>> y = apply_rotary_emb(torch.randn(2, 32, 4, 16), angle.cos(), angle.sin())
     """
     if cu_seqlens is None and isinstance(seqlen_offsets, int):
+        if seqlen_offsets < 0 or seqlen_offsets + x.shape[1] > cos.shape[0]:
+            raise BadArgument(f"cos has {cos.shape[0]} rows; positions {seqlen_offsets} to {seqlen_offsets + x.shape[1] - 1} are needed")
         at = slice(seqlen_offsets, seqlen_offsets + x.shape[1])
     elif cu_seqlens is None:
         at = seqlen_offsets.long()[:, None] + torch.arange(x.shape[1], device=x.device)
