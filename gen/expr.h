@@ -46,7 +46,8 @@ fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_s
                            const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
 fk_expr_type fk_expr_type_of(const fk_expr *e);
-bool fk_expr_is_one(const fk_expr *e);
+/** Whether e is scalar `name` plus or minus what is free of it. */
+bool fk_expr_is_sum_with(const fk_expr *e, const char *name);
 /** Its operators and operands. */
 int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
@@ -89,8 +90,9 @@ fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const
                                      fk_error *err);
 
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, hash_of, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and div_or_0,
- * mod_or_0, shl_or_0, shr_or_0 of templates/piece/interval.cu where the right side is no safe constant. INTERVAL:
+ *  names; calls fminf, __popc, hash_of, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and of
+ * templates/piece/interval.cu div_or_0, mod_or_0, shl_or_0, shr_or_0 where the right side is no safe constant, and
+ * mul_shr(a, b, n) for a * b >> n, of which the product may need more than 32 bits. INTERVAL:
  * nested calls of the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable
  * `x_iv` and a read of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text
  * is malloc'ed. */

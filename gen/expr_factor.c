@@ -4,8 +4,12 @@
 
 #include <string.h>
 
-bool fk_expr_is_one(const fk_expr *e) {
-    return (e->op == OP_INT && e->i == 1) || (e->op == OP_FLOAT && e->f == 1);
+bool fk_expr_is_sum_with(const fk_expr *e, const char *name) {
+    const fk_expr *a = e->arg[0], *b = e->arg[1];
+    if (e->op != OP_ADD && e->op != OP_SUB) return fk_expr_is_scalar(e, name);
+    const bool left = fk_expr_uses(a, name);
+    if (left == fk_expr_uses(b, name) || (!left && e->op == OP_SUB)) return false;
+    return fk_expr_is_sum_with(left ? a : b, name);
 }
 
 static bool never_negative(const fk_expr *e) {

@@ -75,6 +75,19 @@ static bool needs_guard(const fk_expr *e) {
     return e->op == OP_DIV || e->op == OP_MOD ? b->i == 0 : b->i < 0 || b->i > 31;
 }
 
+/* a * b >> n, of which the product may need more than the device's 32 bits where the result does not. */
+static bool is_share(const fk_expr *e) {
+    return e->op == OP_SHR && e->arg[0]->op == OP_MUL && e->arg[1]->op == OP_INT && !needs_guard(e);
+}
+
+static void print_share(FILE *out, const fk_expr *e) {
+    fputs("mul_shr(", out);
+    print(out, e->arg[0]->arg[0], true, PREC_SELECT);
+    fputs(", ", out);
+    print(out, e->arg[0]->arg[1], true, PREC_SELECT);
+    fprintf(out, ", %lld)", (long long)e->arg[1]->i);
+}
+
 static void print_unary(FILE *out, const fk_expr *e, bool cuda) {
     const fk_expr *a = e->arg[0];
     const bool negative = (a->op == OP_INT && a->i < 0) || (a->op == OP_FLOAT && a->f < 0);
@@ -102,9 +115,9 @@ static void print_operator(FILE *out, const fk_expr *e, bool cuda) {
 
 static void print(FILE *out, const fk_expr *e, bool cuda, int precedence) {
     const fk_expr_op_info *info = &fk_expr_op_table[e->op];
-    const bool guard = cuda && needs_guard(e),
+    const bool guard = cuda && needs_guard(e), share = cuda && is_share(e),
                negative = (e->op == OP_INT && e->i < 0) || (e->op == OP_FLOAT && e->f < 0);
-    const int own = guard ? PREC_PRIMARY : negative ? PREC_UNARY : info->precedence;
+    const int own = guard || share ? PREC_PRIMARY : negative ? PREC_UNARY : info->precedence;
     if (own < precedence) fputc('(', out);
     if (e->op == OP_INT) {
         fprintf(out, "%lld", (long long)e->i);
@@ -116,6 +129,8 @@ static void print(FILE *out, const fk_expr *e, bool cuda, int precedence) {
         fputs(e->name, out);
     } else if (e->op == OP_READ) {
         print_read(out, e, cuda);
+    } else if (share) {
+        print_share(out, e);
     } else if (guard) {
         print_call(out, info->cuda_int, e, cuda);
     } else if (info->precedence == PREC_PRIMARY) {
@@ -136,6 +151,12 @@ static void print_interval(FILE *out, const fk_expr *e) {
         fprintf(out, "%s_iv", e->name);
     } else if (fk_expr_is_constant(e)) {
         fprintf(out, "iv(%lld)", (long long)e->i);
+    } else if (is_share(e)) {
+        fputs("iv_mul_shr(", out);
+        print_interval(out, e->arg[0]->arg[0]);
+        fputs(", ", out);
+        print_interval(out, e->arg[0]->arg[1]);
+        fprintf(out, ", %lld)", (long long)e->arg[1]->i);
     } else {
         const bool read = e->op == OP_READ;
         fprintf(out, read ? "%s_iv_at(p" : "%s(", read ? e->name : fk_expr_op_table[e->op].interval);

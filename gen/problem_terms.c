@@ -234,8 +234,8 @@ static void find_lines(fk_problem_score *out) {
         const fk_score_term *term = &out->term[i];
         by_key = by_key || fk_expr_uses(term->value, "k");
         out->one_slope = out->one_slope && fk_expr_has_one_slope(term->value, "k", "q");
-        out->along =
-            fk_expr_is_one(term->ds) && fk_expr_is_straight(term->value, "k", out->bend, FK_MAX_BENDS, &out->num_bends);
+        out->along = fk_expr_is_sum_with(term->value, "s") &&
+                     fk_expr_is_straight(term->value, "k", out->bend, FK_MAX_BENDS, &out->num_bends);
     }
     int inner = 0; /* bends of bends, of which there may be none */
     for (int i = 0; i < out->num_bends; ++i)

@@ -2,5 +2,5 @@
 -- rows and columns.
 return {
   params = { "window", { "dilation", "int", 1 }, { "global", "int", 0 } },
-  block = "abs(i - j) <= window * dilation && (i - j) % dilation == 0 || global > 0 && min(i, j) < global",
+  block = "abs(i - j) <= min(window, 1073741824 / max(dilation, 1)) * dilation && (i - j) % dilation == 0 || global > 0 && min(i, j) < global",
 }

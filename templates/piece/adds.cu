@@ -13,17 +13,8 @@ __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) 
     return seen_of(n, p, at) & seen_some;
 @   elseif mask.residual then
     // As scan_tiles asks: of a word of 32 tiles, then of the tile.
-    const int word = n & ~31;
-    int first = max(word, tiles.begin), last = min(word + 32, tiles.end) - 1;
-    const bool full = word >= tiles.full_begin && word + 32 <= tiles.full_end;
-#pragma unroll 1
-    for (int step = 0; step < 2; ++step) {
-        const Interval keep = residual_of(first, last, p, at);
-        if (keep.hi == 0) return false;
-        if (full && keep.lo == 1) return true;
-        first = last = n;
-    }
-    return true;
+    const Interval keep = residual_of(max(n & ~31, tiles.begin), min((n & ~31) + 32, tiles.end) - 1, p, at);
+    return keep.hi != 0 && any_seen(n, n, p, at);
 @   else
     return true;
 @   end

@@ -47,6 +47,11 @@ IV_FN iv_shr(Interval a, Interval n) {
     if (n.lo < 0 || n.hi > 31) return iv_all();
     return {a.lo >> (a.lo < 0 ? n.lo : n.hi), a.hi >> (a.hi < 0 ? n.hi : n.lo)};
 }
+// a * b >> n, of a product of 64 bits.
+IV_FN iv_mul_shr(Interval a, Interval b, int n) {
+    const i64 w = a.lo * b.lo >> n, x = a.lo * b.hi >> n, y = a.hi * b.lo >> n, z = a.hi * b.hi >> n;
+    return iv_corners(w, x, y, z);
+}
 
 IV_FN iv_min(Interval a, Interval b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
 IV_FN iv_max(Interval a, Interval b) { return {max(a.lo, b.lo), max(a.hi, b.hi)}; }
@@ -132,3 +137,4 @@ __device__ __forceinline__ int div_or_0(int a, int b) { return b == 0 ? 0 : b ==
 __device__ __forceinline__ int mod_or_0(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
 __device__ __forceinline__ int shl_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((unsigned int)a << n); }
 __device__ __forceinline__ int shr_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : a >> n; }
+__device__ __forceinline__ int mul_shr(int a, int b, int n) { return (int)((i64)a * b >> n); } // a * b >> n, of a product of 64 bits

@@ -200,8 +200,8 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 
 @ end
 @ end
-@ if mask.unlike and mask.residual then
-// Of tiles first to last, of which a pattern says the same.
+@ if mask.residual and not mask.words and (mask.unlike or walk == "q" and problem.deterministic) then
+// Of tiles first to last, of which a pattern says the same, what scan_tiles finds.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
 @   if alike then
     if (within_blocks(at)) return is_seen(first, p, at);

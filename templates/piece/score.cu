@@ -209,7 +209,7 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 @   score_all("small_tanh(%s)")
         return;
     }
-@   score_all("score_tanh(Scaled{%s, tanh_unit})")
+@   score_all("large_tanh(Scaled{%s, tanh_unit})")
 @ else
 @   score_all()
 @ end

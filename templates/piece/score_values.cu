@@ -31,9 +31,14 @@ __device__ __forceinline__ float operator*(Scaled a, Scaled b) { return float(a)
 __device__ __forceinline__ float operator/(Scaled a, Scaled b) { return float(a) / float(b); }
 @ if calls_tanh then
 
-// tanh(x), off by some 2^-23: a score may be as large as it likes, and lse is to be exact.
+// tanh(x), off by some 2^-23: a score may be as large as it likes, and lse is to be exact. score_tanh: of any x, where 2^-23 would be a large
+// share of it off by x^3 / 3.
 @   if problem.dtype ~= "fp32" then
-__device__ __forceinline__ float score_tanh(Scaled x) { return fmaf(-2.0f, rcp(1.0f + ex2(x * (2.0f * log2_e))), 1.0f); }
+__device__ __forceinline__ float large_tanh(Scaled x) { return fmaf(-2.0f, rcp(1.0f + ex2(x * (2.0f * log2_e))), 1.0f); }
+__device__ __forceinline__ float score_tanh(Scaled x) {
+    const float y = x;
+    return fabsf(y) < 0x1p-7f ? y : large_tanh(x);
+}
 @   end
 __device__ __forceinline__ float score_tanh(float x) {
 @   if problem.dtype == "fp32" then
@@ -112,7 +117,7 @@ struct ShortTanh : AtOnce<$(#short)> {
 @ if short.score then
         limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
 @ end
-        if (!(size > 0x1p-16f && size < 0x1p16f)) limit = 0.0f;
+        if (!(size > 0x1p-40f && size < 0x1p16f)) limit = 0.0f;
         unit *= factor;
 @ for i, c in ipairs(short) do
         c[$(i - 1)] = unit * $(c);

@@ -44,6 +44,8 @@ static const struct {
     {"q%(k+1)/0", "q % (k + 1) / 0", "div_or_0(mod_or_0(q, k + 1), 0)"},
     {"q<<3>>k", "q << 3 >> k", "shr_or_0(q << 3, k)"},
     {"q<<32", "q << 32", "shl_or_0(q, 32)"},
+    {"(q+1)*k>>15", "(q + 1) * k >> 15", "mul_shr(q + 1, k, 15)"}, /* of a product that may leave 32 bits */
+    {"h+(q*k>>h)", "h + (q * k >> h)", "h + shr_or_0(q * k, h)"},
     {"s/t", "s / t", "s / t"},
     {"1.5e3f+.5+1e-7+3.+1e20", "1500.0 + 0.5 + 1e-07 + 3.0 + 1e+20", "1500.0f + 0.5f + 1e-07f + 3.0f + 1e+20f"},
     {"0.1+s", "0.1 + s", "0.1f + s"},
@@ -73,6 +75,7 @@ static void prints_intervals(void **state) {
         {"on || true", "iv_lor(on_iv, iv(1))"},
         {"s < q", "iv_maybe()"},
         {"(s < 1 ? q : k) < id[q]", "iv_lt(iv_select(iv_maybe(), q_iv, k_iv), id_iv_at(p, q_iv))"},
+        {"q * (k + 1) >> 3 == 5", "iv_eq(iv_mul_shr(q_iv, iv_add(k_iv, iv(1)), 3), iv(5))"},
         {"seen[q] == !on", "iv_eq(iv_maybe(), iv_lnot(on_iv))"},
         {"s + 1", "iv_all()"},
     };

@@ -190,6 +190,10 @@ static void test_lines(void **state) {
         {"score=\"s - 0.5 * (2 - k) * abs(q)\"", true, false},
         {"score=\"s - 0.5 * abs(q * k)\"", true, false},
         {"alibi score=\"s + 0.5 * k * k\"", false, true},
+        {"score=\"0.5 * k + s - float(q)\"", true, true},
+        {"score=\"s + (s > 0 ? 2.0 : 0.0)\" alibi", false, true}, /* something but s, whose derivative is 1 */
+        {"score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", false, true},
+        {"score=\"0.1 * k - (0.0 - s)\"", false, true},
         {"alibi softcap(20)", false, true},
     };
     fk_problem_terms t;

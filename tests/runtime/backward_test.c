@@ -38,6 +38,10 @@ static void deterministic(void **state) {
         {"bwd fp16 d40 dv72 window(60,20) deterministic", "rtx3090", 1, 1, 1, 150, 200, FK_BSHD, 96},
         {"bwd fp16 d64 keep=\"(q + k) % 3 != 0 || k == 0\" deterministic", "t4", 1, 2, 2, 100, 90, FK_BSHD, 0},
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 150, 70, FK_BSHD, 0},
+        /* a block's pairs are asked for one by one where intervals of floats tell nothing: who waits must know as well
+         */
+        {"bwd fp16 d64 blocks(128)=\"float(i) * 0.7 >= float(j)\" deterministic", "h200", 1, 1, 1, 400, 400, FK_BSHD,
+         0},
     };
     static const char *const schedules[][2] = {{"0", "1"}, {"7", "4"}, {"12345", "3"}}; /* seed, OS threads */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -24,6 +24,11 @@ static void samples(void **state) {
         /* of more tiles of keys than are looked through at once, some on either side */
         {"fwd fp16 d64 keep=\"k / 1000 % 69 == q / 100\"", "h100", 1, 1, 1, 200, 140000, FK_BSHD, 0},
         {"fwd bf16 d64 bigbird(128) top-left", "h200", 1, 2, 2, 150, 8300, FK_BSHD, 0}, /* 128 queries in two parts */
+        {"fwd fp16 d16 bigbird(8,0,0,3)", "h200", 1, 4, 4, 1, 700000, FK_BSHD,
+         0}, /* draws times blocks leave 32 bits */
+        {"fwd fp16 d64 longformer(64,1073741824,2)", "h200", 1, 1, 1, 150, 300, FK_BSHD, 0},
+        {"fwd fp16 d64 score=\"s + (s > 0 ? 2.0 : 0.0) - 0.1 * abs(q - k)\" causal", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},
+        {"fwd fp16 d128 score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},
         {"fwd bf16 d64 fast causal", "h200", 2, 2, 2, 300, 250, FK_BSHD, 0},
         {"fwd bf16 d56 gqa window(100,0) fast", "h200", 1, 4, 2, 333, 300, FK_BHSD, 0},
         {"fwd bf16 d40 dv24 fast keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
