@@ -112,7 +112,22 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ if texts.caps then
     const float factor = tanh_factor(p, at), unit = $(score.factor);
     const ShortTanh tanh(factor, log2_e * unit);
+@   local hides = plan.family == "wgmma" -- masked ones stand aside meanwhile
+@   if hides then
+    bool serves = tanh.serves(largest(acc)), hides = false; // then none is masked
+    u32 hidden[(m_atoms * s_atoms * 4 + 31) / 32] = {};     // else which are
+    if (!serves && tanh.serves(largest<true>(acc))) {
+        serves = hides = true;
+#pragma unroll
+        for (int i = 0; i < m_atoms * s_atoms * 4; ++i) {
+            float &x = acc[i / 4 / s_atoms][i / 4 % s_atoms][i % 4];
+            if (x == NEG_INF) hidden[i / 32] |= 1u << i % 32, x = 0.0f;
+        }
+    }
+    if (serves) { // what follows are two polynomials and an exponential
+@   else
     if (tanh.serves(largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
+@   end
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
@@ -129,8 +144,15 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
                     g = x * by_slope;
                 }
         }
+@   if hides then
+        if (!hides) return;
+#pragma unroll
+        for (int i = 0; i < m_atoms * s_atoms * 4; ++i)
+            if (hidden[i / 32] >> i % 32 & 1) acc[i / 4 / s_atoms][i / 4 % s_atoms][i % 4] = dp[i / 4 / s_atoms][i / 4 % s_atoms][i % 4] = 0.0f;
+@   end
         return;
     }
+@   texts.large = hides -- at least one of the warp is
 @ end
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};

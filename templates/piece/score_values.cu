@@ -2,7 +2,7 @@
 @ -- where they are rounded to 16 bits: tanh as score_tanh, 1 / x as rcp(x).
 @ function texts.device(text)
 @   if problem.dtype ~= "fp32" then text = text:gsub("%f[%w.]1%.0f / ([%w_]+%b())", "rcp(%1)"):gsub("%f[%w.]1%.0f / ([%a_][%w_]*)%f[^%w_(]", "rcp(%1)") end
-@   return (text:gsub("%f[%w_]tanhf%(", "score_tanh("))
+@   return (text:gsub("%f[%w_]tanhf%(", texts.large and "large_tanh(" or "score_tanh("))
 @ end
 @ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a
 @ -- tile's are looked at. texts.small: in front of the scores; texts.at_once: scores go on at one go where they are.
@@ -73,16 +73,17 @@ __device__ __forceinline__ float tanh_factor(const Params &p, const Where &at) {
     return factor_of($(texts.device(texts.caps.argument)));
 }
 
-// The largest of the lane's numbers in atoms `first` to `last` - 1, without sign. As integers floats without sign have the same order, and
-// of three integers one instruction takes the largest.
-__device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4], int first = 0, int last = s_atoms) {
+// The largest of the lane's numbers in atoms `first` to `last` - 1, without sign; SEEN: of those that are not masked. As integers floats
+// without sign have the same order, and of three integers one instruction takes the largest.
+template <bool SEEN = false> __device__ __forceinline__ float largest(const float (&x)[m_atoms][s_atoms][4], int first = 0, int last = s_atoms) {
+    const auto size = [](float x) { return SEEN && x == NEG_INF ? 0.0f : fabsf(x); };
     int most[2] = {};
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int i = first; i < last; ++i) {
-            const int larger = __float_as_int(fmaxf(fabsf(x[m][i][0]), fabsf(x[m][i][1])));
-            most[i % 2] = max(most[i % 2], max(larger, __float_as_int(fmaxf(fabsf(x[m][i][2]), fabsf(x[m][i][3])))));
+            const int larger = __float_as_int(fmaxf(size(x[m][i][0]), size(x[m][i][1])));
+            most[i % 2] = max(most[i % 2], max(larger, __float_as_int(fmaxf(size(x[m][i][2]), size(x[m][i][3])))));
         }
     return __int_as_float(max(most[0], most[1]));
 }
