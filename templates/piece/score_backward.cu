@@ -112,47 +112,40 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ if texts.caps then
     const float factor = tanh_factor(p, at), unit = $(score.factor);
     const ShortTanh tanh(factor, log2_e * unit);
-@   local hides = plan.family == "wgmma" -- masked ones stand aside meanwhile
-@   if hides then
-    bool serves = tanh.serves(largest(acc)), hides = false; // then none is masked
-    u32 hidden[(m_atoms * s_atoms * 4 + 31) / 32] = {};     // else which are
-    if (!serves && tanh.serves(largest<true>(acc))) {
-        serves = hides = true;
-#pragma unroll
-        for (int i = 0; i < m_atoms * s_atoms * 4; ++i) {
-            float &x = acc[i / 4 / s_atoms][i / 4 % s_atoms][i % 4];
-            if (x == NEG_INF) hidden[i / 32] |= 1u << i % 32, x = 0.0f;
-        }
-    }
-    if (serves) { // what follows are two polynomials and an exponential
-@   else
-    if (tanh.serves(largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
-@   end
+@   local looks_past_masked = plan.family == "wgmma"
+@   local function at_once(masked)
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));
 #pragma unroll
         for (int i = 0; i < s_atoms * 2; ++i) {
-@   if walk == "q" then
+@     if walk == "q" then
             const float2 lse_pair = ld_shared_f32x2(lse + (warp_col() + 8 * (i / 2) + 2 * (lane % 4)) * 4);
-@   end
+@     end
 #pragma unroll
             for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
                     float &x = acc[m][i / 2][2 * r + i % 2], &g = dp[m][i / 2][2 * r + i % 2];
+@     if masked then
+                    const bool seen = x != NEG_INF;
+                    x = seen ? x : 0.0f;
+@     end
                     const float by_slope = g * slope(x);
-                    x = ex2(fmaf(x, tanh.over(x), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
-                    g = x * by_slope;
+                    x = $(masked and "!seen ? 0.0f : " or "")ex2(fmaf(x, tanh.over(x), -$(walk == "q" and "(i % 2 ? lse_pair.y : lse_pair.x)" or "lse[m][r]")));
+                    g = $(masked and "!seen ? 0.0f : " or "")x * by_slope;
                 }
         }
-@   if hides then
-        if (!hides) return;
-#pragma unroll
-        for (int i = 0; i < m_atoms * s_atoms * 4; ++i)
-            if (hidden[i / 32] >> i % 32 & 1) acc[i / 4 / s_atoms][i / 4 % s_atoms][i % 4] = dp[i / 4 / s_atoms][i / 4 % s_atoms][i % 4] = 0.0f;
 @   end
+    if (tanh.serves(largest(acc))) { // then none is masked, and what follows are two polynomials and an exponential
+@   at_once()
         return;
     }
-@   texts.large = hides -- at least one of the warp is
+@   if looks_past_masked then
+    if (tanh.serves(largest<true>(acc))) {
+@     at_once(true)
+        return;
+    }
+@   end
+@   texts.large = looks_past_masked -- at least one of the warp is
 @ end
 @ for _, read in ipairs(of_kind("own pairs")) do
     float own_$(read.id)[m_atoms][2] = {};
