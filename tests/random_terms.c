@@ -18,6 +18,8 @@ typedef struct term_row {
 
 static const term_row scores[] = {
     {"softcap($)", 1, 60},
+    {"softcap($)", 100000, 100000000}, /* all but none */
+    {"score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", 0, 0},
     {"alibi", 0, 0},
     {"bias", 0, 0},
     {"array=bias:bf16[b][h][q][k] bias", 0, 0},
@@ -60,6 +62,8 @@ static const term_row patterns[] = {
     {"bigbird(#,1,$)", 0, 1},
     {"bigbird(#,0,0,2,$)", 0, 9},
     {"longformer(#,$,2,1)", 1, 3},
+    {"longformer(#,1073741824,2)", 0, 0},
+    {"blocks(#)=\"float(i) * 0.75 >= float(j)\"", 0, 0},
     {"strided(#,$)", 2, 5},
     {"fixed(#,$)", 2, 5},
     {"local(#,$)", 0, 3},

@@ -333,6 +333,8 @@ def check_array(decl, shape, sizes):
 def scale_of(softmax_scale, dim):
     """The factor of the scores: 1 / sqrt(dim) unless given."""
     if softmax_scale is None:
+        if not dim:
+            raise BadArgument("head_dim is 0; it must be at least 1")
         return 1.0 / math.sqrt(dim)
     if not softmax_scale > 0 or math.isinf(softmax_scale):
         raise BadArgument(f"softmax_scale is {softmax_scale}; it must be finite and greater than 0")

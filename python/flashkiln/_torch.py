@@ -89,6 +89,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     """
     if not isinstance(q, torch.Tensor):
         return of_arrays(**locals())
+    if not (isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
+        raise BadArgument(f"k is a {type(k).__name__} and v a {type(v).__name__}; they must be tensors, as q is")
     traced, named, brought, given = is_compiling(), {}, (), ()
     if sparsity is not None:
         mask = _problem.joined(mask, sparsity)

@@ -410,6 +410,8 @@ def test_errors_of_shapes():
                             ({"k": t["k"][..., :8]}, "head_dim of q is 16 and of k 8"),
                             ({"v": t["v"][:, :8]}, "differ in the last dimension alone"),
                             ({"q": t["q"][0]}, "q has shape"),
+                            ({"q": t["q"][..., :0], "k": t["k"][..., :0]}, "head_dim is 0"),
+                            ({"k": t["k"].numpy()}, "k is a ndarray"),
                             ({"q": t["q"][:, :, :1].expand(1, 20, 3, 16)}, "multiple of num_heads_kv")):
         with pytest.raises(flashkiln.BadArgument, match=message):
             attention(**{**t, **change})

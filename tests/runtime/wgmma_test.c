@@ -27,7 +27,8 @@ static void samples(void **state) {
         {"fwd fp16 d16 bigbird(8,0,0,3)", "h200", 1, 4, 4, 1, 700000, FK_BSHD,
          0}, /* draws times blocks leave 32 bits */
         {"fwd fp16 d64 longformer(64,1073741824,2)", "h200", 1, 1, 1, 150, 300, FK_BSHD, 0},
-        {"fwd fp16 d64 score=\"s + (s > 0 ? 2.0 : 0.0) - 0.1 * abs(q - k)\" causal", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},
+        {"fwd fp16 d64 score=\"s + (s > 0 ? 2.0 : 0.0) - 0.1 * abs(q - k)\" causal", "h200", 1, 1, 1, 200, 300, FK_BSHD,
+         0},
         {"fwd fp16 d128 score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},
         {"fwd bf16 d64 fast causal", "h200", 2, 2, 2, 300, 250, FK_BSHD, 0},
         {"fwd bf16 d56 gqa window(100,0) fast", "h200", 1, 4, 2, 333, 300, FK_BHSD, 0},
