@@ -88,8 +88,9 @@ size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
     fk_seen seen;
     fk_grid grid;
     size_t bytes;
-    if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL) ||
-        fk_splits_check(&kernel->problem, args, NULL) || check_head_rows(kernel, args, NULL))
+    if (!kernel || !args || fk_args_check_sizes(&kernel->problem, args, NULL)) return 0;
+    if (kernel->problem.op == FK_BACKWARD ? check_head_rows(kernel, args, NULL)
+                                          : fk_splits_check(&kernel->problem, args, NULL))
         return 0;
     for (int i = 0; i < kernel->num_launches; i++)
         if (fk_grid_make(kernel, args, kernel->launch[i].grid, &grid, NULL)) return 0;
