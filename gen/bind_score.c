@@ -188,6 +188,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "bends");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
+    fk_table_set_bool(L, "by_key", uses(score->term, score->num_terms, "k"));
     fk_table_set_bool(L, "derivatives_use_s", fk_score_fused(score));
     fk_table_set_bool(L, "goes_back", changes || sums(score));
     fk_table_set_bool(L, "sums", sums(score));
@@ -212,6 +213,8 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
 
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i) {
     const fk_array_decl *array = &terms->arrays.decl[i];
+    for (int d = 0; d + 1 < array->rank; ++d)
+        if (array->dim[d] == FK_DIM_SEQLEN_K) return false; /* elements of neighbouring keys do not lie side by side */
     return uses(terms->score.term, terms->score.num_terms, array->name) && !terms->arrays.clamp[i] &&
            array->dim[array->rank - 1] == FK_DIM_SEQLEN_K;
 }

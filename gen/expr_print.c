@@ -33,17 +33,18 @@ static void print_float(FILE *out, double value, bool single) {
     if (single) fputc('f', out);
 }
 
-/* Is `parent`'s operand i, a widening, implied by what stands around it? */
-static bool is_implied(const fk_expr *parent, int i) {
+/* Is `parent`'s operand i, a widening, implied by what stands around it? Not so on a device whose other operand of ?:
+ * may be a Scaled (templates/piece/score_values.cu), which as well may become an int. */
+static bool is_implied(const fk_expr *parent, int i, bool cuda) {
     const fk_expr_op_info *info = &fk_expr_op_table[parent->op];
     if (info->takes == TAKES_FLOATS) return true;
-    if (info->takes == TAKES_SELECT) return i == 2 || parent->arg[2]->op != OP_WIDEN;
+    if (info->takes == TAKES_SELECT) return !cuda && (i == 2 || parent->arg[2]->op != OP_WIDEN);
     return info->arity == 2 && (i == 1 || parent->arg[1]->op != OP_WIDEN);
 }
 
-static const fk_expr *operand(const fk_expr *e, int i) {
+static const fk_expr *operand(const fk_expr *e, int i, bool cuda) {
     const fk_expr *arg = e->arg[i];
-    return arg->op == OP_WIDEN && is_implied(e, i) ? arg->arg[0] : arg;
+    return arg->op == OP_WIDEN && is_implied(e, i, cuda) ? arg->arg[0] : arg;
 }
 
 static void print(FILE *out, const fk_expr *e, bool cuda, int precedence);
@@ -52,7 +53,7 @@ static void print_call(FILE *out, const char *name, const fk_expr *e, bool cuda)
     fprintf(out, "%s(", name);
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (i) fputs(", ", out);
-        print(out, operand(e, i), cuda, PREC_SELECT);
+        print(out, operand(e, i, cuda), cuda, PREC_SELECT);
     }
     fputc(')', out);
 }
@@ -103,13 +104,13 @@ static void print_operator(FILE *out, const fk_expr *e, bool cuda) {
     } else if (e->op == OP_SELECT) {
         print(out, e->arg[0], cuda, PREC_LOR);
         fputs(" ? ", out);
-        print(out, operand(e, 1), cuda, PREC_LOR);
+        print(out, operand(e, 1, cuda), cuda, PREC_LOR);
         fputs(" : ", out);
-        print(out, operand(e, 2), cuda, PREC_SELECT);
+        print(out, operand(e, 2, cuda), cuda, PREC_SELECT);
     } else {
-        print(out, operand(e, 0), cuda, info->precedence);
+        print(out, operand(e, 0, cuda), cuda, info->precedence);
         fprintf(out, " %s ", info->text);
-        print(out, operand(e, 1), cuda, info->precedence + 1);
+        print(out, operand(e, 1, cuda), cuda, info->precedence + 1);
     }
 }
 

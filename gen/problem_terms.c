@@ -207,13 +207,15 @@ static bool reads_each_once(const fk_expr *element) {
     return found == 15;
 }
 
-/* The arrays of which an element is read for one pair, by one term. */
-static uint32_t find_once(const fk_problem_score *score) {
+/* The arrays of which an element is read for one pair, by one term: each index is along its own dimension, as else
+ * several pairs may read the element that an index is clamped to. */
+static uint32_t find_once(const fk_problem_score *score, const fk_array_list *arrays) {
     uint32_t once = score->grad, read = 0;
     for (int i = 0; i < score->num_terms; ++i) {
         for (int j = 0; j < score->term[i].num_reads; ++j) {
-            const uint32_t bit = 1u << score->term[i].read[j].array;
-            if ((read & bit) || !reads_each_once(score->term[i].read[j].element)) once &= ~bit;
+            const int array = score->term[i].read[j].array;
+            const uint32_t bit = 1u << array;
+            if ((read & bit) || arrays->clamp[array] || !reads_each_once(score->term[i].read[j].element)) once &= ~bit;
             read |= bit;
         }
     }
@@ -253,7 +255,7 @@ static fk_status load_scores(loader *l, fk_error *err) {
     if (status == FK_OK) find_lines(&l->out->score);
     if (status == FK_OK) status = fk_expr_pool_check(l->pool, err);
     l->out->score.grad = (uint32_t)l->p->grad;
-    l->out->score.once = find_once(&l->out->score);
+    l->out->score.once = find_once(&l->out->score, arrays);
     const uint32_t missing = (uint32_t)l->p->grad & ~found;
     if (status != FK_OK || !missing) return status;
     const int first = __builtin_ctz(missing);

@@ -103,9 +103,8 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 #define FK_MAX_HEAD_DIM 256
 #define FK_MAX_PAGE_ROWS 128 /**< of fk_problem.paged */
 #define FK_MAX_SPLITS 128    /**< of fk_args.num_splits */
-/** Of seqlen_q and seqlen_k, but a launch of family "mma" takes at most 65,535 tiles of queries (backward, of keys as
- * well): 65,535 x block_m (block_n) of the kernel's plan, which is 4,194,240 rows for 64. Backward, seqlen_q x head_dim
- * / 8 is below 2^31 - 256. */
+/** Of seqlens; but a launch of family "mma" takes at most 65,535 tiles of queries (backward, of keys, too), which are
+ * 4,194,240 rows for block_m (block_n) 64, and backward seqlen_q x head_dim / 8 is below 2^31 - 256. */
 #define FK_MAX_SEQLEN (1 << 30)
 
 /** One mask: a named file of templates/mask with its run-time values, or (name empty) a predicate of the caller's. Or a
@@ -735,8 +734,7 @@ typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
  *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the
  * search
  *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
- *          plan passed; FK_IO: the records cannot be written, or the cache mode is READ_ONLY and this is no dry_run;
- *          FK_NO_JIT: the cache mode forbids compiling */
+ *          plan passed; FK_IO: records cannot be written (dry_run writes none); FK_NO_JIT: compiling is forbidden */
 FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,
                          fk_tune_watch watch, void *user, fk_trial **trials, size_t *count);
 /** The same for a GPU that need not be there, with FK_RIGOR_MODEL: nothing is run; NVRTC is needed. The plan that the
@@ -771,10 +769,9 @@ typedef struct fk_pack_progress {
 } fk_pack_progress;
 typedef void (*fk_pack_report)(const fk_pack_progress *progress, void *user);
 
-/** Compiles every spelling for every GPU and writes one pack, without a GPU. Plans are fk_build's: your own tuning
- *  records in the default folder count, unless $FLASHKILN_TUNING is off. Equal input, records and compiler give equal
- *  bytes. What is compiled is kept in `path`.parts until the pack is written, so that a call that was cut short goes on
- * where it was. It forks: call it from a process of one thread.
+/** Compiles every spelling for every GPU and writes one pack, without a GPU. Equal input, own tuning records (as
+ * fk_build takes them) and compiler give equal bytes. What is compiled is kept in `path`.parts until the pack is
+ * written, so that a call that was cut short goes on where it was. It forks: call it from a process of one thread.
  *  @param report  called some times a second, from this thread; may be null
  *  @param result  the last report; may be null
  *  @return as fk_build, of the first kernel that failed; then no pack is written. FK_IO; FK_UNSUPPORTED: key_file */

@@ -25,8 +25,10 @@ fk_status fk_pages_check_sizes(const fk_problem *p, const fk_args *a, fk_error *
     return FK_OK;
 }
 
+/* At least; seqlen_k may be a bound that is far above all sequences, and rows of the table need no room for it. */
 int64_t fk_page_table_entries(const fk_args *a) {
-    return (a->batch - 1) * a->page_table_stride + (a->seqlen_k + a->page_size - 1) / a->page_size;
+    const int64_t columns = (a->seqlen_k + a->page_size - 1) / a->page_size, stride = a->page_table_stride;
+    return (a->batch - 1) * stride + (stride && stride < columns ? stride : columns);
 }
 
 fk_status fk_pages_check(const fk_problem *p, const fk_args *a, fk_error *err) {

@@ -353,12 +353,7 @@ class Running(Case):
         for option in (["--dropout-p", "1"], ["--dropout-seed", "-1"]):
             self.bad(USAGE, option[:1], "run", *words, *dropped, *option)
         wrong = self.templates("piece/dropout.cu", lambda text: text.replace("a_i = 0xbb67b0cbu", "a_i = 0xbb67b0cdu"))
-        self.bad(CHECK_FAILED, ["of the keep mask is"], "run", *words, *dropped, "--keep-mask", "w.npy",
-                 "--template-dir", wrong)
-        self.bad(USAGE, ["-o and --keep-mask", "one file"], "run", *words, *dropped, "-o", "m.npy", "--keep-mask", "m.npy")
-        for option in ("--dropout-p", "--dropout-offset"):
-            self.bad(USAGE, [option + " belongs to dropout"], "run", "fwd fp16 d16", *dropped[:4], option, "0.25" if option == "--dropout-p" else "3")
-        self.bad(USAGE, ["--page-size belongs to paged"], "run", "fwd fp16 d16", *dropped[:4], "--page-size", "24")
+        self.bad(CHECK_FAILED, ["of the keep mask is"], "run", *words, *dropped, "--keep-mask", "w.npy", "--template-dir", wrong)
         self.bad(USAGE, ["--keep-mask belongs to dropout"], "run", "fwd fp16 d16", *dropped[:4], "--keep-mask", "m.npy")
 
     def test_arrays_that_are_drawn_or_missing(self):

@@ -93,6 +93,12 @@ class Sequences(Case):
             self.path("bad/q.npy", npy("<f2", (4,), bytes(8))), *good[2:])
         run(BAD_INPUT, ["q.npy", "3 axes", "4"], "fwd fp16 d8 gqa seqused_k", "--seqused-k", "1,2,3")
 
+    def test_options_that_have_no_meaning(self):
+        random = ["--random", "1,2,2,20,20", "--device", "emu"]
+        for option, word in (("--dropout-p", "dropout"), ("--dropout-offset", "dropout"), ("--page-size", "paged")):
+            self.bad(USAGE, [f"{option} belongs to {word}"], "run", "fwd fp16 d16", *random, option, "0" if word == "dropout" and option[-1] == "p" else "3")
+        self.bad(USAGE, ["-o and --keep-mask", "one file"], "run", "fwd fp16 d16 dropout", *random, "-o", "m.npy", "--keep-mask", "m.npy")
+
     def test_scores_along_the_keys(self):
         """Terms that add straight lines, of rows that begin where a tile of keys ends; estimates of the maximum that are too low
         for most rows; caps within and beyond the reach of their polynomial."""

@@ -104,7 +104,7 @@ static check_part compare(const result *r, int32_t dtype, double unit, check *ou
     out->elements += (int64_t)i;
     const double norm = square > 0 ? sqrt(square) : 1;
     check_part part = {r->name,
-                       {kernel.largest, eager.largest, unit * largest},
+                       {kernel.largest, eager.largest, unit * (largest > 0 ? largest : 1)},
                        {sqrt(kernel.square) / norm, sqrt(eager.square) / norm, unit / 2},
                        0};
     part.ratio = fmax(check_ratio(&part.max_abs), check_ratio(&part.frobenius));

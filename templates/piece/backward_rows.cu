@@ -25,7 +25,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], c
 #pragma unroll
         for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "lse[m][e / 2], factor)" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "lse[m][e / 2], factor)" or score.by_key and not score.along and "ex2(fminf(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]), 1.0f))" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
 }
 
 // dP starts from -delta, so that dS = P * (dP - delta) is one product.

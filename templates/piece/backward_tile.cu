@@ -52,7 +52,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "e % 2 ? l.y : l.x, factor)" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "e % 2 ? l.y : l.x, factor)" or score.by_key and not score.along and "ex2(fminf(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x), 1.0f))" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
     }
 }
 

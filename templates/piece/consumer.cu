@@ -214,7 +214,7 @@ struct Consumer {
             sum_lost(lost, l_i, p, $(where));
 @   end
             finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", lost" or ""), p, $(where));
-            find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i"));
+            find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i" .. (steps.far and ", score_scale(p)" or "")));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)

@@ -1,6 +1,7 @@
 @ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
+@ steps.far = score.by_key and not score.along and problem.dtype ~= "fp32" and plan.operands ~= "e4m3" and not steps.prescaled
 @ local scale = #score.terms > 0 and "score_scale(p)" or problem.kv_dtype == "e4m3" and "at.scale" or steps.prescaled and "1.0f" or "p.scale_log2"
 @ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
 @ -- maximum of many keys, and masked tiles do without it as well.
@@ -53,6 +54,9 @@
             lower_scores(s, m_i);
 @   else
             scale_maximum(m_scaled, m_i, $(scale));
+@     if steps.far then
+            take_differences(s, m_scaled, m_i, $(scale));
+@     end
 @   end
 @ end
 @ -- What happens to the scores of tile walk.n before they are weighed; `first`: nothing is in flight, and there is no maximum yet.
@@ -118,6 +122,9 @@
 @     end
 @     if not steps.prescaled then
         scale_maximum(m_scaled, m_i, $(scale));
+@     end
+@     if steps.far then -- whoever goes on with the reference 0 is computed once more
+        take_differences(s, m_scaled, m_i, $(scale));
 @     end
 @   elseif steps.settles then
         if (!settled || !$(whole)) { // one branch, past which most tiles go

@@ -22,7 +22,7 @@ IV_FN iv_corners(i64 a, i64 b, i64 c, i64 d) { return iv_fit(min(min(a, b), min(
 IV_FN iv_mul(Interval a, Interval b) { return iv_corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi); }
 
 IV_FN iv_div(Interval a, Interval b) {
-    if (b.lo <= 0 && b.hi >= 0) return iv_all();
+    if ((b.lo <= 0 && b.hi >= 0) || b.lo > b.hi) return iv_all(); // or of no tile
     if (b.lo == b.hi) {
         const i64 x = iv_quotient(a.lo, b.lo), y = iv_quotient(a.hi, b.lo);
         return iv_fit(min(x, y), max(x, y));
@@ -31,7 +31,7 @@ IV_FN iv_div(Interval a, Interval b) {
 }
 
 IV_FN iv_mod(Interval a, Interval b) {
-    if (b.lo <= 0 && b.hi >= 0) return iv_all();
+    if ((b.lo <= 0 && b.hi >= 0) || b.lo > b.hi) return iv_all();
     if (b.lo == b.hi && iv_quotient(a.lo, b.lo) == iv_quotient(a.hi, b.lo))
         return {iv_rest(a.lo, b.lo), iv_rest(a.hi, b.lo)};  // one period: increasing
     const i64 most = max(-b.lo, b.hi) - 1;

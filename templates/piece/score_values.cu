@@ -12,6 +12,8 @@
 @   local known = { s = true, fabsf = true }
 @   for _, param in ipairs(score.params) do known[param.name] = true end
 @   for name in (argument or ""):gmatch("%f[%w_.][%a_][%w_]*") do caps = caps and known[name] end
+@   local _, reads_of_s = (argument or ""):gsub("%f[%w_]s%f[^%w_]", "") -- of more than one the factor at s = 0 tells nothing
+@   caps = caps and reads_of_s == 1
 @   local bare = caps and #score.terms == 1 and (before .. behind):find("^[()%s]*$") -- nothing but a tanh
 @   texts.caps = caps and { before = before, argument = argument, behind = behind, bare = bare }
 @ end
@@ -35,6 +37,7 @@ __device__ __forceinline__ float operator/(Scaled a, Scaled b) { return float(a)
 // share of it off by x^3 / 3.
 @   if problem.dtype ~= "fp32" then
 __device__ __forceinline__ float large_tanh(Scaled x) { return fmaf(-2.0f, rcp(1.0f + ex2(x * (2.0f * log2_e))), 1.0f); }
+__device__ __forceinline__ float large_tanh(float x) { return large_tanh(Scaled{x, 1.0f}); }
 __device__ __forceinline__ float score_tanh(Scaled x) {
     const float y = x;
     return fabsf(y) < 0x1p-7f ? y : large_tanh(x);

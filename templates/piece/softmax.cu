@@ -1,4 +1,7 @@
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
+@ -- Whether the maximum of some keys may be far from 0 and mean nothing: additive masks of -1e9, or of a float's least number.
+@ local strays_far = score.by_key and not score.along and problem.dtype ~= "fp32"
+@ local far = strays_far and plan.operands ~= "e4m3"
 @ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 //
@@ -81,6 +84,31 @@ __device__ __forceinline__ void scale_maximum($(pairs and "u64 (&m_scaled)[m_ato
     }
 }
 
+@ if far then
+// Rows whose reference is so far from 0 that what its product is rounded by would show: their scores become differences from it, and the
+// reference of these 0.
+__device__ __forceinline__ bool is_far(float m, float scale_log2) { return fabsf(m * scale_log2) >= 0x1p20f && m != NEG_INF; }
+__device__ __forceinline__ void take_differences(float (&s)[m_atoms][s_atoms][4], $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"), const float (&m_i)[m_atoms][2],
+                                                 float scale_log2) {
+    bool any = false;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m) any = any || is_far(m_i[m][0], scale_log2) || is_far(m_i[m][1], scale_log2);
+    if (!__any_sync(full_warp, any)) return;
+    float near[m_atoms][2]; // -inf counts for 0
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const bool far = is_far(m_i[m][r], scale_log2);
+            near[m][r] = far ? NEG_INF : m_i[m][r];
+            const float from = far ? m_i[m][r] : 0.0f;
+#pragma unroll
+            for (int n = 0; n < s_atoms; ++n) s[m][n][2 * r] -= from, s[m][n][2 * r + 1] -= from;
+        }
+    scale_maximum(m_scaled, near, scale_log2);
+}
+
+@ end
 @ if plan.operands == "e4m3" and not ones then
 // p of atoms FROM to TO - 1, a multiple of four; l_i is the lane's own share of the row sum. Returns the largest sum of eight of the
 // lane's weights.
@@ -217,11 +245,16 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
                 // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
                 const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
                 m_i[m][r] = m_new[m][r];
-                l_i[m][r] *= alpha;
+@ if strays_far then -- nothing is left of what came before, be it infinite
+                const auto lower = [&](float &x) { x = alpha > 0.0f ? x * alpha : 0.0f; };
+@ else
+                const auto lower = [&](float &x) { x *= alpha; };
+@ end
+                lower(l_i[m][r]);
 #pragma unroll
                 for (int n = 0; n < o_atoms; ++n) {
-                    o[m][n][2 * r] *= alpha;
-                    o[m][n][2 * r + 1] *= alpha;
+                    lower(o[m][n][2 * r]);
+                    lower(o[m][n][2 * r + 1]);
                 }
             }
     }
@@ -232,13 +265,13 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 // at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
 // before gave no m.
 @ if plan.family == "wgmma" then
-__device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]) {
+__device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]$(far and ", float scale_log2" or "")) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 @   if estimates then
         const float sum = quad_sum(l_i[0][r]); // of a reference that may be too high as well
 @   end
-        const bool left = m_i[0][r] == NEG_INF || !(l_i[0][r] <= 0x1p64f)$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
+        const bool left = m_i[0][r] == NEG_INF || $(far and "is_far(m_i[0][r], scale_log2) || " or "")!(l_i[0][r] <= 0x1p64f)$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
         spoiled[r] = left ? 0x3c003c00 : 0; // which stays what it is where zeros are added
     }
 }

@@ -23,6 +23,8 @@ static void samples(void **state) {
         {"bwd fp16 d32 array=u:float[q] array=v:float[k] score=\"s + u[q] * v[k]\" grad=u grad=v", "rtx3090", 1, 2, 2,
          90, 150, false},
         {"bwd bf16 d64 relative(30) grad=table", "a100", 1, 2, 2, 100, 100, false}, /* runs */
+        /* queries beyond an axis of keys share its last element */
+        {"bwd bf16 d64 array=t:float[b][h][k][k] score=\"s + t[b][h][q][k]\" grad=t", "h200", 2, 2, 2, 150, 100, false},
         {"bwd bf16 d64 gqa sink softcap(4) grad=sink causal", "a100", 2, 4, 2, 100, 60, false},
         {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 100, 132, false},           /* tiles are stored */
         {"bwd bf16 d128 gqa bias grad=bias causal", "h200", 2, 4, 2, 140, 132, true}, /* and added */

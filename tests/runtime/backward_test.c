@@ -24,6 +24,9 @@ static void samples(void **state) {
         {"bwd fp16 d40 dv24", "rtx3090", 1, 1, 1, 65, 33, FK_BSHD, 72},
         {"bwd fp16 d64 causal top-left", "t4", 1, 2, 2, 130, 70, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\"", "a100", 1, 1, 1, 150, 150, FK_BSHD, 0},
+        {"bwd fp16 d64 score=\"k >= 100 ? s - 1e9 : s\"", "t4", 1, 1, 1, 60, 150, FK_BSHD, 0},
+        {"bwd bf16 d64 score=\"tanh(s + 1)\"", "h200", 1, 1, 1, 140, 150, FK_BSHD, 0},
+        {"bwd fp16 d64 softcap(100000000)", "h200", 1, 1, 1, 140, 150, FK_BSHD, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         run(&all[i]);

@@ -30,6 +30,11 @@ static void samples(void **state) {
         {"fwd fp16 d64 score=\"s + (s > 0 ? 2.0 : 0.0) - 0.1 * abs(q - k)\" causal", "h200", 1, 1, 1, 200, 300, FK_BSHD,
          0},
         {"fwd fp16 d128 score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", "h200", 1, 1, 1, 200, 300, FK_BSHD, 0},
+        /* an additive mask of late keys, with which rows begin */
+        {"fwd fp16 d64 score=\"k >= 200 ? s - 1e9 : s\"", "h200", 1, 1, 1, 140, 300, FK_BSHD, 0},
+        {"fwd bf16 d128 score=\"k >= 200 ? s - 3e38 : s\" causal", "h200", 1, 1, 1, 140, 300, FK_BSHD, 0},
+        {"fwd fp16 d64 score=\"s > 0 ? s : 0\"", "h200", 1, 1, 1, 140, 300, FK_BSHD, 0}, /* whose 0 is a float */
+        {"fwd bf16 d64 score=\"tanh(0.05 * s * (1 + abs(s)))\"", "h200", 1, 1, 1, 140, 300, FK_BSHD, 0},
         {"fwd bf16 d64 fast causal", "h200", 2, 2, 2, 300, 250, FK_BSHD, 0},
         {"fwd bf16 d56 gqa window(100,0) fast", "h200", 1, 4, 2, 333, 300, FK_BHSD, 0},
         {"fwd bf16 d40 dv24 fast keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
