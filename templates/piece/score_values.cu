@@ -121,7 +121,7 @@ struct ShortTanh : AtOnce<$(#short)> {
 @ if short.score then
         limit = fminf(limit, $(short.score) * log2_e * rcp(fabsf(unit * factor)));
 @ end
-        if (!(size > 0x1p-40f && size < 0x1p16f)) limit = 0.0f;
+        if (!(size > 0x1p-60f && size < 0x1p16f)) limit = 0.0f;
         unit *= factor;
 @ for i, c in ipairs(short) do
         c[$(i - 1)] = unit * $(c);
