@@ -12,11 +12,12 @@ cli_exit dropout_set(const dropout *d, const fk_problem *problem, fk_args *args)
         args->dropout_offset = (uint64_t)d->offset;
         return CLI_OK;
     }
-    const char *unused = d->keep_mask               ? "--keep-mask"
-                         : d->p < 0.1 || d->p > 0.1 ? "--dropout-p"
-                         : d->seed != 0             ? "--dropout-seed"
-                         : d->offset != 0           ? "--dropout-offset"
-                                                    : NULL;
+    static const dropout defaults = DROPOUT_INIT;
+    const char *unused = d->keep_mask                             ? "--keep-mask"
+                         : d->p < defaults.p || d->p > defaults.p ? "--dropout-p"
+                         : d->seed != defaults.seed               ? "--dropout-seed"
+                         : d->offset != defaults.offset           ? "--dropout-offset"
+                                                                  : NULL;
     return unused ? cli_fail(CLI_USAGE, "run: %s belongs to dropout, which is not spelled", unused) : CLI_OK;
 }
 

@@ -11,7 +11,7 @@ bool run_is_input(int which) {
 }
 
 typedef struct named {
-    const char *name, *path;
+    const char *name, *path; /* name: of an output's option */
     bool input;
 } named;
 
@@ -39,13 +39,12 @@ static bool same_file(const char *a, const char *b) {
 }
 
 cli_exit run_check_files(const run *r) {
-    static const char *const length_option[NUM_LENGTHS] = {"--cu-seqlens-q", "--cu-seqlens-k", "--seqused-k"};
     list files = {.count = 0};
     for (int i = 0; i < NUM_TENSORS; i++)
         add(&files, run_tensor_option[i], r->path[i], run_is_input(i));
     for (int i = 0; i < NUM_LENGTHS; i++) /* numbers themselves are no path of a file that is there */
-        add(&files, length_option[i], r->lengths[i], true);
-    add_texts(&files, "--array", &r->array, true);
+        add(&files, "", r->lengths[i], true);
+    add_texts(&files, "", &r->array, true);
     add_texts(&files, "--grad", &r->grad, false);
     add(&files, "--keep-mask", r->dropout.keep_mask, false);
     for (int i = 0; i < files.count; i++)
