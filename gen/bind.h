@@ -129,7 +129,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
                        const fk_tile_order *order);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
-void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts);
+void fk_bind_push_score(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, const fk_score_texts *texts);
 /** Do scores read array i at their own keys, whose neighbours lie beside each other? */
 bool fk_score_reads_pairs(const fk_problem_terms *terms, int i);
 /** One more than the array that they read at their own query and key, a tile of which can be copied as K's are; 0:

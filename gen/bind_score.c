@@ -121,6 +121,12 @@ static bool by_place(const fk_problem_score *score) {
     return false;
 }
 
+/* May the maximum of some keys be far from 0 and mean nothing, as by an additive mask of -1e9 or of a float's least
+ * number? Lines along the keys are taken for none, and float32 takes differences first. */
+static bool strays_far(const fk_problem *p, const fk_problem_score *score) {
+    return uses(score->term, score->num_terms, "k") && !score->along && p->dtype != FK_FP32;
+}
+
 /* Does the way back need the scores, or is it the same for all of them? */
 bool fk_score_fused(const fk_problem_score *score) {
     for (int i = 0; i < score->num_terms; ++i) {
@@ -167,7 +173,7 @@ void fk_bind_set_reads_along(lua_State *L, bool q, bool k) {
     lua_setfield(L, -2, "reads_along");
 }
 
-void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_score_texts *texts) {
+void fk_bind_push_score(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, const fk_score_texts *texts) {
     const fk_problem_score *score = &terms->score;
     char *const *text = texts->text;
     luaL_checkstack(L, 16, "score");
@@ -188,7 +194,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem_terms *terms, const fk_sc
     lua_setfield(L, -2, "bends");
     fk_bind_set_reads_along(L, reads_along(terms, FK_DIM_SEQLEN_Q), reads_along(terms, FK_DIM_SEQLEN_K));
     fk_table_set_bool(L, "by_place", by_place(score));
-    fk_table_set_bool(L, "by_key", uses(score->term, score->num_terms, "k"));
+    fk_table_set_bool(L, "strays_far", strays_far(p, score));
     fk_table_set_bool(L, "derivatives_use_s", fk_score_fused(score));
     fk_table_set_bool(L, "goes_back", changes || sums(score));
     fk_table_set_bool(L, "sums", sums(score));

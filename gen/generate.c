@@ -100,7 +100,7 @@ static void render_body(lua_State *L, void *arg) {
     lua_setfield(L, -2, "mask_k");
     lua_pushstring(L, backward ? "q" : "k");
     lua_setfield(L, -2, "walk");
-    fk_bind_push_score(L, &planner->terms, &call->score_texts);
+    fk_bind_push_score(L, planner->p, &planner->terms, &call->score_texts);
     lua_setfield(L, -2, "score");
     const int staged = layout.staged ? fk_score_staged(&planner->terms, backward) : 0;
     fk_bind_push_arrays(L, planner->p, &planner->terms, staged);

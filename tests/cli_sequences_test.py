@@ -93,6 +93,20 @@ class Sequences(Case):
             self.path("bad/q.npy", npy("<f2", (4,), bytes(8))), *good[2:])
         run(BAD_INPUT, ["q.npy", "3 axes", "4"], "fwd fp16 d8 gqa seqused_k", "--seqused-k", "1,2,3")
 
+    def test_queries_whose_keys_an_additive_mask_hides_all(self):
+        """In float32 all their scores are one number, so that they are the mean of V; they have no gradient."""
+        for dtype in ("fp16", "bf16"):
+            for gpu in ("h200", "a100"):
+                problem = f'{dtype} d16 score="q >= 20 ? s - 1e9 : s + float(k - k)"'
+                self.good("run", f"bwd {problem}", "--random", "1,1,1,40,50", "--dq", "dq.npy", "--dk", "dk.npy", "--device", "emu", "--plan-for", gpu)
+                dq, dk = (read_npy(self.path(name))[2] for name in ("dq.npy", "dk.npy"))
+                self.assertTrue(all(dq[:20 * 16:16]))
+                self.assertFalse(any(dq[20 * 16:]))
+                self.assertTrue(all(value == value for value in dk))
+                self.good("run", f"fwd {problem}", "--random", "1,1,1,40,50", "-o", "o.npy", "--device", "emu", "--plan-for", gpu)
+                self.good("run", f'fwd {dtype} d16 score="float(k - k)"', "--random", "1,1,1,40,50", "-o", "mean.npy", "--device", "emu", "--plan-for", gpu)
+                self.assertEqual(*(read_npy(self.path(name))[2][20 * 16:] for name in ("o.npy", "mean.npy")))
+
     def test_options_that_have_no_meaning(self):
         random = ["--random", "1,2,2,20,20", "--device", "emu"]
         for option, word in (("--dropout-p", "dropout"), ("--dropout-offset", "dropout"), ("--page-size", "paged")):

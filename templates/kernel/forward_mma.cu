@@ -171,7 +171,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         }
 @   end
         scale_maximum(m_scaled, m_i, $(scale));
-@   if score.by_key and not score.along and problem.dtype ~= "fp32" then
+@   if score.strays_far then
         take_differences(s, m_scaled, m_i, $(scale));
 @   end
         exponentiate(s$(low), m_scaled, l_i, $(scale));

@@ -18,9 +18,6 @@ __device__ __forceinline__ void load_rows(float (&x)[m_atoms][2], const float *r
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], $(#score.terms == 0 and "const float (&low)[m_atoms][s_atoms][4], " or "")const float (&lse)[m_atoms][2], $(#score.terms == 0 and "float scale, " or "")float factor) {
 @ else
 // S -> P = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
-@ if score.by_key and not score.along then
-// What float32 rounds an lse far from 0 by may not make it infinite: it is at most 2^8, the inverse of the least share that dropout keeps.
-@ end
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], const float (&lse)[m_atoms][2], float scale_log2) {
 @ end
 #pragma unroll
@@ -28,7 +25,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][s_atoms][4], c
 #pragma unroll
         for (int n = 0; n < s_atoms; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "lse[m][e / 2], factor)" or score.by_key and not score.along and "ex2(fminf(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]), 9.0f))" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "lse[m][e / 2], factor)" or "ex2(fmaf(s[m][n][e], scale_log2, -lse[m][e / 2]))");
 }
 
 // dP starts from -delta, so that dS = P * (dP - delta) is one product.

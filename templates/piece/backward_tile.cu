@@ -44,9 +44,6 @@ __device__ __forceinline__ float probability(float s, float low, float scale, fl
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], $(#score.terms == 0 and "const float (&low)[m_atoms][q_atoms][4], " or "")u32 lse, $(#score.terms == 0 and "float scale, " or "")float factor) {
 @ else
 // S^T -> P^T = 2^(scale_log2 s - lse_log2). A query without keys has lse_log2 = +inf, hence p = 0.
-@ if score.by_key and not score.along then
-// What float32 rounds an lse far from 0 by may not make it infinite: it is at most 2^8, the inverse of the least share that dropout keeps.
-@ end
 __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u32 lse, float scale_log2) {
 @ end
 #pragma unroll
@@ -55,7 +52,7 @@ __device__ __forceinline__ void probabilities(float (&s)[m_atoms][q_atoms][4], u
 #pragma unroll
         for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "e % 2 ? l.y : l.x, factor)" or score.by_key and not score.along and "ex2(fminf(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x), 9.0f))" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
+            for (int e = 0; e < 4; ++e) s[m][n][e] = $(fp32 and "probability(s[m][n][e], " .. (#score.terms == 0 and "low[m][n][e], scale, " or "") .. "e % 2 ? l.y : l.x, factor)" or "ex2(fmaf(s[m][n][e], scale_log2, e % 2 ? -l.y : -l.x))");
     }
 }
 

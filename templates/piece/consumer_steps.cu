@@ -1,7 +1,7 @@
 @ -- The steps of a warpgroup that computes, as functions of the table `steps` that write them into Consumer::run: templates/kernel/
 @ -- forward_wgmma.cu. They speak of run's variables: s, o, m_i, l_i, m_scaled, weights, walk, at, q, started, settled, dropout.
 @ local e4m3 = problem.dtype == "e4m3"
-@ steps.far = score.by_key and not score.along and problem.dtype ~= "fp32" and plan.operands ~= "e4m3" and not steps.prescaled
+@ steps.far = score.strays_far and plan.operands ~= "e4m3" and not steps.prescaled
 @ local scale = #score.terms > 0 and "score_scale(p)" or problem.kv_dtype == "e4m3" and "at.scale" or steps.prescaled and "1.0f" or "p.scale_log2"
 @ -- Weights of e4m3 have too little range for estimates: tiles are taken with the maximum until one was full, for then each row has a
 @ -- maximum of many keys, and masked tiles do without it as well.

@@ -1,3 +1,5 @@
+@ -- A row whose lse is rounded by more than weights are told apart by, as where an additive mask hides all keys, counts as one that sees none.
+@ local none = score.strays_far and "fabsf(lse) >= 0x1p20f" or "lse == NEG_INF"
 @ local fp32 = problem.dtype == "fp32" -- whose lse keeps its unit
 @ if fp32 then
 // hi + lo += x. What is left of dP - delta may be no larger than the rounding errors of an ordinary sum.
@@ -16,12 +18,12 @@ __device__ __forceinline__ float row_lse(const Params &p, const Sequence &at, in
     if (q >= at.seqlen_q) return -NEG_INF;
     const float lse = p.lse[lse_start(p, at, h) + q];
 @ if fp32 then
-    return lse == NEG_INF ? -NEG_INF : lse;
+    return $(none) ? -NEG_INF : lse;
 @ elseif problem.dropout then
     // With P D in place of P (D: the scale of what is kept), dV = P~^T dO and dS = P (dP~ - delta / D) need no other factor.
-    return lse == NEG_INF ? -NEG_INF : lse * 1.4426950408889634f - p.dropout_scale_log2;
+    return $(none) ? -NEG_INF : lse * 1.4426950408889634f - p.dropout_scale_log2;
 @ else
-    return lse == NEG_INF ? -NEG_INF : lse * 1.4426950408889634f;
+    return $(none) ? -NEG_INF : lse * 1.4426950408889634f;
 @ end
 }
 

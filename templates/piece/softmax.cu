@@ -1,7 +1,5 @@
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
-@ -- Whether the maximum of some keys may be far from 0 and mean nothing: additive masks of -1e9, or of a float's least number.
-@ local strays_far = score.by_key and not score.along and problem.dtype ~= "fp32"
-@ local far = strays_far and plan.operands ~= "e4m3"
+@ local far = score.strays_far and plan.operands ~= "e4m3"
 @ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 //
@@ -245,7 +243,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
                 // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
                 const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
                 m_i[m][r] = m_new[m][r];
-@ if strays_far then -- nothing is left of what came before, be it infinite
+@ if score.strays_far then -- nothing is left of what came before, be it infinite
                 const auto lower = [&](float &x) { x = alpha > 0.0f ? x * alpha : 0.0f; };
 @ else
                 const auto lower = [&](float &x) { x *= alpha; };
