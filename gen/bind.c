@@ -190,8 +190,8 @@ static int rows_alike(const fk_problem_mask *mask) {
 /* mask.runs: the arrays of which they are. */
 static void push_runs(lua_State *L, const fk_problem_terms *terms) {
     lua_newtable(L);
-    fk_table_set_text(L, "q", terms->arrays.decl[terms->mask.run_q].name);
-    fk_table_set_text(L, "k", terms->arrays.decl[terms->mask.run_k].name);
+    fk_bind_set_array(L, "q", &terms->arrays.decl[terms->mask.run_q]);
+    fk_bind_set_array(L, "k", &terms->arrays.decl[terms->mask.run_k]);
     fk_lua_seal(L, "mask.runs", NULL);
     lua_setfield(L, -2, "runs");
 }

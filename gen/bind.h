@@ -127,6 +127,8 @@ typedef struct fk_tile_order {
 } fk_tile_order;
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
                        const fk_tile_order *order);
+/** A field of the table on top: the name that an array has in emitted text. */
+void fk_bind_set_array(lua_State *L, const char *field, const fk_array_decl *array);
 /** The field reads_along of the table on top: are arrays read by q, by k itself, which must then stay inside? */
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k);
 void fk_bind_push_score(lua_State *L, const fk_problem *p, const fk_problem_terms *terms, const fk_score_texts *texts);

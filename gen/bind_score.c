@@ -62,7 +62,7 @@ static void push_index_uses(lua_State *L, const fk_score_read *read, const char 
 
 static void push_read(lua_State *L, const fk_problem_terms *terms, const fk_score_read *read, char *const **text) {
     lua_newtable(L);
-    fk_table_set_text(L, "array", terms->arrays.decl[read->array].name);
+    fk_bind_set_array(L, "array", &terms->arrays.decl[read->array]);
     fk_table_set_int(L, "slot", read->array);
     fk_table_set_bool(L, "once", terms->score.once >> read->array & 1);
     fk_table_set_text(L, "derivative", *(*text)++);
@@ -165,6 +165,11 @@ static void push_uses(lua_State *L, const fk_score_term *term, int count) {
     fk_lua_seal(L, "score.uses", NULL);
 }
 
+void fk_bind_set_array(lua_State *L, const char *field, const fk_array_decl *array) {
+    lua_pushfstring(L, "%s" FK_ARRAY_SUFFIX, array->name);
+    lua_setfield(L, -2, field);
+}
+
 void fk_bind_set_reads_along(lua_State *L, bool q, bool k) {
     lua_newtable(L);
     fk_table_set_bool(L, "q", q);
@@ -260,7 +265,7 @@ void fk_bind_push_arrays(lua_State *L, const fk_problem *p, const fk_problem_ter
         char declared[FK_ARRAY_TYPE_SIZE];
         fk_array_write_type(array, declared);
         lua_newtable(L);
-        fk_table_set_text(L, "name", array->name);
+        fk_bind_set_array(L, "name", array);
         fk_table_set_text(L, "declared", declared);
         fk_table_set_text(L, "type", fk_array_is_float(array) ? "float" : "int");
         fk_table_set_text(L, "element", fk_array_element_name(array));

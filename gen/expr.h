@@ -89,13 +89,17 @@ bool fk_expr_is_scalar(const fk_expr *e, const char *name);
 fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const fk_expr *read, const fk_expr **out,
                                      fk_error *err);
 
+/** Behind an array's name in emitted text, so that no name of a user is one of the templates' own: `tile` reads
+ * tile_array_at. */
+#define FK_ARRAY_SUFFIX "_array"
+
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
- *  names; calls fminf, __popc, hash_of, ..., name_at(p, i, j) for arrays (p: the kernel's Params), and of
+ *  names; calls fminf, __popc, hash_of, ..., name_array_at(p, i, j) for arrays (p: the kernel's Params), and of
  * templates/piece/interval.cu div_or_0, mod_or_0, shl_or_0, shr_or_0 where the right side is no safe constant, and
  * mul_shr(a, b, n) for a * b >> n, of which the product may need more than 32 bits. INTERVAL:
  * nested calls of the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable
- * `x_iv` and a read of an int array as name_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The text
- * is malloc'ed. */
+ * `x_iv` and a read of an int array as name_array_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The
+ * text is malloc'ed. */
 typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 

@@ -2,7 +2,7 @@
 #include "expr_lex.h"
 
 #include <errno.h>
-#include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +67,7 @@ static void read_float(fk_expr_lexer *lex, const char *digits, long scale, const
     snprintf(text, sizeof text, "%se%ld", digits, power - scale);
     token->kind = TOKEN_FLOAT;
     token->f = strtod(text, NULL);
-    if (token->f > (double)FLT_MAX)
-        fk_expr_complain(lex, token->start, "this number exceeds the largest float, 3.4e38");
+    if (isinf((float)token->f)) fk_expr_complain(lex, token->start, "this number exceeds the largest float, 3.4e38");
 }
 
 static void read_int(fk_expr_lexer *lex, const char *digits, int base) {

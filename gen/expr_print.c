@@ -59,7 +59,7 @@ static void print_call(FILE *out, const char *name, const fk_expr *e, bool cuda)
 }
 
 static void print_read(FILE *out, const fk_expr *e, bool cuda) {
-    fprintf(out, cuda ? "%s_at(p" : "%s", e->name);
+    fprintf(out, cuda ? "%s" FK_ARRAY_SUFFIX "_at(p" : "%s", e->name);
     for (int i = 0; i < FK_EXPR_MAX_RANK && e->arg[i]; ++i) {
         fputs(cuda ? ", " : "[", out);
         print(out, e->arg[i], cuda, PREC_SELECT);
@@ -160,7 +160,7 @@ static void print_interval(FILE *out, const fk_expr *e) {
         fprintf(out, ", %lld)", (long long)e->arg[1]->i);
     } else {
         const bool read = e->op == OP_READ;
-        fprintf(out, read ? "%s_iv_at(p" : "%s(", read ? e->name : fk_expr_op_table[e->op].interval);
+        fprintf(out, read ? "%s" FK_ARRAY_SUFFIX "_iv_at(p" : "%s(", read ? e->name : fk_expr_op_table[e->op].interval);
         for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
             if (i || read) fputs(", ", out);
             print_interval(out, e->arg[i]);

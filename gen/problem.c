@@ -252,9 +252,10 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
     if (status != FK_OK || in->expr[0]) return status;
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
         const bool is_float = file.param[i].is_float;
-        const double value = in->value[i], limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
+        const double value = is_float ? (double)(float)in->value[i] : in->value[i];
+        const double limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
         if (fabs(value) <= limit && (is_float || value == trunc(value))) {
-            out->value[i] = (is_float ? (double)(float)value : value) + 0.0; /* and no -0 */
+            out->value[i] = value + 0.0; /* and no -0 */
             continue;
         }
         status = fk_fail(err, FK_BAD_PROBLEM, "%s of score %s is %g: must be %s from %g to %g", file.param[i].name,

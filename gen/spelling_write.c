@@ -26,15 +26,18 @@ static void put(writer *w, const char *format, ...) {
     w->used += n > 0 ? (size_t)n : 0;
 }
 
-/* The fewest digits that read back as the same float; whatever point the locale has becomes a dot. */
+/* The fewest digits that read back as the same float, or int; whatever point the locale has becomes a dot. */
 static void put_number(writer *w, double value) {
+    const bool whole =
+        value == rint(value) && fabs(value) <= FK_MAX_SEQLEN; /* may be an int, which no float stands for */
     char text[32];
     int digits = 1; /* enough for the integer part, so that 50 is not 5e+01 */
     for (double rest = value; fabs(value) < 1e9 && fabs(rest) >= 10; rest /= 10)
         ++digits;
     for (; digits <= 17; ++digits) {
         snprintf(text, sizeof text, "%.*g", digits, value);
-        if ((double)strtof(text, NULL) == value || strtod(text, NULL) == value) break;
+        const double read = strtod(text, NULL);
+        if (read == value || (!whole && (double)(float)read == value)) break;
     }
     for (const char *c = text; *c;) {
         const size_t same = strspn(c, "0123456789+-e");

@@ -30,7 +30,7 @@
 @ local uneven = not by_rows and layout.dq_cols * plan.consumers * plan.cluster ~= layout.d_pad
 @ local count = uneven and "min(dq_atoms, d_pad / 8 - first)" or "dq_atoms"
 @ if not adders or plan.q_stages == 0 then
-        float *to = p.dq_acc + padded_start(p, at, head) * d_pad + dq_atom(n * (block_m / 16) + own_16, first);
+        float *to = p.dq_acc + (padded_start(p, at, head) + i64(n) * block_m) * d_pad + dq_atom(own_16, first);
 @ end
 @ if plan.q_stages == 0 then
 @   if adders then

@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, in
     const int rows_16 = i / (8 * chunks), chunk = i % (8 * chunks) / 8, g = i % 8, first = 16 * rows_16 + g;
     if (first >= at.seqlen_q) return;
     const i64 start = padded_start(p, at, h);
-    const float *sum = p.dq_acc + start * d_pad + dq_atom(rows_16, chunk);
+    const float *sum = p.dq_acc + (start + 16 * i64(rows_16)) * d_pad + dq_atom(0, chunk);
     float dq[2][8];
 @ if stored then
     const float scale = p.added[start / block_m + rows_16 / (block_m / 16)] ? p.scale : 0.0f; // 0: no sum is there

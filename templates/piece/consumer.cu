@@ -300,10 +300,11 @@ struct Consumer {
                 if (!is_tile(word)) {
 @ if plan.q_stages == 2 then
                     release_held();
-@ elseif layout.out_panels > 0 then
-                    tma_store_wait<0>(); // what is computed once more is stored once more, behind it
 @ end
                     if (word == no_more) return;
+@ if plan.q_stages == 2 or layout.out_panels > 0 then
+                    tma_store_wait<0>(); // what is computed once more is stored once more, behind it
+@ end
                     release_q(q.index());
                     q.next();
                     continue;

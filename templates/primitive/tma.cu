@@ -75,7 +75,7 @@ template <int N> __device__ __forceinline__ void tma_store_wait_read() {
 }
 
 @ local adds = plan.adders or plan.head_rows > 0
-@ if adds or problem.op == "fwd" and layout.out_panels > 0 then
+@ if adds or problem.op == "fwd" and (layout.out_panels > 0 or plan.q_stages == 2) then
 // Waits until all but the thread's last N committed stores and adds are done: written, not only read.
 template <int N> __device__ __forceinline__ void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");

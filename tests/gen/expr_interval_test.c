@@ -33,12 +33,12 @@ static const char PRELUDE[] = "#include <math.h>\n#include <stdlib.h>\n"
                               "static inline int __popc(unsigned int x) { return __builtin_popcount(x); }\n"
                               "static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }\n"
                               "static const int p = 0;\n"
-                              "static inline int id_at(int, int i) { return i % 11 * 7 % 11 - 5; }\n"
-                              "static inline bool seen_at(int, int i) { return i % 3 == 0; }\n";
+                              "static inline int id_array_at(int, int i) { return i % 11 * 7 % 11 - 5; }\n"
+                              "static inline bool seen_array_at(int, int i) { return i % 3 == 0; }\n";
 
 /* An array read at one index is its value; templates/piece/array.cu gives the kernels more of the kind. */
-static const char READS[] = "static inline Interval id_iv_at(int, Interval i) {\n"
-                            "    return i.lo == i.hi ? iv(id_at(p, (int)i.lo)) : iv_all();\n}\n";
+static const char READS[] = "static inline Interval id_array_iv_at(int, Interval i) {\n"
+                            "    return i.lo == i.hi ? iv(id_array_at(p, (int)i.lo)) : iv_all();\n}\n";
 
 static void emit_expression(FILE *out, int i) {
     char *element = NULL, *interval = NULL;
