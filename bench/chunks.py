@@ -9,12 +9,14 @@ such sizes, the same with pages of 64 rows in random order, with `split`, with k
 with a block mask. Outputs are compared with float64 on the first head. Results: chunks.csv. Needs an NVIDIA GPU and PyTorch;
 without them it says so and exits with 77.
 """
+import contextlib
+import functools
 import os
 import sys
 
 from contenders import Launch, Pages
 from problems import torch_dtype
-from timing import append, arguments, median, round_robin, run, stamp
+from timing import append, arguments, median, round_robin, run, running, stamp
 
 SIZES = ["batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k"]  # a shape
 FIELDS = ["date", "gpu", "driver_torch", "dtype", "head_dim", *SIZES, "name", "median_us"]
@@ -35,8 +37,8 @@ class Ours:
 
 
 class Peer:
-    def __init__(self, name, attend, *inputs):
-        self.name, self.attend, self.inputs = name, attend, [x.transpose(1, 2) for x in inputs]
+    def __init__(self, name, attend, *inputs, running=contextlib.nullcontext):
+        self.name, self.attend, self.inputs, self.running = name, attend, [x.transpose(1, 2) for x in inputs], running
 
     def launch(self):
         self.o = self.attend(*self.inputs).transpose(1, 2)
@@ -45,11 +47,8 @@ class Peer:
 def flash(torch, q, k, v):
     from torch.nn.attention import SDPBackend, bias, sdpa_kernel
     mask, gqa = bias.causal_lower_right(q.shape[1], k.shape[1]), q.shape[2] != k.shape[2]
-
-    def attend(q, k, v):
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=gqa)
-    return Peer("sdpa-flash", attend, q, k, v)
+    attend = functools.partial(torch.nn.functional.scaled_dot_product_attention, attn_mask=mask, enable_gqa=gqa)
+    return Peer("sdpa-flash", attend, q, k, v, running=lambda: sdpa_kernel(SDPBackend.FLASH_ATTENTION))
 
 
 def flex(torch, q, k, v):
@@ -122,7 +121,8 @@ def row(torch, args, dim, shape, contender, us):
 
 def body(torch, library, context, args):
     def run_once(c):
-        c.launch()
+        with running(c):
+            c.launch()
         return c.o
 
     good = True

@@ -16,6 +16,8 @@ import time
 
 from problems import Oracle, Shape, Tensors
 
+HOST_CYCLES = 2000  # of the GPU in a microsecond, rather too many than too few
+
 
 class Fault(Exception):
     """The CUDA context is of no more use. args: (text) or (contender, text)."""
@@ -87,15 +89,19 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
     """Microseconds of every launch, by contender; every second round goes back the way of the one before, and others go
     another way: nobody has the same neighbours throughout. A contender may have `running`, a context manager around its
     launches that is not timed; `launches` of its own; `settles`, False if it needs no launch that is not timed; `ahead`,
-    cycles that the GPU spins first, so that launches wait for it and not it for the host. clock: a Clock, which learns
-    what clock each of them had."""
-    times = {c.name: [] for c in contenders}
+    cycles that the GPU spins first, so that launches wait for it and not it for the host: else it is found out whether
+    that is needed. clock: a Clock, which learns what clock each of them had."""
+    times, host_us = {c.name: [] for c in contenders}, {c.name: math.inf for c in contenders}
     until = time.monotonic() + warm_ms / 1000
     while time.monotonic() < until:
         for c in contenders:
             with running(c):
+                begin = time.perf_counter()
                 c.launch()
+                host_us[c.name] = min(host_us[c.name], (time.perf_counter() - begin) * 1e6)
         wait(torch, 60)
+    ahead = {c.name: c.ahead if hasattr(c, "ahead") else head_start(torch, c, host_us[c.name], getattr(c, "launches", launches))
+             for c in contenders}
     order = contenders
     for r in range(rounds):
         events, spans = [], []
@@ -105,8 +111,8 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
             with running(c):
                 if getattr(c, "settles", True):
                     c.launch()  # after another kernel: caches and clock are not this one's
-                if getattr(c, "ahead", 0):
-                    torch.cuda._sleep(c.ahead)
+                if ahead[c.name]:
+                    torch.cuda._sleep(ahead[c.name])
                 begin = clock and clock.read()
                 for _ in range(getattr(c, "launches", launches)):
                     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -121,6 +127,19 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
         for span in spans if clock else ():
             clock.span(*span)
     return times
+
+
+def head_start(torch, contender, host_us, launches):
+    """Cycles to spin before that many launches, each of which keeps the host busy for host_us: 0 where the GPU takes far longer."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    cycles = HOST_CYCLES * 1.5 * host_us
+    with running(contender):
+        torch.cuda._sleep(int(cycles))
+        start.record()
+        contender.launch()
+        end.record()
+    wait(torch, 60)
+    return int(cycles * launches) if start.elapsed_time(end) * 1000 < min(5e3, 4 * host_us) else 0
 
 
 def running(contender):

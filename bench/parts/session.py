@@ -12,10 +12,9 @@ import os
 import time
 
 from clock import Clock
-from timing import Fault, median, round_robin, stamp
+from timing import HOST_CYCLES, Fault, median, round_robin, stamp
 
 MOST_S = 1.2  # that all launches of a comparison may take, where one round is shorter
-HOST_CYCLES = 2000  # of the GPU in a microsecond, rather too many than too few
 
 
 class Call:
