@@ -4,8 +4,8 @@
   features.py [--parts tiles,cost,bias,bits,padding,fp32,pages] [--dims 64] [--sizes 1024,4096] [--features window,alibi] [--no-flex]
 
   tiles    16,384 tokens in one sequence: window (1024 keys back) and 16 documents, forward and backward. Time as a share of
-           that without a mask beside the share of tiles visited, counted from the mask element by element. Results:
-           features-tiles.csv
+           that without a mask beside the share of tiles visited, counted from the mask element by element, of packed
+           documents from each one's first token. Results: features-tiles.csv
   cost     each of --features (window, document, packed, alibi, softcap, bias, bias16, gqa) beside this library's kernel without it and
            beside FlexAttention, compiled for it, round-robin: time of a visited tile over that of the plain kernel's, and the
            ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
@@ -25,7 +25,7 @@ import os
 import sys
 
 from contenders import Beside, Flex, Kernel, Pages, Sdpa
-from problems import Shape, Tensors
+from problems import Shape, Tensors, packed_share
 from tables import print_tables
 from timing import append, arguments, record, run, stamp, time_shape
 
@@ -84,16 +84,25 @@ class Packed(Kernel):
                 "total_k": total}
 
 
-def tile_row(session, shape, name, plan, row, full):
+def visited(session, shape, kernel):
+    """Its tiles, as in "128x64", and the share of them that it visits."""
+    plan = kernel.launch.info.plan
+    size = plan.block_m, plan.block_n
+    share = (packed_share(kernel.starts.diff().tolist(), *size) if isinstance(kernel, Packed)
+             else shape.tile_share(session.torch, *size))
+    return f"{plan.block_m}x{plan.block_n}", share
+
+
+def tile_row(session, shape, name, kernel, row, full):
     torch = session.torch
-    share = shape.tile_share(torch, plan.block_m, plan.block_n)
+    tile, share = visited(session, shape, kernel)
     us, full_us = float(row["median_us"]), float(full["median_us"])
     out = {**stamp(torch), "op": shape.op, "dtype": shape.dtype, "head_dim": shape.head_dim, "mask": name,
-           "seqlen": shape.seqlen, "tile": f"{plan.block_m}x{plan.block_n}", "visited": f"{share:.4f}",
+           "seqlen": shape.seqlen, "tile": tile, "visited": f"{share:.4f}",
            "median_us": row["median_us"], "full_us": full["median_us"], "time_share": f"{us / full_us:.4f}",
            "over_tiles": f"{us / full_us / share - 1:.4f}"}
     append(os.path.join(session.args.out, "features-tiles.csv"), [out], TILE_FIELDS)
-    print(f"  {shape.label()}, {name}, tiles of {out['tile']}: {share:.1%} visited, {us / full_us:.1%} of the time of full "
+    print(f"  {shape.label()}, {name}, tiles of {tile}: {share:.1%} visited, {us / full_us:.1%} of the time of full "
           f"({us / full_us / share - 1:+.1%})", flush=True)
 
 
@@ -110,12 +119,12 @@ def tiles(session):
                 rows = time_shape(session.torch, shape, [kernel], session.args)
                 if not rows:
                     return False
-                tile_row(session, shape, mask, kernel.launch.info.plan, rows[0], base[0])
+                tile_row(session, shape, mask, kernel, rows[0], base[0])
             shape, t, kernel = packed(session, op, dim)
             rows = time_shape(session.torch, shape, [kernel], session.args, t)
             if not rows:
                 return False
-            tile_row(session, shape, "packed", kernel.launch.info.plan, rows[0], base[0])
+            tile_row(session, shape, "packed", kernel, rows[0], base[0])
     return True
 
 
@@ -135,11 +144,11 @@ FEATURES = {
 BIAS_SEQLEN = 4096  # whose bias takes 64 MB a head
 
 
-def cost_row(session, name, shape, plan, times):
-    share = shape.tile_share(session.torch, plan.block_m, plan.block_n)
+def cost_row(session, name, shape, kernel, times):
+    tile, share = visited(session, shape, kernel)
     us, plain, flex = (times.get(who) for who in ("ours", "plain", "flex"))
     row = {**stamp(session.torch), "op": shape.op, "dtype": shape.dtype, "head_dim": shape.head_dim, "feature": name,
-           "seqlen": shape.seqlen, "batch": shape.batch, "tile": f"{plan.block_m}x{plan.block_n}", "visited": f"{share:.4f}",
+           "seqlen": shape.seqlen, "batch": shape.batch, "tile": tile, "visited": f"{share:.4f}",
            "median_us": f"{us:.2f}", "plain_us": f"{plain:.2f}", "over_plain": f"{us / plain / share - 1:.4f}",
            "flex_us": f"{flex:.2f}" if flex else "", "over_flex": f"{flex / us:.3f}" if flex else ""}
     append(os.path.join(session.args.out, "features-cost.csv"), [row], COST_FIELDS)
@@ -168,7 +177,7 @@ def cost_of(session, name, op, dim):
     times = {r["name"]: float(r["median_us"]) for r in rows}
     if ours.name not in times:
         return False
-    cost_row(session, name, shape, ours.launch.info.plan, {**times, "ours": times[ours.name]})
+    cost_row(session, name, shape, ours, {**times, "ours": times[ours.name]})
     return True
 
 

@@ -101,10 +101,10 @@ class Shape:
         visible = sum(int(m.sum()) for b in range(self.batch) for m in self.rows(torch, Arrays(torch, self), b))
         return visible / (self.batch * self.seqlen ** 2)
 
-    def rows(self, torch, t, b):
-        """The mask of batch entry b, [rows, seqlen_k], a few rows at a time."""
+    def rows(self, torch, t, b, step=STEP):
+        """The mask of batch entry b, [rows, seqlen_k], `step` rows at a time."""
         keys = torch.arange(self.seqlen, device="cuda")[None, :]
-        for rows in torch.arange(self.seqlen, device="cuda")[:, None].split(STEP):
+        for rows in torch.arange(self.seqlen, device="cuda")[:, None].split(step):
             yield MASKS[self.mask].sees(t, rows, keys, b)
 
     def tile_share(self, torch, block_q, block_k):
@@ -112,7 +112,7 @@ class Shape:
         if self.mask == "full":
             return 1.0
         visited = 0
-        for mask in self.rows(torch, Arrays(torch, self), 0):
+        for mask in self.rows(torch, Arrays(torch, self), 0, STEP // block_q * block_q):  # no tile in two pieces
             columns = -(-self.seqlen // block_k)
             wide = torch.nn.functional.pad(mask, (0, columns * block_k - self.seqlen))
             touched = wide.view(-1, columns, block_k).any(-1)
@@ -127,6 +127,11 @@ class Shape:
     def label(self):
         drop = f" dropout {self.dropout:g}" if self.dropout else ""
         return f"{self.op} {self.dtype} d{self.head_dim} {self.mask}{self.words}{drop}"
+
+
+def packed_share(lengths, block_q, block_k):
+    """As Shape.tile_share, of packed sequences of these lengths: each begins a tile."""
+    return sum(-(-n // block_q) * -(-n // block_k) for n in lengths) * block_q * block_k / sum(lengths) ** 2
 
 
 class Arrays:

@@ -60,10 +60,17 @@ def check_tables():
     assert code == 0 and "| fwd bf16 d64 full | 125 (1.25) | 200 (2.00) | **1.58** |" in said, said
 
 
+def check_shares():
+    from problems import packed_share
+    assert packed_share([128, 128], 64, 128) == 0.5
+    assert packed_share([100, 156], 64, 128) == (2 * 1 + 3 * 2) * 64 * 128 / 256 ** 2  # tiles begin with each sequence
+
+
 def main():
     check_scripts()
     check_structs(sys.argv[1])
     check_tables()
+    check_shares()
     return 0
 
 
