@@ -192,8 +192,8 @@ typedef struct fk_problem {
  *      fwd bf16 d128 array=bias:bf16[b][h][q][k] bias
  *  Words may come in any order after the op; they are canonicalised. Masks and scores are the built-in ones and the
  *  files of $FLASHKILN_TEMPLATE_DIR/mask and /score; here and below, where a function has no template_dir.
- *  @return FK_BAD_PROBLEM: the message shows the spelling, or the expression in it, with a caret under the offending
- *          column; FK_TEMPLATE_ERROR, FK_IO: a term's file */
+ *  @return FK_BAD_PROBLEM: of an error of syntax the message shows the spelling, or the expression in it, with a caret
+ *          under the column, else it names the field; FK_TEMPLATE_ERROR, FK_IO: a term's file */
 FK_API fk_status fk_problem_parse(const char *spelling, fk_problem *out);
 /** Writes the canonical spelling: parse(spell(p)) == canonical(p). FK_MAX_SPELLING bytes always suffice.
  *  @return FK_BAD_ARGUMENT: `size` is too small; else as fk_problem_canonical */
@@ -393,7 +393,7 @@ typedef struct fk_image_info {
 
 /** Generates and compiles one kernel; needs NVRTC, no GPU. Nothing is stored. `*image`, a cubin of info->image_bytes,
  * is the caller's: fk_free. Where the best plan spills more than fk_minor_spill, or has its wgmma serialised, the
- * next three are tried and the one with least of that is taken.
+ * next four are tried and the one with least of that is taken.
  *  @param info    may be null
  *  @param chosen  receives the plan used, for fk_generate; may be null
  *  @return as fk_generate; FK_NO_COMPILER, FK_COMPILE_FAILED */

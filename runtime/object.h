@@ -104,7 +104,7 @@ typedef struct fk_build_request {
     void *user;
 } fk_build_request;
 /** The image to use: the best plan's, or if that one spills registers or has its wgmma serialised, the one among it and
- * the next three that does so least. */
+ * the next four that does so least. */
 fk_status fk_build_best(const fk_build_request *request, fk_built *out, fk_error *err);
 
 /** fk_build_best without a context, and without a store. */
