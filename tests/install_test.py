@@ -15,6 +15,18 @@ def output(*command, **environment):
                           env={**os.environ, **environment}).stdout
 
 
+def check_multiarch(folder, root):
+    """The .pc file of Debian's folder for libraries, which is one deeper, finds its prefix too."""
+    libdir, prefix = os.path.join("lib", "x86_64-linux-gnu"), os.path.join(folder, "debian")
+    build, pkgconfig = os.path.join(folder, "build"), os.path.join(prefix, libdir, "pkgconfig")
+    output("cmake", "-S", root, "-B", build, "-DFK_TESTS=OFF", f"-DCMAKE_INSTALL_LIBDIR={libdir}")
+    os.makedirs(pkgconfig)
+    os.rename(os.path.join(build, "flashkiln.pc"), os.path.join(pkgconfig, "flashkiln.pc"))
+    for name, place in (("prefix", ""), ("libdir", libdir), ("includedir", "include")):
+        told = output("pkg-config", f"--variable={name}", "flashkiln", PKG_CONFIG_PATH=pkgconfig).strip()
+        assert os.path.normpath(told) == os.path.normpath(os.path.join(prefix, place)), f"{name}: {told}"
+
+
 def main():
     build, source, *compiler = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="fk_install_test_") as folder:
@@ -34,6 +46,7 @@ def main():
             assert told == "1, 1/2, ...\n", f"{kind}: {told!r}"
         told = output(os.path.join(prefix, "bin", "flashkiln"), "plan", "fwd", "bf16", "d128")
         assert "block_m" in told, told
+        check_multiarch(folder, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     print("installed: the program runs, and the example with either library")
 
 
