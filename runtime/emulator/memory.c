@@ -32,7 +32,7 @@ fk_status fk_emu_malloc(size_t bytes, void **out, fk_error *err) {
     const size_t rounded = (bytes + 15u) / 16u * 16u, data_pages = (rounded + page - 1) / page * page;
     const size_t map_bytes = data_pages + 2 * guard;
     allocation *a = malloc(sizeof *a);
-    char *map = mmap(NULL, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *map = mmap(NULL, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!a || map == MAP_FAILED || (data_pages && mprotect(map + guard, data_pages, PROT_READ | PROT_WRITE) != 0)) {
         if (map != MAP_FAILED) munmap(map, map_bytes);
         free(a);
