@@ -187,11 +187,19 @@ class Pack(Case):
         self.path("list.lua", LIST)
         self.bad(USAGE, ["-o PACK"], "pack", "build", "list.lua")
         self.bad(USAGE, ["build, ls"], "pack", "fly")
+        for option in (["--gpu", "t4"], ["--sized"], ["--emu"], ["--key", "nope"], ["--jobs", "2"], ["-o", "x"]):
+            self.bad(USAGE, [f"pack ls: {option[0]} belongs to build"], "pack", "ls", "a.fkpack", *option)
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
         self.env["FLASHKILN_CACHE_MODE"] = "shut"
         self.bad(BAD_INPUT, ["FLASHKILN_CACHE_MODE", "shut"], "run", "fwd fp16 d64", *SMALL)
+        self.bad(USAGE, ["--no-cache excludes --cache"], "run", "fwd fp16 d64", *SMALL, "--no-cache", "--cache", "sealed")
+
+    def test_the_option_goes_before_the_variable(self):
+        self.env["FLASHKILN_CACHE_MODE"] = "sealed"
+        self.bad(UNAVAILABLE, ["FK_NO_JIT"], "run", "fwd fp16 d8", *SMALL)
+        self.good("run", "fwd fp16 d8", *SMALL, "--cache", "normal")
 
     def test_a_group_that_may_write_is_not_trusted(self):
         self.build()

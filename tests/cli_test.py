@@ -25,11 +25,15 @@ class Help(Case):
             self.assertTrue(text.startswith(f"flashkiln {verb} "))
             self.assertEqual(text, self.good(verb, "fwd", "--help", "--nonsense"))
 
+    def test_help_is_a_verb(self):
+        self.assertEqual(self.good("help"), self.good("--help"))
+        self.assertEqual(self.good("help", "run"), self.good("run", "--help"))
+
     def test_version(self):
         self.assertRegex(self.good("--version"), r"^flashkiln \d+\.\d+\.\d+\n$")
 
     def test_no_or_unknown_verb(self):
-        for arguments in ([], ["fly"], ["--fly"]):
+        for arguments in ([], ["fly"], ["--fly"], ["help", "fly"]):
             result = self.program(*arguments)
             self.assertEqual(result.returncode, USAGE)
             self.assertIn("flashkiln VERB", result.stderr)
@@ -214,6 +218,7 @@ class BadSpelling(Case):
                                  (["plan", "fwd fp16 d64", "--shape", "0,8,8,8,8"], ["--shape", "1 to 1073741824"]),
                                  (["devices", "now"], ["now"]), (["cache"], ["ls"]), (["cache", "melt"], ["melt"]),
                                  (["cache", "prune", "--max-size", "lots"], ["lots"]),
+                                 (["cache", "ls", "--max-size", "0"], ["cache ls: --max-size belongs to prune"]),
                                  (["build", "fwd fp16 d64", "--gpu", ","], ["--gpu"]),
                                  (["build", "fwd fp16 d64", "--jobs", "0"], ["--jobs", "1 to 64"])):
             self.bad(USAGE, parts, *arguments)

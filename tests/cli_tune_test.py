@@ -115,6 +115,8 @@ class Tune(Case):
         self.bad(BAD_INPUT, ["fp17"], "tune", "fwd fp17 d64", *EMULATED)
         self.bad(BAD_INPUT, ["num_heads_q"], "tune", "fwd fp16 d64", "--device", "emu", "--shapes", "1x4x2x64x64")
         self.bad(UNAVAILABLE, ["nope"], "tune", "fwd fp16 d64", "--modelled", "--gpu", "nope")
+        for option, value in (("--device", "emu"), ("--plan-for", "h100")):
+            self.bad(USAGE, [f"{option} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", option, value)
 
     def test_modelled(self):
         if not self.has_nvrtc():

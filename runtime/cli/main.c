@@ -14,13 +14,21 @@ static void print_usage(FILE *out) {
         fprintf(out, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
     fputs("\nA problem is spelled in one line: fwd bf16 d128 causal, fwd fp16 d64 dv128 gqa window(1024,0),\n"
           "fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\".\n"
-          "flashkiln VERB --help shows options and exit codes; flashkiln --version the version.\n",
+          "flashkiln VERB --help, or help VERB, shows options and exit codes; flashkiln --version the version.\n",
           out);
 }
 
 int main(int argc, char **argv) {
+    char asked[] = "--help", *help[] = {asked};
     const char *name = argc > 1 ? argv[1] : "";
+    char **words = argv + 2;
+    int num_words = argc - 2;
     cli_exit code = CLI_OK;
+    if (strcmp(name, "help") == 0) { /* help VERB is VERB --help */
+        name = argc > 2 ? argv[2] : asked;
+        words = help;
+        num_words = 1;
+    }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         print_usage(stdout);
     } else if (strcmp(name, "--version") == 0) {
@@ -31,7 +39,7 @@ int main(int argc, char **argv) {
         while (i < NUM_VERBS && strcmp(name, verbs[i]->name) != 0)
             i++;
         if (i < NUM_VERBS) {
-            code = verbs[i]->main(verbs[i], argc - 2, argv + 2);
+            code = verbs[i]->main(verbs[i], num_words, words);
         } else {
             if (name[0]) fprintf(stderr, "flashkiln: unknown verb \"%s\"\n\n", name);
             print_usage(stderr);

@@ -333,8 +333,26 @@ static const struct act {
     {"sign", 1, 1, pack_sign},   {"extract", 1, 2, pack_extract},
 };
 
+/* No option is passed over in silence. */
+static cli_exit check_options(const request *r, const char *act) {
+    const struct {
+        const char *name, *acts;
+        bool given;
+    } options[] = {{"-o", "build, merge, sign and extract", r->out != NULL},
+                   {"--gpu", "build and hits", r->gpus != NULL},
+                   {"--jobs", "build", r->jobs != 0},
+                   {"--emu", "build", r->emulate},
+                   {"--skip-unsupported", "build", r->skip_unsupported},
+                   {"--sized", "build", r->sized},
+                   {"--key", "build, merge and sign", r->key_file != NULL}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given && !strstr(options[i].acts, act))
+            return cli_fail(CLI_USAGE, "pack %s: %s belongs to %s", act, options[i].name, options[i].acts);
+    return CLI_OK;
+}
+
 static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
-    request r = {.gpus = "a100"};
+    request r = {.gpus = NULL};
     cli_planning planning = CLI_PLANNING_INIT;
     const option options[] = {
         option_text("-o", "PACK|DIR", &r.out, "build, merge, sign: the pack to write; extract: the folder"),
@@ -356,6 +374,9 @@ static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
     for (size_t i = 0; argc > 0 && i < sizeof acts / sizeof *acts; i++) {
         const struct act *a = &acts[i];
         if (strcmp(argv[0], a->name) != 0) continue;
+        code = check_options(&r, a->name);
+        if (code != CLI_OK) return code;
+        if (!r.gpus) r.gpus = "a100";
         if (r.num_words >= a->least && (!a->most || r.num_words <= a->most)) return a->run(&r);
         const bool few = r.num_words < a->least;
         return cli_fail(CLI_USAGE,

@@ -90,7 +90,7 @@ static fk_context_options context_options(const run *r) {
     options.device = r->device;
     options.plan_for = r->plan_for;
     options.cache_dir = r->cache_dir;
-    options.cache_mode = r->no_cache ? FK_CACHE_OFF : r->cache_mode;
+    options.cache_mode = r->no_cache ? FK_CACHE_OFF : r->cache_mode < 0 ? 0 : r->cache_mode;
     options.packs = r->packs;
     options.planning = cli_plan_options(&r->planning);
     return options;
@@ -308,6 +308,7 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
              .random = {5, 6, 0, {0}},
              .dropout = DROPOUT_INIT,
              .dtype = -1,
+             .cache_mode = -1,
              .descale = {1, 1, 1}};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
@@ -373,6 +374,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
+    if (r.no_cache && r.cache_mode >= 0) return cli_fail(CLI_USAGE, "run: --no-cache excludes --cache");
+    if (r.cache_mode == FK_CACHE_NORMAL) unsetenv("FLASHKILN_CACHE_MODE"); /* 0 would ask it */
     cli_use_templates(&r.planning);
     code = open_packs(r.packs);
     if (code == CLI_OK) code = read_problem(&r, argv, argc);

@@ -20,7 +20,7 @@ typedef struct run {
     dropout dropout;
     int layout, dtype, out_dtype;
     bool check, no_cache, json;
-    int cache_mode; /* fk_cache_mode */
+    int cache_mode; /* fk_cache_mode; -1: not given */
     int64_t repeat, num_splits, page_size;
     double softmax_scale, descale[3]; /* of q, k, v: 1 is none */
     fk_problem problem;

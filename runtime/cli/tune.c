@@ -260,7 +260,7 @@ static cli_exit perform(request *r, char **words, int num_words) {
 
 static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const rigors[] = {"measure", "patient", NULL};
-    request r = {.device = "auto", .budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
+    request r = {.budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
     const option options[] = {
         option_text("--shapes", "LIST", &r.shapes,
                     "time at these: 512,4096,4x16x16x197x197; a number is seqlen_q and seqlen_k of 16,384\n"
@@ -293,6 +293,10 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
         return cli_fail(CLI_USAGE, "--budget: \"%.40s\" is no time from 1ms to 1000000s, such as 60s", r.budget);
     if (r.gpu && !r.modelled)
         return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
+    if (r.modelled && (r.device || r.plan_for))
+        return cli_fail(CLI_USAGE, "tune: %s belongs to what is timed; --modelled is for --gpu",
+                        r.device ? "--device" : "--plan-for");
+    if (!r.device) r.device = "auto";
     if (!r.gpu) r.gpu = "a100";
     code = parse_shapes(&r);
     if (code != CLI_OK) return code;
