@@ -303,6 +303,7 @@ fk_status fk_pack_build(const char *path, const char *const *spellings, size_t c
     if (options->struct_size != sizeof *options)
         return fk_refuse(FK_BAD_ARGUMENT, "options->struct_size is %zu; FK_PACK_OPTIONS_INIT makes it %zu",
                          options->struct_size, sizeof *options);
+    if (options->jobs < 0) return fk_refuse(FK_BAD_ARGUMENT, "options->jobs is %d: must be at least 0", options->jobs);
     how.planning.template_dir = options->template_dir;
     maker m = {.work = {.how = &how,
                         .emulator = options->emulate ? &emulator : NULL,

@@ -268,6 +268,7 @@ fk_status fk_walk_check(const fk_problem *p, const fk_args *a, fk_error *err) {
     fk_array_list arrays;
     fk_status status = fk_problem_list_arrays(p, &arrays, err);
     if (!status) status = fk_args_check(p, &arrays, a, false, NULL, err);
+    if (!status) status = fk_splits_check(p, a, err);
     return status ? status : fk_sequences_check(p, a, err);
 }
 

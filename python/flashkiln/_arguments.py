@@ -97,7 +97,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
-                 layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, DTYPES[dtype_name(q)])
+                 layout, scale, float(dropout_p), _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
 
 
 def name_arrays(convert, bias, alibi_slopes, sink, arrays):

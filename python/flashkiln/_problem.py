@@ -341,6 +341,15 @@ def scale_of(softmax_scale, dim):
     return float(softmax_scale)
 
 
+def splits_of(num_splits):
+    """-1: it is not given."""
+    if num_splits is None:
+        return -1
+    if not 0 <= num_splits <= MAX_SPLITS:
+        raise BadArgument(f"num_splits is {num_splits}; it must be 0 to {MAX_SPLITS}")
+    return num_splits
+
+
 def wants_split(num_splits, sizes, kv_e4m3=False):
     """Whether several CTAs shall share a row's keys: as asked, or, for -1, where there are few queries and many keys. Of 8 bits
     (kv_e4m3) keys are read as they are with splits alone, which pays off for more queries (docs/e4m3.md)."""
@@ -351,4 +360,5 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
     return few and sizes.seqlen_k >= DECODING_KEYS
 
 
+MAX_SPLITS = 128  # FK_MAX_SPLITS
 DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

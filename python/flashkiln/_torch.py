@@ -141,7 +141,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     by_operator = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
     if e4m3:
         _torch_e4m3.check(q, k, v, fast, q_descale, (*tensors, k_descale, v_descale))
-        how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
+        how = (layout, scale, float(dropout_p), _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
         given = q_descale, k_descale, v_descale
         if by_operator:
             given = [_torch_e4m3.as_float32(x, q) for x in given]
@@ -159,7 +159,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
         if fast:
             raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
-    how = (layout, scale, float(dropout_p), -1 if num_splits is None else num_splits, max_seqlen_q or 0, max_seqlen_k or 0)
+    how = (layout, scale, float(dropout_p), _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
     if by_operator:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,
                                                        bool(deterministic))

@@ -237,6 +237,7 @@ def test_bfloat16():
     (dict(align="left"), BadProblem, "align is 'left'"),
     (dict(dropout_p=1.5, generator=1), BadArgument, "fk_execute: dropout p is 1.5, must be in"),
     (dict(cu_seqlens_q=[0, 20]), BadArgument, "cu_seqlens_k is missing"),
+    (dict(num_splits=-3), BadArgument, "num_splits is -3; it must be 0 to 128"),
 ])
 def test_errors(given, kind, text):
     with pytest.raises(kind, match=text) as raised:

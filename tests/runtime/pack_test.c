@@ -226,6 +226,11 @@ static const char *lookups(void) {
     fk_free(entries);
     EXPECT(fk_pack_lookup(pack_path, &p, "t4", &index) == FK_OK && index == -1);
     EXPECT(fk_pack_merge(pack_path, (const char *const[]){NULL}, 1, NULL) == FK_BAD_ARGUMENT);
+    fk_pack_options options = FK_PACK_OPTIONS_INIT;
+    options.jobs = -5;
+    EXPECT(fk_pack_build(pack_path, (const char *const[]){"fwd fp16 d64"}, 1, (const char *const[]){"a100"}, 1,
+                         &options, NULL, NULL, NULL) == FK_BAD_ARGUMENT);
+    EXPECT(strstr(fk_last_error(), "jobs is -5"));
     return NULL;
 }
 

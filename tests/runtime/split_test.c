@@ -146,6 +146,7 @@ static void split_refusals(void **state) {
     assert_refused(&in, &a, 0, "num_splits is 129; it must be 0 to 128");
     a.num_splits = -1;
     assert_refused(&in, &a, 0, "num_splits is -1");
+    assert_int_equal(fk_reference(&in.p, &a, FK_REFERENCE_F64, NULL, NULL), FK_BAD_ARGUMENT);
     assert_int_equal(fk_kernel_workspace(in.kernel, &a), 0);
     a.num_splits = 2;
     assert_refused(&in, &a, 0, "workspace is null; this launch needs");
