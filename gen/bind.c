@@ -178,15 +178,6 @@ static void set_texts(lua_State *L, const char *field, char *const texts[FK_EXPR
     lua_setfield(L, -2, field);
 }
 
-/* Of so many queries both residuals say the same, and of as many keys; 1 where they differ in that; 0: they read
- * neither.
- */
-static int rows_alike(const fk_problem_mask *mask) {
-    const fk_expr *a = mask->split.residual, *b = mask->split_k.residual;
-    if (!a || !b || fk_expr_block(a, "k") != fk_expr_block(b, "k")) return 1;
-    return fk_expr_row_block(a) == fk_expr_row_block(b) ? (int)fk_expr_row_block(a) : 1;
-}
-
 /* mask.runs: the arrays of which they are. */
 static void push_runs(lua_State *L, const fk_problem_terms *terms) {
     lua_newtable(L);
@@ -216,9 +207,10 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
     if (mask->has_runs && !mask->split_k.residual) push_runs(L, terms);
     fk_table_set_bool(L, "shifts", order->shifts);
-    const fk_expr *residual = mask->split_k.residual; /* by blocks of so many keys; 0: by no key */
-    fk_table_set_int(L, "block_k", residual ? (int)fk_expr_block(residual, "k") : 0);
-    fk_table_set_int(L, "block_q", rows_alike(mask));
+    fk_table_set_int(L, "block_k", mask->block_k);
+    fk_table_set_int(L, "block_q", mask->block_q);
+    fk_table_set_bool(L, "open_q", mask->open_q);
+    fk_table_set_bool(L, "open_k", mask->open_k);
     fk_table_set_bool(L, "long_walk", mask->long_walk);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),

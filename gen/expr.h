@@ -51,6 +51,9 @@ bool fk_expr_is_sum_with(const fk_expr *e, const char *name);
 /** Its operators and operands. */
 int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
+/** Whether it has a hash of scalar `name`, or an array that is read by it: of several values at once intervals say
+ * nothing. */
+bool fk_expr_is_open(const fk_expr *e, const char *name);
 /** Whether scalar `name` counts for itself, and not as an index of an array alone. */
 bool fk_expr_computes_with(const fk_expr *e, const char *name);
 /** e is the same for all values of `name` between two multiples of this: name / 128 and name >> 7 make it 128. 0: e

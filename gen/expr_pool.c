@@ -197,6 +197,13 @@ bool fk_expr_uses(const fk_expr *e, const char *name) {
     return false;
 }
 
+bool fk_expr_is_open(const fk_expr *e, const char *name) {
+    bool open = (e->op == OP_HASH || e->op == OP_READ) && fk_expr_uses(e, name);
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
+        open = open || fk_expr_is_open(e->arg[i], name);
+    return open;
+}
+
 bool fk_expr_computes_with(const fk_expr *e, const char *name) {
     if (e->op == OP_READ) return false;
     if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) return true;

@@ -51,6 +51,11 @@ typedef struct fk_problem_mask {
     fk_mask_param param[FK_MAX_MASKS * FK_MAX_MASK_VALUES];
     int num_params;
     bool in_blocks; /* some term is a pattern: what it says is the same for many keys */
+    /* Of so many queries (where diag is a multiple of them) and keys both residuals say the same; 0: they read neither.
+     */
+    int block_q, block_k;
+    bool open_q,
+        open_k;     /* of several of its blocks at once the residual says nothing: it has hashes, or arrays, of them */
     bool long_walk; /* of so many operations that its text stands once, and whose walk over tiles takes registers */
 } fk_problem_mask;
 

@@ -125,6 +125,16 @@ static void find_runs(loader *l) {
     }
 }
 
+static void find_blocks(fk_problem_mask *mask) {
+    const fk_expr *a = mask->split.residual, *b = mask->split_k.residual;
+    mask->block_k = b ? (int)fk_expr_block(b, "k") : 0;
+    mask->block_q = a && b && fk_expr_block(a, "k") == mask->block_k && fk_expr_row_block(a) == fk_expr_row_block(b)
+                        ? (int)fk_expr_row_block(a)
+                        : 1;
+    mask->open_q = b && fk_expr_is_open(b, "q");
+    mask->open_k = b && fk_expr_is_open(b, "k");
+}
+
 static fk_status load_masks(loader *l, fk_error *err) {
     fk_problem_mask *out = &l->out->mask;
     fk_status status = FK_OK;
@@ -144,6 +154,7 @@ static fk_status load_masks(loader *l, fk_error *err) {
     if (status == FK_OK && l->p->op == FK_BACKWARD)
         status = fk_expr_split_bounds(l->pool, out->keep, "q", &out->split, err);
     if (status != FK_OK) return status;
+    find_blocks(out);
     out->words = fk_expr_words(l->pool, out->split.residual);
     return fk_expr_pool_check(l->pool, err);
 }

@@ -13,7 +13,11 @@ enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3,
 typedef struct axis {
     int variable;
     int64_t length, block;
+    /* Rows of a pattern's blocks that are asked about by themselves, of which one begins where variable + shift is a
+     * multiple of them; 0: of no pattern, or too few. templates/piece/mask.cu asks likewise. */
+    int64_t part, shift;
 } axis;
+#define LEAST_PART 8
 
 typedef struct counter {
     const fk_expr_split *split;
@@ -42,11 +46,17 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
                          const fk_shape *shape, int block_m, int block_n) {
     memset(c, 0, sizeof *c);
     c->split = walks_q ? &mask->split : &mask->split_k;
-    const axis q = {Q, shape->seqlen_q, block_m}, k = {K, shape->seqlen_k, block_n};
+    const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
+    const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
+    const bool asked_q = fits_q ? fits_k && !mask->long_walk : mask->open_q, asked_k = !fits_k && mask->open_k;
+    const int64_t part_q = mask->in_blocks && asked_q && mask->block_q >= LEAST_PART ? mask->block_q : 0;
+    const int64_t part_k = mask->in_blocks && asked_k && mask->block_k >= LEAST_PART ? mask->block_k : 0;
+    const bool moved = part_q && fk_expr_uses(mask->keep, "diag");
+    const axis q = {Q, shape->seqlen_q, block_m, part_q, moved ? (diag % part_q + part_q) % part_q : 0},
+               k = {K, shape->seqlen_k, block_n, part_k, 0};
     c->own = walks_q ? k : q;
     c->walked = walks_q ? q : k;
     /* In the order of fk_mask_symbols. A mask that reads b is judged for all batch entries at once. */
-    const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const fk_interval values[FK_MASK_NUM_SYMBOLS] = {point(0),
                                                      point(0),
                                                      {0, (double)(shape->batch - 1)},
@@ -75,10 +85,35 @@ static void set_range(counter *c, const axis *a, int64_t begin, int64_t end) {
     c->value[a->variable] = (fk_interval){(double)(begin * a->block), (double)(min64(end * a->block, a->length) - 1)};
 }
 
+/* The last of `range` that lies in the block of its first. */
+static double last_of_part(const axis *a, fk_interval range) {
+    if (!a->part) return range.hi;
+    const int64_t first = (int64_t)range.lo, last = first + a->part - 1 - (first + a->shift) % a->part;
+    return fmin((double)last, range.hi);
+}
+
+/* What a predicate says of the ranges at hand, of which a pattern's blocks are asked about one by one: all of the own
+ * tile's, and those of a single walked tile. */
+static fk_interval ask(counter *c, const fk_expr *predicate, bool single) {
+    const fk_interval own = c->value[c->own.variable], walked = c->value[c->walked.variable];
+    fk_interval seen = {1, 0}, *i = &c->value[c->own.variable], *j = &c->value[c->walked.variable];
+    for (*i = own; i->lo <= own.hi && (seen.lo >= 1 || seen.hi <= 0); *i = (fk_interval){i->hi + 1, own.hi}) {
+        i->hi = last_of_part(&c->own, *i);
+        for (*j = walked; j->lo <= walked.hi && (seen.lo >= 1 || seen.hi <= 0);
+             *j = (fk_interval){j->hi + 1, walked.hi}) {
+            if (single) j->hi = last_of_part(&c->walked, *j);
+            const fk_interval one = fk_expr_bounds(predicate, &c->env);
+            seen = (fk_interval){fmin(seen.lo, one.lo), fmax(seen.hi, one.hi)};
+        }
+    }
+    *i = own, *j = walked;
+    return seen;
+}
+
 static void count_undecided(counter *c, int64_t begin, int64_t end) {
     if (begin >= end) return;
     set_range(c, &c->walked, begin, end);
-    const fk_interval seen = fk_expr_bounds(c->split->residual, &c->env);
+    const fk_interval seen = ask(c, c->split->residual, end - begin == 1);
     if (seen.hi <= 0) return;
     if (seen.lo >= 1) {
         const int64_t full = max64(0, min64(end, c->full_end) - max64(begin, c->full_begin));
@@ -211,8 +246,8 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     return status;
 }
 
-static uint8_t tile_state(const counter *c, const fk_expr *keep, int64_t n) {
-    const fk_interval seen = keep ? fk_expr_bounds(keep, &c->env) : point(1);
+static uint8_t tile_state(counter *c, const fk_expr *keep, int64_t n) {
+    const fk_interval seen = keep ? ask(c, keep, true) : point(1);
     const bool is_cut = (n + 1) * c->walked.block > c->walked.length; /* its end is masked */
     return seen.hi <= 0 ? FK_TILE_EMPTY : seen.lo >= 1 && !is_cut ? FK_TILE_FULL : FK_TILE_PARTIAL;
 }

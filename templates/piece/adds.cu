@@ -12,9 +12,7 @@ __device__ __forceinline__ bool visits(const Params &p, const Where &at, int n) 
 @   if mask.words then
     return seen_of(n, p, at) & seen_some;
 @   elseif mask.residual then
-    // As scan_tiles asks: of a word of 32 tiles, then of the tile.
-    const Interval keep = residual_of(max(n & ~31, tiles.begin), min((n & ~31) + 32, tiles.end) - 1, p, at);
-    return keep.hi != 0 && any_seen(n, n, p, at);
+    return is_visited(n, tiles, p, at);
 @   else
     return true;
 @   end

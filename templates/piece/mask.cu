@@ -81,7 +81,23 @@ struct TileScan {
 };
 
 @ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
-@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and own_rows % plan[own_block] == 0 and walked_rows % plan[walk_block] == 0
+@ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
+@ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
+@ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
+@ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
+@ local least_part, last_of = 8, {}
+@ local function last_of_block(size, moved)
+@   if size < least_part then return nil end
+@   if size & size - 1 == 0 then return moved and "(x + at.diag | " .. size - 1 .. ") - at.diag" or "x | " .. size - 1 end
+@   return "x + " .. size - 1 .. " - (x" .. (moved and " + (at.diag % " .. size .. " + " .. size .. ")" or "") .. ") % " .. size
+@ end
+@ if mask.in_blocks and not alike then
+@   local moved = mask.uses.diag
+@   if fits_q and fits_k and moved and not mask.long_walk or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
+@   if not fits_k and mask.open_k then last_of.k = last_of_block(mask.block_k, false) end
+@ end
+@ local last_own, last_walked = not problem.joins_heads and last_of[own], last_of[walk]
 @ if mask.words then
 // What is known of tile n: seen_some and seen_all.
 __device__ __forceinline__ u32 seen_of(int n, const Params &p, const Where &at) {
@@ -108,25 +124,60 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 }
 
 @ else
-// What the residual says of the pairs of tiles first to last.
-__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
-    const Interval $(own)_iv = $(own_iv);
-@ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
-    const Interval $(walk)_iv = {int(u32(first) * $(walk_block)), int(min(u32(last) * $(walk_block) + ($(walk_block) - 1), u32(at.seqlen_$(walk) - 1)))};
-@ else
-    const Interval $(walk)_iv = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
-@ end
+// What the residual says of some queries and keys.
+__device__ __forceinline__ Interval residual_within(Interval q_iv, Interval k_iv, const Params &p, const Where &at) {
 @   scalars("_iv")
     return $(mask.residual);
 }
 
+// What it says of the pairs of tiles first to last.
+__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
+    const Interval own = $(own_iv);
+@ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
+    const Interval walked = {int(u32(first) * $(walk_block)), int(min(u32(last) * $(walk_block) + ($(walk_block) - 1), u32(at.seqlen_$(walk) - 1)))};
+@ else
+    const Interval walked = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
+@ end
+@ if last_walked then -- of a single tile: of more there are many blocks
+    bool some = false, all = true;
+#pragma unroll 1
+    for (int x = int(walked.lo); x <= int(walked.hi) && (all || !some);) {
+        const int x_last = first == last ? min($(last_walked), int(walked.hi)) : int(walked.hi);
+        const Interval part = {x, x_last}, keep = residual_within($(walk == "k" and "own, part" or "part, own"), p, at);
+        some |= keep.hi != 0, all &= keep.lo == 1;
+        x = x_last + 1;
+    }
+    return {all, some};
+@ else
+    return residual_within($(walk == "k" and "own, walked" or "walked, own"), p, at);
+@ end
+}
+
+@ if last_own then
+// Calls visit(rows) with each part of the CTA's own tile that lies in a block of its own.
+template <class F> __device__ __forceinline__ void for_parts(const Where &at, const F &visit) {
+    Where rows = at;
+#pragma unroll 1
+    for (int x = at.$(own)_first; x <= at.$(own)_last;) {
+        rows.$(own)_first = x, rows.$(own)_last = min($(last_own), at.$(own)_last);
+        visit(rows);
+        x = rows.$(own)_last + 1;
+    }
+}
+
+@ end
 @ if alike then
-// A tile lies within one block, of which one pair says all: not so where blocks count by position, and the diagonal is within one.
+// A tile lies within one block, of which one pair says all; within two, where blocks count by position, and the diagonal is within one.
 @   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
 __device__ __forceinline__ bool within_blocks(const Where &at) { return $(within); }
 
-__device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at) {
-    const int $(own) = at.$(own)_first, $(walk) = int(min(u32(n) * $(walk_block), u32(at.seqlen_$(walk) - 1)));
+__device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at, bool last = false) {
+    const u32 begin = u32(n) * $(walk_block);
+@   if walk == "k" then
+    const int q = last ? at.q_last : at.q_first, k = int(min(begin, u32(at.seqlen_k - 1)));
+@   else
+    const int q = int(min(last ? begin + ($(walk_block) - 1) : begin, u32(at.seqlen_q - 1))), k = at.k_first;
+@   end
 @   scalars("")
     return $(mask.residual_keep);
 }
@@ -151,12 +202,10 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     while (open) {
         const int word = __ffs(open) - 1, n = first + 32 * word + lane;
         open &= open - 1;
-        bool some, all;
-        if (within) {
-            some = all = is_seen(n, p, at);
-        } else {
-            const Interval keep = residual_of(n, n, p, at);
-            some = keep.hi != 0, all = keep.lo == 1;
+        bool some = is_seen(n, p, at), all = some;
+        if (!within) {
+            const bool last = is_seen(n, p, at, true);
+            some |= last, all &= last;
         }
         const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && some);
         const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && all);
@@ -167,7 +216,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 @ else
 // A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
 // tile each, about the words of which that left something open.
-__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+__device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
     const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
     scan.first = first;
@@ -198,15 +247,54 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     }
 }
 
+@   if last_own then
+// Tiles that some part sees, and those that all see whole.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    scan.first = first;
+    scan.active = 0, scan.full = full_warp;
+    for_parts(at, [&](const Where &rows) {
+        TileScan part;
+        scan_part(part, first, tiles, p, rows);
+        scan.active |= part.active, scan.full &= part.full;
+    });
+}
+
+@   end
 @ end
 @ end
-@ if mask.residual and not mask.words and (mask.unlike or walk == "q" and problem.deterministic) then
+@ if mask.residual and not mask.words and walk == "q" and problem.deterministic then
+// Whether scan_tiles finds tile n: it asks of a word of 32 tiles, then of the tile.
+__device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const Params &p, const Where &at) {
+@   if alike then
+    return is_seen(n, p, at) || (!within_blocks(at) && is_seen(n, p, at, true));
+@   else
+    const auto visited = [&](const Where &rows) {
+        const Interval keep = residual_of(max(n & ~31, tiles.begin), min((n & ~31) + 32, tiles.end) - 1, p, rows);
+        return keep.hi != 0 && residual_of(n, n, p, rows).hi != 0;
+    };
+@     if last_own then
+    bool any = false;
+    for_parts(at, [&](const Where &rows) { any = any || visited(rows); });
+    return any;
+@     else
+    return visited(at);
+@     end
+@   end
+}
+
+@ end
+@ if mask.residual and not mask.words and mask.unlike then
 // Of tiles first to last, of which a pattern says the same, what scan_tiles finds.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
 @   if alike then
-    if (within_blocks(at)) return is_seen(first, p, at);
-@   end
+    return is_seen(first, p, at) || (!within_blocks(at) && is_seen(first, p, at, true));
+@   elseif last_own then
+    bool any = false;
+    for_parts(at, [&](const Where &rows) { any = any || residual_of(first, last, p, rows).hi != 0; });
+    return any;
+@   else
     return residual_of(first, last, p, at).hi != 0;
+@   end
 }
 
 @ end
