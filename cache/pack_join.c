@@ -100,6 +100,14 @@ static size_t split(char *info, const char *const *joined, char **line) {
     return count;
 }
 
+/* What texts begin with alike, in whole lines. */
+static size_t common(const char *a, const char *b) {
+    size_t length = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        if (a[i] == '\n') length = i + 1;
+    return length;
+}
+
 /* The lines that are not joined, which all packs must share, and then the sorted union of the others. */
 static fk_status join_info(fk_pack *const *packs, size_t count, const char *const *joined, char **out, fk_error *err) {
     size_t bytes = 1, num_lines = 0, used;
@@ -111,9 +119,11 @@ static fk_status join_info(fk_pack *const *packs, size_t count, const char *cons
     for (size_t p = 0; p < count && !status; ++p) {
         char *text = strcpy(p ? other : info, packs[p]->info);
         num_lines += split(text, joined, line + num_lines);
-        if (p && strcmp(info, other) != 0)
-            status = fk_fail(err, FK_BAD_ARGUMENT, "pack %s says \"%.120s\", and %s \"%.120s\"", packs[p]->path, other,
-                             packs[0]->path, info);
+        if (p && strcmp(info, other) != 0) {
+            const size_t alike = common(info, other);
+            status = fk_fail(err, FK_BAD_ARGUMENT, "pack %s says \"%.120s\", and %s \"%.120s\"", packs[p]->path,
+                             other + alike, packs[0]->path, info + alike);
+        }
     }
     used = info && !status ? strlen(info) : 0;
     if (num_lines) qsort(line, num_lines, sizeof *line, compare_lines);

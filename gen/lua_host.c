@@ -114,6 +114,11 @@ static void check_path(lua_State *L, const char *path, size_t size) {
     }
 }
 
+bool fk_template_override(const char *template_dir, const char *path, char *out, size_t size) {
+    struct stat info;
+    return override_path(template_dir, path, out, size, &info);
+}
+
 bool fk_template_exists(const char *template_dir, const char *path) {
     char full[4096];
     struct stat info;

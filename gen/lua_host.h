@@ -28,6 +28,9 @@ const char *fk_template_dir(void);
 /** Whether "templates/mask/causal.lua" exists, in template_dir (may be null: none) or embedded. */
 bool fk_template_exists(const char *template_dir, const char *path);
 
+/** The path of its file that stands before the embedded "templates/mask/causal.lua". False: there is none. */
+bool fk_template_override(const char *template_dir, const char *path, char *out, size_t size);
+
 /** `template_dir` (null: fk_template_dir) stands before the embedded templates/ and must outlive the state.
  *  `limits`: null = the defaults. */
 fk_status fk_lua_open(const char *template_dir, const fk_lua_limits *limits, fk_lua **out, fk_error *err);

@@ -59,20 +59,21 @@ static fk_status fail_at(reader *r, const char *at, const char *format, ...) {
 }
 
 static fk_status unknown_word(reader *r, const char *word) {
-    char scores[512], masks[512], patterns[512];
+    char scores[512], masks[512], patterns[512], packs[512];
     int length = 0;
     while (length < 64 && !is_word_end(word[length]) && !strchr("(=\"", word[length]))
         ++length;
     fk_term_names(FK_TERM_SCORE, scores, sizeof scores);
     fk_term_names(FK_TERM_MASK, masks, sizeof masks);
     fk_term_names(FK_TERM_PATTERN, patterns, sizeof patterns);
+    fk_term_missing(packs, sizeof packs);
     return fail_at(
         r, word,
         "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
         "dropout deterministic split paged kv_e4m3 fast "
         "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s; "
-        "patterns: blocks(ROWSxCOLUMNS)=\"...\"%s",
-        length, word, scores, masks, patterns);
+        "patterns: blocks(ROWSxCOLUMNS)=\"...\"%s%s%s",
+        length, word, scores, masks, patterns, *packs ? "; and a pack is not used: " : "", packs);
 }
 
 /* ---- reading ---- */
@@ -324,11 +325,12 @@ static fk_status read_word(reader *r) {
         }
     }
     if (is_word(word, length, "paged")) return read_paged(r, word);
-    if (fk_term_exists(FK_TERM_SCORE, word, length)) return read_score(r, word, length);
-    if (fk_term_exists(FK_TERM_MASK, word, length)) return read_mask(r, word, length);
+    fk_term_kind kind;
+    const bool is_term = fk_term_find(word, length, &kind);
+    if (is_term && kind == FK_TERM_SCORE) return read_score(r, word, length);
+    if (is_term && kind == FK_TERM_MASK) return read_mask(r, word, length);
     if (is_word(word, length, "blocks")) return read_pattern(r, word, 0);
-    if (fk_term_exists(FK_TERM_PATTERN, word, length)) return read_pattern(r, word, length);
-    return unknown_word(r, word);
+    return is_term ? read_pattern(r, word, length) : unknown_word(r, word);
 }
 
 fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err) {

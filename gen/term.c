@@ -31,18 +31,33 @@ static bool term_path(fk_term_kind kind, const char *name, size_t length, char o
     return true;
 }
 
-bool fk_term_exists(fk_term_kind kind, const char *name, size_t length) {
+/* In the order in which a word is looked for. */
+static const fk_term_kind kinds[] = {FK_TERM_SCORE, FK_TERM_MASK, FK_TERM_PATTERN};
+enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
+
+/* From kinds[i] on. Files of all kinds come first: packs are read by the first word that has none. */
+static bool find_from(int i, const char *name, size_t length, fk_term_kind *out) {
     char path[TERM_PATH];
-    if (!term_path(kind, name, length, path)) return false;
-    return fk_template_exists(fk_template_dir(), path) || fk_term_recall(kind, name, length, NULL);
+    for (int f = i; f < NUM_KINDS; ++f) {
+        *out = kinds[f];
+        if (!term_path(kinds[f], name, length, path)) return false;
+        if (fk_template_exists(fk_template_dir(), path)) return true;
+    }
+    for (; i < NUM_KINDS; ++i) {
+        *out = kinds[i];
+        if (fk_term_recall(kinds[i], name, length, NULL)) return true;
+    }
+    return false;
+}
+
+bool fk_term_find(const char *name, size_t length, fk_term_kind *out) {
+    return find_from(0, name, length, out);
 }
 
 fk_term_kind fk_mask_kind(const fk_mask *mask) {
+    fk_term_kind kind;
     if (!mask->name[0]) return mask->num_values == 2 ? FK_TERM_PATTERN : FK_TERM_MASK;
-    const size_t length = strlen(mask->name);
-    return !fk_term_exists(FK_TERM_MASK, mask->name, length) && fk_term_exists(FK_TERM_PATTERN, mask->name, length)
-               ? FK_TERM_PATTERN
-               : FK_TERM_MASK;
+    return find_from(1, mask->name, strlen(mask->name), &kind) ? kind : FK_TERM_MASK;
 }
 
 bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values) {
@@ -68,21 +83,21 @@ void fk_term_names(fk_term_kind kind, char *out, size_t size) {
 }
 
 typedef struct load_call {
-    fk_term_kind kind;
+    const fk_term_kind *kind; /* those that are looked for */
+    int num_kinds;
     const char *name;
     fk_term_file *out;
+    int found; /* which of them has a file; -1: none */
 } load_call;
 
 static void load_body(lua_State *L, void *arg) {
-    const load_call *call = arg;
+    load_call *call = arg;
     char path[TERM_PATH];
-    if (!term_path(call->kind, call->name, strlen(call->name), path) || !fk_lua_has_file(L, path)) {
-        char known[512];
-        fk_term_names(call->kind, known, sizeof known);
-        fk_lua_raise(L, FK_BAD_PROBLEM, "unknown %s \"%s\"; known:%s", fk_term_kind_name(call->kind), call->name,
-                     known);
+    for (int i = 0; i < call->num_kinds && call->found < 0; ++i) {
+        if (!term_path(call->kind[i], call->name, strlen(call->name), path) || !fk_lua_has_file(L, path)) continue;
+        fk_term_file_read(L, call->kind[i], path, call->out);
+        call->found = i;
     }
-    fk_term_file_read(L, call->kind, path, call->out);
 }
 
 fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err) {
@@ -92,15 +107,33 @@ fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err
 
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err) {
     fk_error missing;
-    if (!lua && fk_term_recall(kind, name, strlen(name), out)) return FK_OK;
+    char text[512];
+    load_call call = {&kind, 1, name, out, -1};
+    const fk_status status = lua ? fk_lua_call(lua, load_body, &call, err) : FK_OK;
+    if (status || call.found == 0 || fk_term_recall(kind, name, strlen(name), out)) return status;
     if (!lua && fk_lua_library(&missing) != FK_OK) {
-        char packs[512];
-        fk_term_missing(packs, sizeof packs);
+        fk_term_missing(text, sizeof text);
         return fk_fail(err, missing.status, "%s %s is of no pack that is open%s%s; and %.1000s",
-                       fk_term_kind_name(kind), name, *packs ? ": " : "", packs, missing.text);
+                       fk_term_kind_name(kind), name, *text ? ": " : "", text, missing.text);
     }
-    load_call call = {kind, name, out};
-    return fk_lua_call(lua, load_body, &call, err);
+    fk_term_names(kind, text, sizeof text);
+    return fk_fail(err, FK_BAD_PROBLEM, "unknown %s \"%s\"; known:%s", fk_term_kind_name(kind), name, text);
+}
+
+fk_status fk_term_agree(fk_lua *lua, const char *line, bool *is_file, fk_error *err) {
+    char name[32], here[FK_TERM_TEXT];
+    fk_term_kind kind;
+    fk_term_file file;
+    load_call call = {kinds, NUM_KINDS, name, &file, -1};
+    fk_status status = fk_term_read(line, &kind, name, &file, err);
+    if (!status && lua) status = fk_lua_call(lua, load_body, &call, err);
+    *is_file = call.found >= 0;
+    if (status) return status;
+    if (!*is_file) return fk_term_agree_learnt(name, line, err);
+    fk_term_write(kinds[call.found], name, &file, here);
+    if (strcmp(here, line) == 0) return FK_OK;
+    return fk_fail(err, FK_CHECK_FAILED, "\"%.500s\" is \"%.500s\" here, by templates/%s/%s.lua", line, here,
+                   fk_term_kind_name(kinds[call.found]), name);
 }
 
 /* ---- expressions ---- */

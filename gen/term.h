@@ -51,7 +51,8 @@ bool fk_term_takes(fk_term_kind kind, const fk_term_file *file, int num_values);
 int fk_term_max_params(fk_term_kind kind);
 /** Runs and reads the file at `path`. In bodies. */
 void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out);
-/** What fk_term_file_load takes: a Lua state, or null where there is no Lua; then terms are those of fk_term_learn. */
+/** What fk_term_file_load takes: a Lua state, or null where there is no Lua. Terms without a file, which is all of them
+ * where there is no Lua, are those of fk_term_learn. */
 fk_status fk_term_lua_open(const char *template_dir, fk_lua **out, fk_error *err);
 fk_status fk_term_file_load(fk_lua *lua, fk_term_kind kind, const char *name, fk_term_file *out, fk_error *err);
 
@@ -73,12 +74,19 @@ enum { FK_TERM_TEXT = 3072 }; /* bytes of a line, with its zero: a term's names,
 void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]);
 /** Reads such a line, accepting only what fk_term_write writes. */
 fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_term_file *out, fk_error *err);
-/** Keeps a line's term for as long as the process lives; the first of a name stays. Any thread. */
+/** Whether a name means here what the line says: by its file, of whatever kind, or by what was learnt. One that means
+ * nothing yet agrees. `is_file`: there is a file, so that the line need not be learnt. `lua`: of fk_term_lua_open.
+ * @return FK_CHECK_FAILED: the message has both lines */
+fk_status fk_term_agree(fk_lua *lua, const char *line, bool *is_file, fk_error *err);
+/** Keeps a line's term for as long as the process lives. Any thread. @return FK_CHECK_FAILED: the name was learnt by
+ * another line, which stays */
 fk_status fk_term_learn(const char *line, fk_error *err);
+/** Compares with the line of that name that was learnt, if any, as fk_term_agree does. */
+fk_status fk_term_agree_learnt(const char *name, const char *line, fk_error *err);
 /** False: no line of that name was learnt. `name` need not end. `out` may be null. */
 bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out);
-/** Called once, when a term is first looked for that was not learnt and there is no Lua: to learn what there is, and to
- * say what there is not. */
+/** Called once, when a term is first looked for that has no file and was not learnt: to learn what there is, and to say
+ * what there is not. */
 void fk_term_set_teacher(void (*teach)(char *missing, size_t size));
 /** What the teacher said. */
 void fk_term_missing(char *out, size_t size);
@@ -87,8 +95,8 @@ void fk_term_missing(char *out, size_t size);
 const char *fk_term_kind_name(fk_term_kind kind);
 /** For messages: the names of the built-in files, each with a space before it, and where more are looked for. */
 void fk_term_names(fk_term_kind kind, char *out, size_t size);
-/** Whether a spelling may say it: templates/KIND/NAME.lua, built in or in fk_template_dir, or learnt. `name` need not
- * end. */
-bool fk_term_exists(fk_term_kind kind, const char *name, size_t length);
+/** What a spelling's word means: templates/KIND/NAME.lua, built in or in fk_template_dir, else what was learnt; false:
+ * nothing. `name` need not end. */
+bool fk_term_find(const char *name, size_t length, fk_term_kind *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* A term's file as one line of text, and the lines that packs have brought: on a machine without Lua they stand in for
- * templates/mask and templates/score. */
+/* A term's file as one line of text, and the lines that packs have brought: they stand in for files that are not here,
+ * which without Lua are all. */
 #include "term.h"
 
 #include <pthread.h>
@@ -119,12 +119,35 @@ static const learnt *find(fk_term_kind kind, const char *name, size_t length) {
     return NULL;
 }
 
+/* Under lock. Of any kind: a spelling's word is one term. */
+static fk_status agree(const char *name, const char *line, bool *known, fk_error *err) {
+    char other[FK_TERM_TEXT];
+    const learnt *l = first;
+    while (l && strcmp(l->name, name) != 0)
+        l = l->next;
+    *known = l != NULL;
+    if (!l) return FK_OK;
+    fk_term_write(l->kind, l->name, &l->file, other);
+    if (strcmp(other, line) == 0) return FK_OK;
+    return fk_fail(err, FK_CHECK_FAILED, "\"%.500s\" is \"%.500s\" by a pack that was opened before", line, other);
+}
+
+fk_status fk_term_agree_learnt(const char *name, const char *line, fk_error *err) {
+    bool known;
+    pthread_mutex_lock(&lock);
+    const fk_status status = agree(name, line, &known, err);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 fk_status fk_term_learn(const char *line, fk_error *err) {
+    bool known = true;
     learnt *l = calloc(1, sizeof *l);
     if (!l) return fk_fail(err, FK_NO_MEMORY, "no memory for a term");
-    const fk_status status = fk_term_read(line, &l->kind, l->name, &l->file, err);
+    fk_status status = fk_term_read(line, &l->kind, l->name, &l->file, err);
     pthread_mutex_lock(&lock);
-    if (status == FK_OK && !find(l->kind, l->name, strlen(l->name))) {
+    if (status == FK_OK) status = agree(l->name, line, &known, err);
+    if (!known) {
         l->next = first;
         first = l;
         l = NULL;
@@ -144,7 +167,6 @@ static bool recall(fk_term_kind kind, const char *name, size_t length, fk_term_f
 
 bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_file *out) {
     if (recall(kind, name, length, out)) return true;
-    if (fk_lua_library(NULL) == FK_OK) return false;
     pthread_mutex_lock(&lesson);
     if (teacher) teacher(missing, sizeof missing);
     teacher = NULL;

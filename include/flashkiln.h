@@ -442,9 +442,9 @@ FK_API void fk_context_destroy(fk_context *context);
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
-/** Adds one more pack, behind those of the options. Without a context it is checked, and where there is no Lua its
- *  spellings can be read from then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, or made by
- *  another build; FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
+/** Adds one more pack, behind those of the options. Without a context it is checked, and its spellings can be read from
+ *  then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, made by another build, or a name means something else
+ *  here (docs/packs.md); FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
 FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
 
 /** Where a context's kernels came from. */
@@ -803,7 +803,7 @@ FK_API fk_status fk_pack_list(const char *path, fk_pack_info *info, fk_pack_entr
 /** The image of entry `index` of fk_pack_list, of its image_bytes; fk_free. @return FK_IO; FK_BAD_ARGUMENT */
 FK_API fk_status fk_pack_extract(const char *path, size_t index, void **image, size_t *bytes);
 /** Writes the kernels of packs of one build to one pack; of equal ones those of the first. One pack and a key_file:
- * signs it; `path` may be a pack that is read. @return FK_IO; FK_BAD_ARGUMENT: packs of different builds */
+ * signs it; `path` may be a pack that is read. @return FK_IO; FK_BAD_ARGUMENT: builds, or what names mean, differ */
 FK_API fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count,
                                const fk_pack_options *options);
 /** The entry that serves `problem` on that GPU: its index, or -1. @return FK_IO; FK_BAD_PROBLEM; FK_NO_DEVICE */

@@ -152,6 +152,7 @@ static fk_status open_all(fk_context *context, const fk_context_options *options
         return fk_fail(err, FK_NO_MEMORY, "no memory for a context");
     context->planning.template_dir = context->template_dir;
     context->planning.plan = context->plan;
+    context->packs.template_dir = context->template_dir;
     status = fk_store_open(options->cache_dir, context->cache_mode, &context->store, err);
     if (!status && packs) status = fk_packs_add_list(&context->packs, packs, keys, err);
     if (!status) status = open_device(context, options->device, err);

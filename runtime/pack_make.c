@@ -5,7 +5,6 @@
 #include "cache/sign.h"
 #include "cache/vfs.h"
 #include "gen/embedded.h"
-#include "gen/term.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -46,7 +45,7 @@ typedef struct maker {
     fk_pack_work work;
     char *spellings;         /* of the classes, FK_MAX_SPELLING bytes each */
     fk_device_info *devices; /* of the GPUs named */
-    strings lines;           /* of the info: terms and maps */
+    strings lines;           /* of the info: templates, terms and maps */
     strings names;           /* of records for some sizes */
 } maker;
 
@@ -55,6 +54,14 @@ static fk_status add_term(void *user, const char *text, fk_error *err) {
     char *line = NULL;
     if (add_string(&m->lines, asprintf(&line, FK_PACK_TERM "%s", text) < 0 ? NULL : line)) return FK_OK;
     return fk_fail(err, FK_NO_MEMORY, "no memory for the terms of a pack");
+}
+
+static fk_status add_templates(maker *m, const char *template_dir, fk_error *err) {
+    char digest[65], *line = NULL;
+    const fk_status status = fk_overrides_digest(template_dir, digest, err);
+    if (status || !digest[0]) return status;
+    if (add_string(&m->lines, asprintf(&line, FK_PACK_TEMPLATES ": %s", digest) < 0 ? NULL : line)) return FK_OK;
+    return fk_fail(err, FK_NO_MEMORY, "no memory for the templates of a pack");
 }
 
 /* Adds the jobs of one spelling, unless another one of its class was there: one kernel serves both. */
@@ -149,6 +156,7 @@ static fk_status plan_jobs(maker *m, const char *const *spellings, size_t count,
     if (!m->spellings || !m->devices || !m->work.job)
         return fk_fail(err, FK_NO_MEMORY, "no memory for %zu kernels", count * num_gpus);
     fk_status status = find_devices(m, gpus, num_gpus, err);
+    if (!status) status = add_templates(m, template_dir, err);
     for (size_t i = 0; i < count && !status; i++)
         status = add_spelling(m, i, spellings[i], num_gpus, template_dir, err);
     for (size_t i = 0, base = m->work.count; i < base && sized && !status; i++)

@@ -92,6 +92,24 @@ fk_status fk_pack_extract(const char *path, size_t index, void **image, size_t *
     return FK_OK;
 }
 
+static bool same_name(const char *a, const char *b) {
+    a += strcspn(a, " "), b += strcspn(b, " "); /* of whatever kind */
+    const size_t length = *a ? 1 + strcspn(a + 1, " ") : 0;
+    return length && strncmp(a, b, length) == 0 && (b[length] == ' ' || !b[length]);
+}
+
+/* A name that they mean differently has kernels of both, of which one is wrong. */
+static fk_status check_terms(const fk_pack *a, const fk_pack *b, fk_error *err) {
+    char x[FK_TERM_TEXT], y[FK_TERM_TEXT];
+    for (const char *i = fk_pack_text(a); fk_pack_next_term(&i, x);) {
+        for (const char *j = fk_pack_text(b); fk_pack_next_term(&j, y);)
+            if (same_name(x, y) && strcmp(x, y) != 0)
+                return fk_fail(err, FK_BAD_ARGUMENT, "pack %s says \"%.500s\", and %s \"%.500s\"", fk_pack_path(a), x,
+                               fk_pack_path(b), y);
+    }
+    return FK_OK;
+}
+
 fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count, const fk_pack_options *options) {
     static const char *const joined[] = {FK_PACK_TERM, FK_SHORT_LINE, NULL};
     uint8_t secret[32];
@@ -108,6 +126,9 @@ fk_status fk_pack_merge(const char *path, const char *const *packs, size_t count
     if (!open) return fk_refuse(FK_NO_MEMORY, "no memory for %zu packs", count);
     for (size_t i = 0; i < count && !status; i++)
         status = fk_pack_open(packs[i], &open[i], &err);
+    for (size_t i = 0; i < count && !status; i++)
+        for (size_t j = 0; j < i && !status; j++)
+            status = check_terms(open[j], open[i], &err);
     if (!status && key_file) status = fk_pack_read_secret(key_file, secret, &err);
     if (!status) status = fk_pack_join(path, open, count, joined, key_file ? secret : NULL, &err);
     explicit_bzero(secret, sizeof secret);

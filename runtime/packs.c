@@ -3,7 +3,6 @@
 #include "packs.h"
 
 #include "gen/embedded.h"
-#include "gen/term.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,26 +40,61 @@ static fk_status check_generator(const fk_pack *pack, fk_error *err) {
                    fk_pack_path(pack), version, generator, fk_embedded_digest);
 }
 
-/* Its terms, which stand in for Lua files. */
-static fk_status learn_terms(const fk_pack *pack, fk_error *err) {
-    static const char prefix[] = FK_PACK_TERM;
-    char text[FK_TERM_TEXT];
-    fk_status status = FK_OK;
-    for (const char *line = fk_pack_text(pack), *end; *line && !status; line = *end ? end + 1 : end) {
-        end = line + strcspn(line, "\n");
-        if (strncmp(line, prefix, sizeof prefix - 1) != 0) continue;
-        snprintf(text, sizeof text, "%.*s", (int)(end - line) - (int)(sizeof prefix - 1), line + sizeof prefix - 1);
-        status = fk_term_learn(text, err);
-    }
-    return status;
+/* Built-in names mean what they do here, and are made as here. Without Lua, too: so files are compared, not what they
+ * say. */
+static fk_status check_templates(const fk_pack *pack, const char *template_dir, fk_error *err) {
+    char made[65], here[65];
+    fk_pack_info_line(pack, FK_PACK_TEMPLATES, made, sizeof made);
+    if (!made[0]) return FK_OK;
+    const fk_status status = fk_overrides_digest(template_dir, here, err);
+    if (status || strcmp(made, here) == 0) return status;
+    return fk_fail(err, FK_CHECK_FAILED,
+                   "pack %s: templates: it was made where files of template_dir stood before built-in ones (%.12s); "
+                   "here %s%.12s%s",
+                   fk_pack_path(pack), made, here[0] ? "others do (" : "none do", here, here[0] ? ")" : "");
 }
 
-static fk_status open_checked(const char *path, const char *keys, fk_pack **out, fk_error *err) {
+bool fk_pack_next_term(const char **at, char line[FK_TERM_TEXT]) {
+    static const char prefix[] = FK_PACK_TERM;
+    while (**at) {
+        const char *begin = *at;
+        const size_t length = strcspn(begin, "\n");
+        *at += length + (begin[length] == '\n');
+        if (strncmp(begin, prefix, sizeof prefix - 1) != 0) continue;
+        snprintf(line, FK_TERM_TEXT, "%.*s", (int)(length - (sizeof prefix - 1)), begin + sizeof prefix - 1);
+        return true;
+    }
+    return false;
+}
+
+/* Its terms, which must mean what they do here, and stand in for files that are not here. All are compared before any
+ * is learnt: a pack that is refused teaches nothing. */
+static fk_status learn_terms(const fk_pack *pack, const char *template_dir, fk_error *err) {
+    char line[FK_TERM_TEXT];
+    const char *at = fk_pack_text(pack);
+    fk_lua *lua = NULL;
+    fk_error why;
+    if (!fk_pack_next_term(&at, line)) return FK_OK;
+    fk_status status = fk_term_lua_open(template_dir, &lua, &why);
+    for (int learns = 0; learns < 2 && !status; ++learns) {
+        bool is_file = false;
+        for (at = fk_pack_text(pack); !status && fk_pack_next_term(&at, line);) {
+            status = fk_term_agree(lua, line, &is_file, &why);
+            if (learns && !status && !is_file) status = fk_term_learn(line, &why);
+        }
+    }
+    fk_lua_close(lua);
+    return status ? fk_fail(err, status, "pack %s: term: %s", fk_pack_path(pack), why.text) : FK_OK;
+}
+
+static fk_status open_checked(const char *path, const char *template_dir, const char *keys, fk_pack **out,
+                              fk_error *err) {
     fk_pack *pack = NULL;
     fk_status status = fk_pack_open(path, &pack, err);
     if (!status) status = fk_pack_check_trust(pack, keys, err);
     if (!status) status = check_generator(pack, err);
-    if (!status) status = learn_terms(pack, err);
+    if (!status) status = check_templates(pack, template_dir, err);
+    if (!status) status = learn_terms(pack, template_dir, err);
     if (status)
         fk_pack_close(pack);
     else
@@ -70,6 +104,7 @@ static fk_status open_checked(const char *path, const char *keys, fk_pack **out,
 
 void fk_packs_init(fk_packs *packs) {
     pthread_mutex_init(&packs->lock, NULL);
+    packs->template_dir = NULL;
     packs->first = NULL;
     packs->end = &packs->first;
 }
@@ -111,7 +146,7 @@ static fk_status add(fk_packs *packs, const char *path, size_t length, const cha
         free(p);
         return fk_fail(err, FK_NO_MEMORY, "no memory for a pack");
     }
-    const fk_status status = open_checked(p->path, keys, &p->pack, &failure);
+    const fk_status status = open_checked(p->path, packs->template_dir, keys, &p->pack, &failure);
     if (status) snprintf(p->reason, sizeof p->reason, "%.*s", (int)sizeof p->reason - 1, failure.text);
     if (status)
         fk_log("%s", failure.text);
@@ -150,8 +185,8 @@ void fk_packs_each(fk_packs *packs, void (*tell)(void *user, const char *path, c
         tell(user, p->path, p->pack, p->pack ? NULL : p->reason);
 }
 
-/* Where there is no Lua, spellings are read before a context is opened: the terms in them are then those of the packs
- * that the environment names. */
+/* Spellings are read before a context is opened: the terms in them that have no file here, which without Lua is none,
+ * are those of the packs that the environment names. */
 static void teach(char *missing, size_t size) {
     fk_packs packs;
     size_t used = 0;

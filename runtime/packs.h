@@ -3,6 +3,7 @@
 #define FK_RUNTIME_PACKS_H
 
 #include "cache/pack.h"
+#include "gen/term.h"
 #include "short_rows.h"
 
 #include <pthread.h>
@@ -20,10 +21,20 @@ fk_status fk_facts_read(const char *text, const fk_problem *p, fk_source *out, c
 /* ---- the packs of a context (packs.c) ------------------------------------------------------------------ */
 
 #define FK_PACK_TERM "term: " /* begins the lines of a pack's info that fk_term_learn reads */
+/** The next of them behind *at, which begins as fk_pack_text; cut to what none exceeds. False: there are no more. */
+bool fk_pack_next_term(const char **at, char line[FK_TERM_TEXT]);
+
+#define FK_PACK_TEMPLATES                                                                                              \
+    "templates" /* the line of a pack's info that has fk_overrides_digest's, if that is not ""                         \
+                 */
+/** SHA-256, in hex, of the files of `template_dir` (null: fk_template_dir) that stand before built-in ones and differ
+ *  from them; "": there are none (overrides.c). @return FK_IO */
+fk_status fk_overrides_digest(const char *template_dir, char out[65], fk_error *err);
 
 struct fk_loaded_pack;
 typedef struct fk_packs {
     pthread_mutex_t lock;
+    const char *template_dir; /* the context's: what names mean; null: fk_template_dir */
     struct fk_loaded_pack *first,
         **end; /* in the order in which they are asked; guarded by lock, and never taken out */
 } fk_packs;

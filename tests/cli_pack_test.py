@@ -131,6 +131,87 @@ class Pack(Case):
         self.sealed()
         self.good("run", "fwd fp16 d64 mine", *SMALL, "--plan-for", "t4", "--pack", "a.fkpack", "--check")
 
+    def own(self, folder, keep="k <= q", name="mine"):
+        """A pack of a mask in a folder of templates, both named FOLDER."""
+        self.path(f"{folder}/mask/{name}.lua", f'return {{ keep = "{keep}" }}\n')
+        self.good("pack", "build", f"fwd fp16 d64 {name}", "--emu", "--gpu", "t4", "-o", f"{folder}.fkpack", "--template-dir", folder)
+        return f"{folder}.fkpack"
+
+    def run_own(self, name="mine"):
+        return ("run", f"fwd fp16 d64 {name}", *SMALL, "--plan-for", "t4", "--check")
+
+    def test_masks_of_ones_own_travel(self):
+        """In a pack, to where no file has them: with Lua as without, and with a pack of others beside."""
+        self.own("down")
+        self.build(gpu="t4")
+        self.env.update(FLASHKILN_PACK="a.fkpack:down.fkpack", FLASHKILN_CACHE_MODE="sealed")
+        run = self.run_own()
+        self.assertIn("down.fkpack: hit", self.good(*run))
+        self.assertIn("a.fkpack: hit", self.good(*self.run_own("causal")))
+        self.env["FLASHKILN_CACHE_MODE"] = "normal"
+        self.assertIn("compiled", self.good("run", "fwd fp16 d32 mine", *SMALL, "--plan-for", "t4", "--check"))
+        self.sealed()
+        self.assertIn("down.fkpack: hit", self.good(*run))
+
+    def test_a_mask_that_means_something_else_here(self):
+        self.own("down")
+        self.own("up", "k >= q")
+        run = self.run_own()
+        self.env.update(FLASHKILN_TEMPLATE_DIR=self.path("up"), FLASHKILN_PACK="down.fkpack")
+        self.bad(UNAVAILABLE, ["FK_NO_JIT", "down.fkpack", '"mask mine = k <= q"', '"mask mine = k >= q" here', "mask/mine.lua"],
+                 *run, "--cache", "sealed")
+        self.bad(CHECK_FAILED, ["mask mine"], *run, "--pack", "down.fkpack")
+        self.assertIn("compiled", self.good(*run))
+        doctor = self.program("cache", "doctor")
+        self.assertEqual(doctor.returncode, CHECK_FAILED)
+        self.assertIn("mask mine = k <= q", doctor.stdout)
+        self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("down")
+        self.assertIn("hit", self.good(*run, "--cache", "sealed"))
+        del self.env["FLASHKILN_TEMPLATE_DIR"]
+        self.sealed()
+        for first, second in (("down", "up"), ("up", "down")):  # the first says what it means, the second is not used
+            self.env["FLASHKILN_PACK"] = f"{first}.fkpack:{second}.fkpack"
+            self.assertIn(f"{first}.fkpack: hit", self.good(*run))
+        self.env["FLASHKILN_PACK"] = "down.fkpack"
+        self.bad(CHECK_FAILED, ["opened before"], *run, "--pack", "down.fkpack:up.fkpack")
+
+    def test_packs_that_mean_different_things_are_not_merged(self):
+        self.own("down")
+        self.own("up", "k >= q")
+        self.bad(BAD_INPUT, ['down.fkpack says "mask mine = k <= q"', 'up.fkpack "mask mine = k >= q"'],
+                 "pack", "merge", "down.fkpack", "up.fkpack", "-o", "both.fkpack")
+        self.path("score/score/mine.lua", 'return { score = "s * 2.0" }\n')
+        self.good("pack", "build", "fwd fp16 d32 mine", "--emu", "--gpu", "t4", "-o", "score.fkpack", "--template-dir", "score")
+        self.bad(BAD_INPUT, ["mask mine", "score mine"], "pack", "merge", "down.fkpack", "score.fkpack", "-o", "both.fkpack")
+        self.build(gpu="t4")
+        self.good("pack", "merge", "a.fkpack", "down.fkpack", "-o", "both.fkpack")
+        self.sealed()
+        self.env["FLASHKILN_PACK"] = "both.fkpack"
+        self.good(*self.run_own())
+
+    def test_templates_that_stand_before_built_in_ones(self):
+        """Their kernels serve where the same files do, with Lua and without."""
+        self.own("causal", "k >= q + diag", name="causal")
+        kernel = self.templates("kernel/forward_mma.cu", lambda text: text + "// changed\n")
+        self.good("pack", "build", "fwd fp16 d64", "--emu", "--gpu", "t4", "-o", "kernel.fkpack", "--template-dir", kernel)
+        self.build(gpu="t4")
+        shutil.copytree(cli_case.TEMPLATES, self.path("same"))  # where nothing differs
+        self.build("same.fkpack", ["--template-dir", "same"], gpu="t4")
+        for lua in (True, False):
+            if not lua:
+                self.sealed()
+            for name, folder, run in (("causal", "causal", self.run_own("causal")), ("kernel", kernel, self.run_own(""))):
+                run += ("--cache", "sealed", "--pack", f"{name}.fkpack")
+                self.bad(CHECK_FAILED, [f"{name}.fkpack", "templates", "here none do"], *run)
+                self.assertIn("hit", self.good(*run, "--template-dir", folder))
+                self.path("other/piece/fill.cu", "// nothing\n")
+                self.bad(CHECK_FAILED, ["here others do"], *run, "--template-dir", "other")
+        self.env.pop("FLASHKILN_LUA")
+        self.bad(CHECK_FAILED, ["a.fkpack", "mask causal", "here"], *self.run_own("causal"), "--pack", "a.fkpack",
+                 "--cache", "sealed", "--template-dir", "causal")
+        self.bad(BAD_INPUT, ["templates: ", 'a.fkpack "'], "pack", "merge", "a.fkpack", "kernel.fkpack", "-o", "both.fkpack")
+        self.assertIn("hit", self.good(*self.run_own("causal"), "--pack", "same.fkpack", "--cache", "sealed"))
+
     def test_ls_verify_and_damage(self):
         self.build()
         rows = json.loads(self.good("pack", "ls", "a.fkpack", "--json"))

@@ -161,6 +161,47 @@ static const char *another_build_of_the_library(void) {
     return NULL;
 }
 
+/* Writes a pack of no kernels, with a term. */
+static const char *write_term(const char *line) {
+    char info[300];
+    fk_error err;
+    snprintf(info, sizeof info, "generator: %s\nversion: 0.0.0\nterm: mask b_first = k <= q\nterm: %s\n",
+             fk_embedded_digest, line);
+    const fk_pack_content content = {.info = info};
+    return fk_pack_write(pack_path, &fk_vfs_posix, &content, &err) ? strdup(err.text) : NULL;
+}
+
+/* By the context's template_dir, and by packs before; a pack that is refused teaches nothing. */
+static const char *names_that_mean_something_else(void) {
+    static const char down[] = "mask mine = k <= q", up[] = "mask mine = k >= q";
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *plain = open_context(FK_CACHE_SEALED, ""), *own = NULL;
+    fk_problem p;
+    char path[320];
+    snprintf(path, sizeof path, "%s/mask", fake_dir);
+    EXPECT(mkdir(path, 0700) == 0);
+    strcat(path, "/mine.lua");
+    FILE *file = fopen(path, "w");
+    EXPECT(file && fputs("return { keep = 'k >= q' }", file) > 0 && fclose(file) == 0);
+    options.cache_dir = store_dir, options.cache_mode = FK_CACHE_SEALED, options.packs = "";
+    options.planning.template_dir = fake_dir;
+    EXPECT(plain && fk_context_create(&options, &own) == FK_OK);
+    EXPECT(!write_term(down) && fk_context_load_pack(own, pack_path) == FK_CHECK_FAILED);
+    EXPECT(strstr(fk_last_error(), pack_path) && strstr(fk_last_error(), "templates/mask/mine.lua") &&
+           strstr(fk_last_error(), down) && strstr(fk_last_error(), up));
+    EXPECT(fk_problem_parse("fwd fp16 d64 b_first", &p) == FK_BAD_PROBLEM);
+    EXPECT(fk_context_load_pack(plain, pack_path) == FK_OK &&
+           fk_problem_parse("fwd fp16 d64 b_first mine", &p) == FK_OK);
+    EXPECT(!write_term(up) && fk_context_load_pack(own, pack_path) == FK_OK);
+    EXPECT(fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED && strstr(fk_last_error(), "opened before"));
+    EXPECT(!write_term("mask causal = k >= q + diag") && fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED);
+    EXPECT(strstr(fk_last_error(), "templates/mask/causal.lua"));
+    fk_context_destroy(own);
+    fk_context_destroy(plain);
+    unlink(path);
+    return NULL;
+}
+
 /* A pack's image that the device refuses: compiled here, with its own launches; where that is forbidden, an error. */
 static const char *refused_images(void) {
     const fk_problem p = parsed(spellings[0]);
@@ -285,6 +326,7 @@ static void in_turn(void **state) {
     fake_run(a_driver_that_is_too_old);
     fake_run(other_gpus);
     fake_run(another_build_of_the_library);
+    fake_run(names_that_mean_something_else);
     fake_run(refused_images);
     fake_run(a_compiler_that_dies);
     fake_run(another_child);
