@@ -100,12 +100,18 @@ const char *fk_template_dir(void) {
     return dir && *dir ? dir : NULL;
 }
 
-/* The file of template_dir (may be null) that stands before an embedded one. False: there is none. */
-static bool override_path(const char *template_dir, const char *path, char *out, size_t size, struct stat *info) {
+enum { THERE = 0, ABSENT = -1 };
+
+/* Looks for the file of template_dir (may be null) that stands before an embedded one: THERE, ABSENT, or the errno for
+ * which that cannot be told. A link to nowhere is not absent: who made it does not mean the embedded file. */
+static int find_override(const char *template_dir, const char *path, char *out, size_t size, struct stat *info) {
     static const char prefix[] = "templates/";
-    if (!template_dir || strncmp(path, prefix, sizeof prefix - 1) != 0) return false;
+    if (!template_dir || strncmp(path, prefix, sizeof prefix - 1) != 0) return ABSENT;
     const int n = snprintf(out, size, "%s/%s", template_dir, path + sizeof prefix - 1);
-    return n >= 0 && (size_t)n < size && stat(out, info) == 0;
+    if (n < 0 || (size_t)n >= size) return ENAMETOOLONG;
+    if (stat(out, info) == 0) return THERE;
+    const int reason = errno;
+    return (reason == ENOENT || reason == ENOTDIR) && lstat(out, info) != 0 ? ABSENT : reason;
 }
 
 static void check_path(lua_State *L, const char *path, size_t size) {
@@ -122,7 +128,7 @@ bool fk_template_override(const char *template_dir, const char *path, char *out,
 bool fk_template_exists(const char *template_dir, const char *path) {
     char full[4096];
     struct stat info;
-    return override_path(template_dir, path, full, sizeof full, &info) || find_embedded(path);
+    return find_override(template_dir, path, full, sizeof full, &info) != ABSENT || find_embedded(path);
 }
 
 bool fk_lua_has_file(lua_State *L, const char *path) {
@@ -155,8 +161,9 @@ static const char *read_override(lua_State *L, const char *path, const struct st
 static const char *push_file(lua_State *L, const char *path, size_t *size) {
     char full[4096];
     struct stat info;
-    if (override_path(host_of(L)->template_dir, path, full, sizeof full, &info))
-        return read_override(L, full, &info, size);
+    const int found = find_override(host_of(L)->template_dir, path, full, sizeof full, &info);
+    if (found == THERE) return read_override(L, full, &info, size);
+    if (found != ABSENT) fk_lua_raise(L, FK_IO, "%.1500s: %s", full, strerror(found));
     const fk_embedded_file *file = find_embedded(path);
     if (!file) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: no such template", path);
     lua_pushnil(L);

@@ -25,7 +25,8 @@ fk_status fk_lua_library(fk_error *err);
 
 /** What a null template_dir means: $FLASHKILN_TEMPLATE_DIR, or null. */
 const char *fk_template_dir(void);
-/** Whether "templates/mask/causal.lua" exists, in template_dir (may be null: none) or embedded. */
+/** Whether "templates/mask/causal.lua" exists, in template_dir (may be null: none) or embedded. True, too, where that
+ *  cannot be told: reading it says why. */
 bool fk_template_exists(const char *template_dir, const char *path);
 
 /** The path of its file that stands before the embedded "templates/mask/causal.lua". False: there is none. */

@@ -186,6 +186,48 @@ static void test_files_are_found_and_confined(void **state) {
     unsetenv("FLASHKILN_TEMPLATE_DIR");
 }
 
+/* What stands in the directory and cannot be read is an error, and never the embedded file in its place. */
+static void test_what_cannot_be_read_is_no_absence(void **state) {
+    (void)state;
+    const temp_dir dir = temp_dir_create();
+    char causal[] = "templates/mask/causal.lua", window[] = "templates/mask/window.lua", path[128], long_dir[4100];
+    fk_lua *lua;
+    fk_error err = {.text = ""};
+    temp_dir_write(&dir, "mask/try.lua", "");
+    snprintf(path, sizeof path, "%s/mask/causal.lua", dir.path);
+    assert_int_equal(fk_lua_open(dir.path, NULL, &lua, &err), FK_OK);
+    static const struct {
+        const char *target, *message;
+    } links[] = {
+        {"nowhere", "No such file or directory"}, {"try.lua/x", "Not a directory"}, {"causal.lua", "symbolic"}};
+    for (size_t i = 0; i < sizeof links / sizeof *links; ++i) {
+        assert_int_equal(symlink(links[i].target, path), 0);
+        assert_true(fk_template_exists(dir.path, causal));
+        assert_int_equal(fk_lua_call(lua, run_body, causal, &err), FK_IO);
+        assert_message(err.text, path);
+        assert_message(err.text, links[i].message);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(fk_lua_call(lua, run_body, causal, &err), FK_OK); /* there is none: the embedded one */
+    snprintf(path, sizeof path, "%s/mask", dir.path);
+    assert_int_equal(chmod(path, 0), 0);
+    if (geteuid() != 0) { /* whom no mode stops */
+        assert_int_equal(fk_lua_call(lua, run_body, window, &err), FK_IO);
+        assert_message(err.text, "Permission denied");
+    }
+    assert_int_equal(chmod(path, 0700), 0);
+    fk_lua_close(lua);
+
+    snprintf(long_dir, sizeof long_dir, "%s", dir.path); /* a path that is short enough alone */
+    while (strlen(long_dir) < 4080)
+        strcat(long_dir, "/.");
+    assert_int_equal(fk_lua_open(long_dir, NULL, &lua, &err), FK_OK);
+    assert_int_equal(fk_lua_call(lua, run_body, window, &err), FK_IO);
+    assert_message(err.text, "File name too long");
+    fk_lua_close(lua);
+    temp_dir_remove(&dir);
+}
+
 static void raise_body(lua_State *L, void *arg) {
     fk_lua_raise(L, FK_UNSUPPORTED, "not %s, %d", (const char *)arg, 3);
 }
@@ -212,6 +254,7 @@ int main(void) {
         cmocka_unit_test(test_memory_is_limited),
         cmocka_unit_test(test_every_failing_allocation_is_survived),
         cmocka_unit_test(test_files_are_found_and_confined),
+        cmocka_unit_test(test_what_cannot_be_read_is_no_absence),
         cmocka_unit_test(test_bodies_raise_statuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
