@@ -52,6 +52,28 @@ function string.format(form, ...)
 end
 math.random, math.randomseed = nil, nil
 
+-- Loops of the library that count as one instruction, and that no limit of memory ends: as long as arguments, or a
+-- __len, say.
+local MOST_ELEMENTS = 1 << 22 -- more are in no table: memory ends before
+local move, rep = table.move, string.rep
+function string.rep(text, ...)
+  if text == "" and (select(2, ...) or "") == "" then return "" end
+  return rep(text, ...)
+end
+function table.move(from, first, last, ...)
+  local count = (tonumber(last) or 0) - (tonumber(first) or 0) + 1
+  if count > MOST_ELEMENTS then error("table.move: " .. count .. " elements: the limit is " .. MOST_ELEMENTS, 2) end
+  return move(from, first, last, ...)
+end
+for _, name in ipairs { "insert", "remove" } do
+  local act = table[name]
+  table[name] = function(t, ...)
+    if type(t) ~= "table" then error("table." .. name .. ": a " .. type(t) .. " is no table", 2) end
+    if #t ~= rawlen(t) then error("table." .. name .. ": a table with a __len", 2) end
+    return act(t, ...)
+  end
+end
+
 -- A finaliser would run at any time, and where no instruction limit reaches it.
 local function safe_setmetatable(t, meta)
   if meta and meta.__gc then error("__gc is not available", 2) end

@@ -109,6 +109,26 @@ static void test_endless_loops_stop(void **state) {
     }
 }
 
+/* What the library does in one call, of which no instruction is counted. */
+static void test_endless_calls_are_refused(void **state) {
+    (void)state;
+    expect_result("return (''):rep(1e18) .. string.rep('', 1 << 62, '') .. ('ab'):rep(2, '-') .. (''):rep(3, '+')",
+                  "ab-ab++");
+    expect_result("return table.concat(table.move({ 1, 2, 3 }, 1, 3, 2)) .. #table.move({ 1, 2 }, 1, 2, 1, {})",
+                  "11232");
+    expect_error("\ntable.move({}, 1, 1 << 60, 2)",
+                 "try.lua:2: table.move: 1152921504606846976 elements: the limit is 4194304");
+    expect_error("table.move({}, 1, nil, 2)", "bad argument #3 to 'move'");
+    expect_result("local t = { 1, 3 } table.insert(t, 4) table.insert(t, 2, 2) "
+                  "return table.concat(t) .. table.remove(t) .. table.remove(t, 1) .. #t",
+                  "1234412");
+    expect_error("\ntable.insert(nil, 1)", "try.lua:2: table.insert: a nil is no table");
+    expect_error("local t = setmetatable({}, { __len = function() return 1 << 60 end })\ntable.insert(t, 1, 'x')",
+                 "try.lua:2: table.insert: a table with a __len");
+    expect_error("local t = setmetatable({}, { __len = function() return 1 << 60 end })\ntable.remove(t, 1)",
+                 "try.lua:2: table.remove: a table with a __len");
+}
+
 static void test_memory_is_limited(void **state) {
     (void)state;
     static const char *const bombs[] = {
@@ -251,6 +271,7 @@ int main(void) {
         cmocka_unit_test(test_what_files_may_not_use),
         cmocka_unit_test(test_errors_name_file_and_line),
         cmocka_unit_test(test_endless_loops_stop),
+        cmocka_unit_test(test_endless_calls_are_refused),
         cmocka_unit_test(test_memory_is_limited),
         cmocka_unit_test(test_every_failing_allocation_is_survived),
         cmocka_unit_test(test_files_are_found_and_confined),
