@@ -135,11 +135,11 @@ static int64_t total_bytes(const items *all) {
     return total;
 }
 
-/* Removes the least recently used until `goal` bytes hold. */
+/* Removes the least recently used until `goal` bytes hold; for 0 those without a byte, too. */
 static void evict(const fk_store *store, int root, items *all, int64_t goal, removals *gone) {
     int64_t total = total_bytes(all);
     sort_items(all);
-    for (size_t i = all->count; i-- > 0 && total > goal;) {
+    for (size_t i = all->count; i-- > 0 && (total > goal || goal == 0);) {
         total -= all->at[i].st.st_size;
         remove_item(store, root, &all->at[i], gone);
     }

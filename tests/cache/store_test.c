@@ -213,7 +213,9 @@ static void prune(void **state) {
     assert_int_equal(bytes, 3 * st.st_size);
     assert_true(fixture_exists(path_of(2)));
     assert_true(fixture_exists(path_of(3)));
+    fixture_spill(path_of(4), (const uint8_t *)"", 0); /* what a full disk left */
     assert_int_equal(fk_cache_prune(dir, 0, NULL, NULL), FK_OK);
+    assert_false(fixture_exists(path_of(4)));
     assert_int_equal(fixture_count(dir, ""), 1); /* a writer may still hold the fresh temporary */
     assert_int_equal(fk_cache_prune(dir, -2, NULL, NULL), FK_BAD_ARGUMENT);
 }
