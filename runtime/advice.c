@@ -28,7 +28,7 @@ const fk_buckets *fk_advice_buckets(void) {
 /* ---- the record that counts ---- */
 
 bool fk_advice_is_off(const fk_plan_options *options) {
-    const char *value = getenv("FLASHKILN_TUNING");
+    const char *value = secure_getenv("FLASHKILN_TUNING");
     return options->reproducible || options->plan || options->rule != FK_RULE_MODEL ||
            (value && (strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0));
 }

@@ -73,7 +73,7 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *user) {
 /* Looks in one place after another; `tried` lists them for the message. */
 static void *find_library(char *tried, size_t size) {
     static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-    const char *file = getenv("FLASHKILN_NVRTC"), *folder = getenv("FLASHKILN_CUDA_LIB");
+    const char *file = secure_getenv("FLASHKILN_NVRTC"), *folder = secure_getenv("FLASHKILN_CUDA_LIB");
     char beside[1024] = "", beside_cuda[1024] = "";
     Dl_info self;
     if (dladdr((void *)&table, &self) && self.dli_fname && strrchr(self.dli_fname, '/')) {

@@ -48,14 +48,14 @@ int fk_device_present_count(void) {
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
 static bool env_flag(const char *name) {
-    const char *value = getenv(name);
+    const char *value = secure_getenv(name);
     return value && *value && strcmp(value, "0") != 0;
 }
 
 /* What the options leave open, the environment may say. */
 fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err) {
     static const char *const names[] = {"normal", "read-only", "no-jit", "off", "sealed"};
-    const char *said = given ? NULL : getenv("FLASHKILN_CACHE_MODE");
+    const char *said = given ? NULL : secure_getenv("FLASHKILN_CACHE_MODE");
     *mode = given;
     if (!said || !*said) return FK_OK;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
@@ -68,7 +68,7 @@ fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err) {
 }
 
 static void open_emulator(fk_context *context) {
-    const char *seed = getenv("FLASHKILN_EMU_SEED");
+    const char *seed = secure_getenv("FLASHKILN_EMU_SEED");
     const bool fast = env_flag("FLASHKILN_EMU_FAST");
     context->emulator = (fk_emu_options){.seed = seed ? strtoull(seed, NULL, 0) : 0,
                                          .late_copies = env_flag("FLASHKILN_EMU_LATE"),
@@ -116,7 +116,7 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
         *planned = *runs;
     }
     if (emulated) {
-        const char *sms = getenv("FLASHKILN_EMU_SMS");
+        const char *sms = secure_getenv("FLASHKILN_EMU_SMS");
         *runs = *planned;
         runs->ordinal = -1;
         if (sms && atoi(sms) > 0) runs->num_sms = atoi(sms);

@@ -13,7 +13,7 @@ static fk_driver table;
 static const fk_driver *opened; /* &table once it is complete; written under `lock` */
 
 static fk_status open_locked(fk_error *err) {
-    const char *named = getenv("FLASHKILN_LIBCUDA");
+    const char *named = secure_getenv("FLASHKILN_LIBCUDA");
     const char *path = named && *named ? named : "libcuda.so.1";
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fk_fail(err, FK_NO_DEVICE, "no CUDA driver on this machine: %s", dlerror());

@@ -10,7 +10,7 @@ bool fk_log_on(void) {
     static int on = -1; /* every thread finds the same */
     int known = __atomic_load_n(&on, __ATOMIC_RELAXED);
     if (known < 0) {
-        const char *value = getenv("FLASHKILN_LOG");
+        const char *value = secure_getenv("FLASHKILN_LOG");
         known = value && *value && strcmp(value, "0") != 0;
         __atomic_store_n(&on, known, __ATOMIC_RELAXED);
     }

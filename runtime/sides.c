@@ -178,7 +178,7 @@ bool fk_sides_find(const fk_context *context, fk_sides *out) {
         bool asked, known;
         fk_sides sides;
     } found[MOST_GPUS];
-    const char *wanted = getenv("FLASHKILN_L2_SIDES");
+    const char *wanted = secure_getenv("FLASHKILN_L2_SIDES");
     const int ordinal = context->runs.ordinal, num_sms = context->runs.num_sms;
     memset(out, 0, sizeof *out);
     if (context->planned.sm != 90 || num_sms < 2 || num_sms > FK_MOST_SIDED_SMS) return false;

@@ -40,7 +40,7 @@ static bool is_program(const char *path) {
 static bool find_in_path(const char *name, char *out, size_t size) {
     char here[4096];
     if (!getcwd(here, sizeof here)) here[0] = 0;
-    const char *dirs = strchr(name, '/') ? NULL : getenv("PATH");
+    const char *dirs = strchr(name, '/') ? NULL : secure_getenv("PATH");
     if (!dirs) dirs = strchr(name, '/') ? "" : "/usr/local/bin:/usr/bin:/bin";
     for (;;) {
         const size_t n = strcspn(dirs, ":");
@@ -55,7 +55,7 @@ static bool find_in_path(const char *name, char *out, size_t size) {
 
 static fk_status find_compiler(char *out, size_t size, fk_error *err) {
     static const char *const names[] = {"c++", "g++", "clang++"};
-    const char *asked = getenv("FLASHKILN_CXX");
+    const char *asked = secure_getenv("FLASHKILN_CXX");
     if (asked && *asked) {
         if (find_in_path(asked, out, size)) return FK_OK;
         return fk_fail(err, FK_NO_COMPILER, "FLASHKILN_CXX is '%s', which is not a program", asked);
@@ -206,7 +206,7 @@ fk_status fk_emu_compile(const char *text, const char *const *entries, size_t nu
                        "emulator: sanitize needs a library that is itself built with AddressSanitizer");
 #endif
     char path[4096];
-    const char *base = getenv("TMPDIR");
+    const char *base = secure_getenv("TMPDIR");
     const int n = snprintf(path, sizeof path, "%s/flashkiln-XXXXXX", base && *base ? base : "/tmp");
     if (n < 0 || (size_t)n >= sizeof path || !mkdtemp(path))
         return fk_fail(err, FK_IO, "emulator: cannot make the directory %s: %s", path, strerror(errno));

@@ -72,7 +72,7 @@ static void *work(void *arg) {
 }
 
 static uint32_t count_workers(uint64_t blocks) {
-    const char *text = getenv("FLASHKILN_EMU_THREADS");
+    const char *text = secure_getenv("FLASHKILN_EMU_THREADS");
     long n = text ? strtol(text, NULL, 10) : sysconf(_SC_NPROCESSORS_ONLN);
     if (n < 1) n = 1;
     if (n > (long)MAX_WORKERS) n = (long)MAX_WORKERS;
