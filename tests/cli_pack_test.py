@@ -109,6 +109,40 @@ class Pack(Case):
         self.build("b.fkpack")
         self.assertEqual(self.good("pack", "diff", "a.fkpack", "b.fkpack"), "")
 
+    def test_workers_end_with_their_parent(self):
+        self.path("list.txt", "".join(f"fwd fp16 d{d} causal\n" for d in range(16, 256, 8)))  # of half a minute and more
+        command = [cli_case.program_path, "pack", "build", "list.txt", "--emu", "--gpu", "a100", "-o", "a.fkpack", "--jobs", "1"]
+        parent = subprocess.Popen(command, cwd=self.dir, env=self.env, start_new_session=True)
+
+        def workers():  # the program's processes of the group that live, but for the first
+            found = []
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                        name, _, rest = file.read().partition(")")
+                except OSError:
+                    continue
+                state, _, group = rest.split()[:3]
+                if int(group) == parent.pid and int(pid) != parent.pid and state != "Z" and name.endswith("(flashkiln"):
+                    found.append(int(pid))
+            return found
+
+        def end_workers():
+            for pid in workers():
+                os.kill(pid, signal.SIGKILL)
+
+        def wait(seconds, until):
+            deadline = time.time() + seconds
+            while time.time() < deadline and not until():
+                time.sleep(0.01)
+            self.assertTrue(until())
+
+        self.addCleanup(end_workers)
+        wait(60, workers)
+        parent.terminate()
+        parent.wait()
+        wait(5, lambda: not workers())
+
     def test_a_pack_that_is_named(self):
         """Must be one; without Lua the spelling is read by its words, too."""
         self.build()
