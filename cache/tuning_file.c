@@ -19,7 +19,7 @@ static bool is_record_file(const char *name) {
            strcmp(name + size - 6, ".jsonl") == 0;
 }
 
-/* "NVIDIA H200" -> "tune-nvidia-h200.jsonl" */
+/* "NVIDIA H200" -> "tune-nvidia-h200.jsonl"; a name without a letter or digit -> "tune-unnamed.jsonl" */
 static void file_name(const char *device, char out[NAME_MAX_BYTES]) {
     size_t used = (size_t)snprintf(out, NAME_MAX_BYTES, "tune");
     bool gap = true;
@@ -33,7 +33,7 @@ static void file_name(const char *device, char out[NAME_MAX_BYTES]) {
         gap = false;
         out[used++] = (char)tolower(c);
     }
-    snprintf(out + used, NAME_MAX_BYTES - used, ".jsonl");
+    snprintf(out + used, NAME_MAX_BYTES - used, "%s.jsonl", used == 4 ? "-unnamed" : "");
 }
 
 /* Adds all of `fd` to `out`, which it leaves as it was where that fails. */
@@ -86,10 +86,26 @@ static int by_name(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
+typedef char record_file[NAME_MAX_BYTES];
+
+static fk_status list_files(const fk_vfs *vfs, DIR *list, record_file **names, size_t *count, fk_error *err) {
+    size_t room = 0;
+    for (const struct dirent *d; (d = vfs->list_next(list));) {
+        if (!is_record_file(d->d_name)) continue;
+        if (*count == room) {
+            room = room ? 2 * room : 16;
+            record_file *grown = vfs->resize(*names, room * sizeof *grown);
+            if (!grown) return fk_fail(err, FK_NO_MEMORY, "no memory to list tuning records");
+            *names = grown;
+        }
+        strcpy((*names)[(*count)++], d->d_name);
+    }
+    return FK_OK;
+}
+
 /* In the order of their names, so that equal directories give equal advice. */
 static fk_status read_files(const fk_store *store, int dir, fk_tuning_text *out, fk_error *err) {
-    enum { MOST_FILES = 64 };
-    char names[MOST_FILES][NAME_MAX_BYTES];
+    record_file *names = NULL;
     size_t count = 0;
     DIR *list = store->vfs->list_open(dir);
     if (!list) {
@@ -97,12 +113,11 @@ static fk_status read_files(const fk_store *store, int dir, fk_tuning_text *out,
         store->vfs->close(dir);
         return no_memory ? fk_fail(err, FK_NO_MEMORY, "no memory to list tuning records") : FK_OK;
     }
-    for (const struct dirent *d; count < MOST_FILES && (d = store->vfs->list_next(list));)
-        if (is_record_file(d->d_name)) strcpy(names[count++], d->d_name);
-    qsort(names, count, sizeof *names, by_name);
-    fk_status status = FK_OK;
+    fk_status status = list_files(store->vfs, list, &names, &count, err);
+    if (count) qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count && status == FK_OK; i++)
         status = read_file(store, dirfd(list), names[i], out, err);
+    free(names);
     store->vfs->list_close(list);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "object.h"
 
 #include <errno.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,22 +12,26 @@
 
 #include "cache/vfs.h"
 
-/* The records that count, one for each problem, bucket, GPU. */
+/* The records that count, one for each problem, bucket, GPU; in the order in which their keys came, and in a tree. */
 typedef struct winners {
-    fk_tuning_record *at;
+    fk_tuning_record **at;
+    void *tree;
     size_t count, room, refused;
 } winners;
 
-static bool same_key(const fk_tuning_record *a, const fk_tuning_record *b) {
-    const fk_bucket x = fk_bucket_of(fk_advice_buckets(), &a->shape), y = fk_bucket_of(fk_advice_buckets(), &b->shape);
-    return fk_bucket_equal(&x, &y) && a->num_sms == b->num_sms && strcmp(a->problem, b->problem) == 0 &&
-           strcmp(a->device, b->device) == 0;
+static int by_key(const void *x, const void *y) {
+    const fk_tuning_record *a = x, *b = y;
+    const fk_bucket p = fk_bucket_of(fk_advice_buckets(), &a->shape), q = fk_bucket_of(fk_advice_buckets(), &b->shape);
+    for (int i = 0; i < FK_BUCKET_AXES; i++)
+        if (p.index[i] != q.index[i]) return p.index[i] < q.index[i] ? -1 : 1;
+    if (a->num_sms != b->num_sms) return a->num_sms < b->num_sms ? -1 : 1;
+    const int order = strcmp(a->problem, b->problem);
+    return order ? order : strcmp(a->device, b->device);
 }
 
 static fk_tuning_record *find(const winners *w, const fk_tuning_record *r) {
-    for (size_t i = 0; i < w->count; i++)
-        if (same_key(&w->at[i], r)) return &w->at[i];
-    return NULL;
+    fk_tuning_record *const *found = tfind(r, &w->tree, by_key);
+    return found ? *found : NULL;
 }
 
 static fk_status add(winners *w, const fk_tuning_record *r, fk_error *err) {
@@ -37,13 +42,30 @@ static fk_status add(winners *w, const fk_tuning_record *r, fk_error *err) {
     }
     if (w->count == w->room) {
         const size_t room = w->room ? 2 * w->room : 16;
-        fk_tuning_record *grown = realloc(w->at, room * sizeof *grown);
+        fk_tuning_record **grown = realloc(w->at, room * sizeof *grown);
         if (!grown) return fk_fail(err, FK_NO_MEMORY, "no memory for %zu tuning records", room);
         w->at = grown;
         w->room = room;
     }
-    w->at[w->count++] = *r;
+    fk_tuning_record *copy = malloc(sizeof *copy);
+    if (copy) *copy = *r;
+    if (!copy || !tsearch(copy, &w->tree, by_key)) {
+        free(copy);
+        return fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
+    }
+    w->at[w->count++] = copy;
     return FK_OK;
+}
+
+static void keep_record(void *record) {
+    (void)record; /* free_winners frees them by their list */
+}
+
+static void free_winners(winners *w) {
+    tdestroy(w->tree, keep_record);
+    for (size_t i = 0; i < w->count; i++)
+        free(w->at[i]);
+    free(w->at);
 }
 
 static fk_status fold(const fk_tuning_text *text, winners *w, fk_error *err) {
@@ -74,7 +96,7 @@ static fk_status spell(const winners *w, char **out, fk_error *err) {
     fk_status status = lines ? FK_OK : fk_fail(err, FK_NO_MEMORY, "no memory for %zu tuning records", w->count);
     for (size_t i = 0; i < w->count && !status; i++) {
         char line[FK_TUNING_LINE_MAX];
-        const size_t length = fk_tuning_write(&w->at[i], fk_advice_buckets(), line);
+        const size_t length = fk_tuning_write(w->at[i], fk_advice_buckets(), line);
         size += length;
         lines[i] = strndup(line, length);
         if (!lines[i]) status = fk_fail(err, FK_NO_MEMORY, "no memory for a tuning record");
@@ -99,23 +121,23 @@ static fk_status spell(const winners *w, char **out, fk_error *err) {
 
 static fk_status import(const char *dir, const char *path, size_t *taken, size_t *refused, fk_error *err) {
     fk_tuning_text theirs = {NULL, 0}, ours = {NULL, 0};
-    winners have = {NULL, 0, 0, 0}, come = {NULL, 0, 0, 0};
+    winners have = {.at = NULL}, come = {.at = NULL};
     fk_status status = fk_tuning_load(&fk_vfs_posix, path, &theirs, err);
     if (!status) status = fk_tuning_load_dir(&fk_vfs_posix, dir, &ours, err);
     if (!status) status = fold(&ours, &have, err);
     if (!status) status = fold(&theirs, &come, err);
     *taken = 0;
     for (size_t i = 0; i < come.count && !status; i++) {
-        const fk_tuning_record *old = find(&have, &come.at[i]);
+        const fk_tuning_record *new = come.at[i], *old = find(&have, new);
         char line[FK_TUNING_LINE_MAX];
-        if (old && !fk_tuning_replaces(old, &come.at[i], fk_advice_is_fresh)) continue;
-        const size_t size = fk_tuning_write(&come.at[i], fk_advice_buckets(), line);
-        status = fk_tuning_append(&fk_vfs_posix, dir, come.at[i].device, line, size, err);
+        if (old && !fk_tuning_replaces(old, new, fk_advice_is_fresh)) continue;
+        const size_t size = fk_tuning_write(new, fk_advice_buckets(), line);
+        status = fk_tuning_append(&fk_vfs_posix, dir, new->device, line, size, err);
         *taken += !status;
     }
     *refused = come.refused;
-    free(have.at);
-    free(come.at);
+    free_winners(&have);
+    free_winners(&come);
     free(ours.bytes);
     free(theirs.bytes);
     return status;
@@ -153,7 +175,7 @@ static fk_status write_file(const char *path, const char *text, fk_error *err) {
 fk_status fk_tuning_export(const char *dir, const char *path, size_t *written) {
     fk_error err;
     fk_tuning_text ours = {NULL, 0};
-    winners have = {NULL, 0, 0, 0};
+    winners have = {.at = NULL};
     char *text = NULL;
     if (!path) return fk_refuse(FK_BAD_ARGUMENT, "path is null");
     fk_status status = fk_tuning_load_dir(&fk_vfs_posix, dir, &ours, &err);
@@ -162,7 +184,7 @@ fk_status fk_tuning_export(const char *dir, const char *path, size_t *written) {
     if (!status) status = write_file(path, text, &err);
     if (!status && written) *written = have.count;
     free(text);
-    free(have.at);
+    free_winners(&have);
     free(ours.bytes);
     return status ? fk_report(&err) : FK_OK;
 }

@@ -58,6 +58,25 @@ static void appends_and_loads(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* However many files there are, and whatever a GPU is called. */
+static void reads_all_files(void **state) {
+    (void)state;
+    enum { FILES = 150 };
+    char path[4096];
+    size_t bad;
+    fk_tuning_record r = sample_record();
+    for (int i = 0; i < FILES; i++) {
+        snprintf(r.device, sizeof r.device, "GPU %d", i);
+        assert_int_equal(append_record(&fk_vfs_posix, &r), FK_OK);
+    }
+    assert_int_equal(count_records(&bad), FILES);
+    strcpy(r.device, "---");
+    assert_int_equal(append_record(&fk_vfs_posix, &r), FK_OK);
+    path_to("tune-unnamed.jsonl", path);
+    assert_true(fixture_exists(path));
+    assert_int_equal(count_records(&bad), FILES + 1);
+}
+
 /* What a crash left half-written, at every length, costs its own line alone. */
 static void appends_behind_a_torn_line(void **state) {
     (void)state;
@@ -220,10 +239,14 @@ static void every_transfer_is_short(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, delete_folder)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(appends_and_loads),         WITH_FOLDER(appends_behind_a_torn_line),
-        WITH_FOLDER(writers_at_once),           WITH_FOLDER(distrusts_what_others_can_write),
-        WITH_FOLDER(every_call_fails_once),     WITH_FOLDER(every_call_fails_from_then_on),
-        WITH_FOLDER(every_call_is_interrupted), WITH_FOLDER(every_transfer_is_short)};
+    const struct CMUnitTest tests[] = {WITH_FOLDER(appends_and_loads),
+                                       WITH_FOLDER(reads_all_files),
+                                       WITH_FOLDER(appends_behind_a_torn_line),
+                                       WITH_FOLDER(writers_at_once),
+                                       WITH_FOLDER(distrusts_what_others_can_write),
+                                       WITH_FOLDER(every_call_fails_once),
+                                       WITH_FOLDER(every_call_fails_from_then_on),
+                                       WITH_FOLDER(every_call_is_interrupted),
+                                       WITH_FOLDER(every_transfer_is_short)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static char dir[256];
 static fk_problem problem;
@@ -284,6 +285,33 @@ static void moves_between_directories(void **state) {
     scratch_remove(other);
 }
 
+/* Ten thousand of them are many for a list that is searched from its beginning: it took 15 s. */
+static void moves_many(void **state) {
+    (void)state;
+    enum { PROBLEMS = 10000, MOST_SECONDS = 5 };
+    char path[300], other[256];
+    size_t count, refused;
+    assert_true(scratch_make(other, sizeof other));
+    snprintf(path, sizeof path, "%s/in.jsonl", other);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 2 * PROBLEMS; i++) {
+        char line[FK_TUNING_LINE_MAX];
+        fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+        snprintf(r.problem, sizeof r.problem, "fwd fp16 d64 keep=\"k <= q + %d\"", i * 7919 % PROBLEMS);
+        r.us = i < PROBLEMS ? 1000 : 500;
+        assert_true(fwrite(line, fk_tuning_write(&r, fk_advice_buckets(), line), 1, file) == 1);
+    }
+    assert_int_equal(fclose(file), 0);
+    const clock_t begin = clock();
+    assert_int_equal(fk_tuning_import(other, path, &count, &refused), FK_OK);
+    assert_true(count == PROBLEMS && refused == 0);
+    assert_int_equal(fk_tuning_export(other, path, &count), FK_OK);
+    assert_int_equal(count, PROBLEMS);
+    if (clock() - begin > MOST_SECONDS * CLOCKS_PER_SEC) fail_msg("%.1f s", (double)(clock() - begin) / CLOCKS_PER_SEC);
+    scratch_remove(other);
+}
+
 /* A record grows old with its own family's templates, for its own direction. */
 static void generators(void **state) {
     (void)state;
@@ -333,16 +361,12 @@ static void shipped_records_are_sound(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {WITH_FOLDER(a_record_decides),
-                                       WITH_FOLDER(records_can_be_left_aside),
-                                       WITH_FOLDER(bad_advice_is_passed_over),
-                                       WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
-                                       WITH_FOLDER(kernels_take_the_advice),
-                                       WITH_FOLDER(kernels_of_a_size),
-                                       WITH_FOLDER(kernels_of_few_queries),
-                                       WITH_FOLDER(sizes_without_a_compiler),
-                                       WITH_FOLDER(moves_between_directories),
-                                       cmocka_unit_test(generators),
-                                       cmocka_unit_test(shipped_records_are_sound)};
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(a_record_decides),          WITH_FOLDER(records_can_be_left_aside),
+        WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
+        WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
+        WITH_FOLDER(kernels_of_few_queries),    WITH_FOLDER(sizes_without_a_compiler),
+        WITH_FOLDER(moves_between_directories), WITH_FOLDER(moves_many),
+        cmocka_unit_test(generators),           cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
