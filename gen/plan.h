@@ -18,7 +18,8 @@ typedef struct fk_tile_totals {
 } fk_tile_totals;
 
 /** Interval arithmetic over each tile. `walks_q` (backward): CTAs own tiles of keys and walk over tiles of queries;
- * else the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. */
+ * else the other way round. `max_ctas`: CTAs looked at, evenly spread; the rest is extrapolated. INT64_MAX: all, and
+ * each to the tile; else what a long walk's bounds do not decide may be counted as partial in ranges. */
 void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
                     int block_n, int64_t max_ctas, fk_tile_totals *out);
 /** Of the own tiles of the first head, from the last one on for a positive `q_order`, as many as come before one that

@@ -9,6 +9,9 @@
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3, MOST_HEADS = 4 };
 #define LONG 2.0 /* times the mean: an own tile that others should not wait for in the end */
 
+/* Ranges that planning looks at in a row: all that 16,384 walked tiles can ask for. */
+#define MOST_LOOKS ((int64_t)1 << 15)
+
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
 typedef struct axis {
     int variable;
@@ -27,6 +30,7 @@ typedef struct counter {
     axis own, walked;
     int64_t full_begin, full_end; /* walked tiles of the row within which all bounds hold everywhere */
     int64_t partial, full;
+    int64_t most_looks, looks; /* at ranges of a row: how many at most, and how many there were */
 } counter;
 
 static fk_interval point(int64_t value) {
@@ -45,6 +49,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask *mask, bool walks_q,
                          const fk_shape *shape, int block_m, int block_n) {
     memset(c, 0, sizeof *c);
+    c->most_looks = INT64_MAX;
     c->split = walks_q ? &mask->split : &mask->split_k;
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
@@ -110,8 +115,9 @@ static fk_interval ask(counter *c, const fk_expr *predicate, bool single) {
     return seen;
 }
 
-static void count_undecided(counter *c, int64_t begin, int64_t end) {
-    if (begin >= end) return;
+/* A range of up to `grain` tiles that is not decided as a whole is partial. */
+static void count_undecided(counter *c, int64_t begin, int64_t end, int64_t grain) {
+    if (begin >= end || ++c->looks > c->most_looks) return;
     set_range(c, &c->walked, begin, end);
     const fk_interval seen = ask(c, c->split->residual, end - begin == 1);
     if (seen.hi <= 0) return;
@@ -119,13 +125,26 @@ static void count_undecided(counter *c, int64_t begin, int64_t end) {
         const int64_t full = max64(0, min64(end, c->full_end) - max64(begin, c->full_begin));
         c->full += full;
         c->partial += end - begin - full;
-    } else if (end - begin == 1) {
-        ++c->partial;
+    } else if (end - begin <= grain) {
+        c->partial += end - begin;
     } else {
         const int64_t middle = begin + (end - begin) / 2;
-        count_undecided(c, begin, middle);
-        count_undecided(c, middle, end);
+        count_undecided(c, begin, middle, grain);
+        count_undecided(c, middle, end, grain);
     }
+}
+
+/* Tile by tile, or where that takes too many looks as finely as they allow: halves of ranges above the grain are above
+ * half of it, so that 2 n / grain of them have less than 4 n / grain looks. */
+static void count_residual(counter *c, int64_t begin, int64_t end) {
+    const int64_t partial = c->partial, full = c->full;
+    c->looks = 0;
+    count_undecided(c, begin, end, 1);
+    if (c->looks <= c->most_looks) return;
+    c->partial = partial;
+    c->full = full;
+    c->looks = 0;
+    count_undecided(c, begin, end, ceil_div(4 * (end - begin), c->most_looks));
 }
 
 /* The walked tiles of the CTA that owns tile `own`. */
@@ -153,7 +172,7 @@ static int64_t count_row(counter *c, int64_t own) {
     c->full_end = all_end / block;
     const int64_t before = c->partial + c->full;
     if (split->residual) {
-        count_undecided(c, first, last);
+        count_residual(c, first, last);
     } else {
         const int64_t full = max64(0, min64(last, c->full_end) - max64(first, c->full_begin));
         c->full += full;
@@ -166,6 +185,7 @@ void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks
                     int block_n, int64_t max_ctas, fk_tile_totals *out) {
     counter c;
     counter_init(&c, p, mask, walks_q, shape, block_m, block_n);
+    if (max_ctas < INT64_MAX) c.most_looks = MOST_LOOKS;
     memset(out, 0, sizeof *out);
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
@@ -194,6 +214,7 @@ int fk_tiles_leading(const fk_problem *p, const fk_problem_mask *mask, bool walk
     fk_tile_totals totals;
     fk_tiles_count(p, mask, walks_q, shape, block_m, block_n, 64, &totals);
     counter_init(&c, p, mask, walks_q, shape, block_m, block_n);
+    c.most_looks = MOST_LOOKS;
     c.value[H] = point(0);
     int leading = 0;
     while (leading < totals.num_ctas &&

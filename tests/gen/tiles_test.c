@@ -1,6 +1,6 @@
 /* Tile counts against brute force: a tile that is called empty has no visible key, one that is called full has no
  * hidden one. Where bounds are closed-form, nothing is lost at all. */
-#include "gen/generate.h"
+#include "gen/plan.h"
 #include "test.h"
 
 typedef struct world {
@@ -213,6 +213,24 @@ static void test_long_sequences_are_counted_exactly(void **state) {
     assert_int_equal(out.full, 2048);
 }
 
+/* Planning looks at ranges of very many tiles, of which half show nothing here, as at one; what is drawn does not. */
+static void test_planning_takes_long_walks_in_ranges(void **state) {
+    (void)state;
+    static const struct {
+        int64_t tiles, max_ctas, visited;
+    } cases[] = {{1 << 14, 2, 1 << 13}, {1 << 18, 2, 1 << 18}, {1 << 18, INT64_MAX, 1 << 17}};
+    uint64_t seed = 1;
+    world w = make_world("fwd fp16 d64 keep=\"k / 16 % 2 == 0\"", &seed);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        fk_tile_totals out;
+        w.shape = (fk_shape){1, 1, 1, 64, 16 * cases[i].tiles};
+        fk_tiles_count(&w.p, &w.terms.mask, false, &w.shape, 64, 16, cases[i].max_ctas, &out);
+        assert_true(out.num_ctas == 1 && out.num_walked == cases[i].tiles);
+        assert_int_equal(out.partial + out.full, cases[i].visited);
+    }
+    fk_expr_pool_destroy(w.pool);
+}
+
 /* Of a table nothing is known but its blocks: tiles within one need no element test, and larger ones see more. */
 static void test_tables_are_estimated(void **state) {
     (void)state;
@@ -275,6 +293,7 @@ int main(void) {
         cmocka_unit_test(test_closed_forms_are_exact),
         cmocka_unit_test(test_random_predicates_are_never_misjudged),
         cmocka_unit_test(test_long_sequences_are_counted_exactly),
+        cmocka_unit_test(test_planning_takes_long_walks_in_ranges),
         cmocka_unit_test(test_maps_are_what_is_counted),
         cmocka_unit_test(test_tables_are_estimated),
         cmocka_unit_test(test_bad_arguments_are_named),
