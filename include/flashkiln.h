@@ -477,10 +477,10 @@ FK_API void fk_kernel_destroy(fk_kernel *kernel);
 typedef struct fk_kernel_info {
     fk_plan_info plan;
     fk_image_info image;
-    int32_t from_store;   /**< 1: the image was read from the store, 2: from a pack, 0: compiled by this process */
+    int32_t from_store, stored; /**< 1: of the store, 2: of a pack, 0: compiled here, and `stored` then or not */
     double lookup_ms;     /**< plan, text, key, and reading store and packs; of a sealed context, the pack alone */
     double load_ms;       /**< handing the image to the driver */
-    char store_path[512]; /**< the entry's file; "" if the store is off; the pack's */
+    char store_path[512]; /**< the entry's file; "" if the store is off, or the path longer; the pack's */
     char store_note[160]; /**< "hit", or the reason of the miss, and why the new image was not stored if it was not */
 } fk_kernel_info;
 /** How the kernel came to be. */

@@ -154,6 +154,7 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
                                   : &context->counts.compiled);
     kernel->info.plan = source->plan;
     kernel->info.from_store = c->from_store;
+    kernel->info.stored = c->stored;
     memcpy(kernel->info.store_note, c->note, sizeof kernel->info.store_note);
     if (c->from_store == 2)
         memcpy(kernel->info.store_path, c->pack, sizeof kernel->info.store_path);

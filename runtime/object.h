@@ -87,7 +87,7 @@ fk_status fk_device_named(const char *name, fk_device_info *out, fk_error *err);
 typedef struct fk_built {
     fk_source source; /* from a pack: without its text */
     fk_entry entry;
-    int from_store; /* fk_kernel_info's */
+    int from_store, stored; /* fk_kernel_info's */
     char note[160];
     char pack[512]; /* its path */
 } fk_built;

@@ -9,7 +9,8 @@
 void fk_image_publish(fk_context *context, fk_built *c) {
     char note[160];
     const size_t used = strlen(c->note);
-    if (!fk_store_put(context->store, &c->entry, note, sizeof note) && strcmp(note, c->note) != 0)
+    c->stored = fk_store_put(context->store, &c->entry, note, sizeof note);
+    if (!c->stored && strcmp(note, c->note) != 0)
         snprintf(c->note + used, sizeof c->note - used, "; not stored: %s", note);
     fk_log("\"%s\" for %s: compiled in %.0f ms by %s; %s", c->source.spelling, context->target, c->entry.compile_ms,
            c->entry.compiler, note);

@@ -272,6 +272,12 @@ class Cache(Case):
         self.assertIn("removed 1 file", self.good("cache", "prune", "--max-size", "0"))
         self.assertEqual(json.loads(self.good("cache", "ls", "--json")), [])
 
+    def test_a_store_whose_path_is_too_long_to_be_shown(self):
+        folder = os.path.join(self.cache, *["d" * 200] * ((3600 - len(self.cache)) // 201))
+        run = ("run", "fwd fp16 d8", "--random", "1,1,1,8,8", "--device", "emu", "--cache-dir", folder)
+        self.assertIn("Store     written (absent before): a file whose path is too long", self.good(*run))
+        self.assertIn("Store     a file whose path is too long", self.good(*run))
+
     def test_damage_is_found_and_repaired(self):
         path = self.fill()["store_path"]
         with open(path, "r+b") as file:

@@ -2,18 +2,17 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static void print_store(const run *r) {
-    struct stat st;
+    const char *path = r->info.store_path[0] ? r->info.store_path : "a file whose path is too long to be shown";
     if (r->info.from_store == 2)
         printf("Pack      %s: %s\n", r->info.store_path, r->info.store_note);
     else if (r->info.from_store)
-        printf("Store     %s\n", r->info.store_path);
+        printf("Store     %s\n", path);
     else if (r->no_cache)
         printf("Store     off\n");
-    else if (r->info.store_path[0] && !strstr(r->info.store_note, "not stored: ") && stat(r->info.store_path, &st) == 0)
-        printf("Store     written (%s before): %s\n", r->info.store_note, r->info.store_path);
+    else if (r->info.stored)
+        printf("Store     written (%s before): %s\n", r->info.store_note, path);
     else
         printf("Store     nothing written: %s\n", r->info.store_note);
 }
