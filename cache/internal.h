@@ -1,7 +1,7 @@
 /* Shared by the files of the store, by nobody else.
  *
  * No file descriptor outlives a call, but for held locks: a store is a path, a mode and a policy, so a deleted cache
- * directory comes back, and fork is harmless. */
+ * directory comes back, and fork is harmless, but that a child holds the locks that were held (store.h). */
 #ifndef FK_CACHE_INTERNAL_H
 #define FK_CACHE_INTERNAL_H
 

@@ -4,7 +4,9 @@
  * of the disk, another process or another user is an error here, and none can yield another image.
  *
  * A note is "NAME" or "NAME: detail"; the names are listed in cache/FORMAT.md. All functions may be called from any
- * thread, and forked processes may share a store. */
+ * thread, and forked processes may share a store. A child that is forked while a thread holds a lock (compiles) holds
+ * it, too, until it ends or calls exec: whoever asks for that key meanwhile waits its 60 s, then compiles for himself.
+ */
 #ifndef FK_CACHE_STORE_H
 #define FK_CACHE_STORE_H
 
