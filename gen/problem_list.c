@@ -45,7 +45,7 @@ static fk_status append(spelling_list *list, const char *spelling, const char *w
 }
 
 static fk_status read_whole(const char *path, char **text, size_t *size, fk_error *err) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(path, "rbe");
     if (!file) return fk_fail(err, FK_IO, "%s: %s", path, strerror(errno));
     char *bytes = malloc(MAX_FILE + 1);
     if (!bytes) {

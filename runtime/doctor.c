@@ -120,8 +120,8 @@ static void look_at_store(report *r, const char *dir) {
 
 static void tell_pack(void *user, const char *path, const fk_pack *pack, const char *reason) {
     if (pack)
-        tell(user, "pack", FINE, "%s: %zu kernels, %.1f MB", path, fk_pack_count(pack),
-             (double)fk_pack_bytes(pack) * 1e-6);
+        tell(user, "pack", FINE, "%s: %zu kernel%s, %.1f MB", path, fk_pack_count(pack),
+             fk_pack_count(pack) == 1 ? "" : "s", (double)fk_pack_bytes(pack) * 1e-6);
     else
         tell(user, "pack", WRONG, "%.400s", reason);
 }

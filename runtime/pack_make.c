@@ -251,7 +251,7 @@ static fk_status find_failure(const maker *m, const char *path, const fk_pack_pr
 
 fk_status fk_pack_read_secret(const char *path, uint8_t secret[32], fk_error *err) {
     char pem[8192];
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(path, "rbe");
     if (!file) return fk_fail(err, FK_IO, "key_file %s: %s", path, strerror(errno));
     const size_t size = fread(pem, 1, sizeof pem, file);
     fclose(file);

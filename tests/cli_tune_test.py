@@ -81,7 +81,7 @@ class Tune(Case):
                   "device": "Tesla T4", "sm": 75, "num_sms": 40, "clock_ghz": 1.59, "hbm_gbps": 320, "generator": "0123"}
         lines = [record, {**record, "us": 900, "plan": "mma m64 n32 w4 s1 c1"}, {**record, "us": -1}, {"other": 1}]
         self.path("theirs.jsonl", "".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
-        self.assertIn("1 records taken, 3 lines refused", self.good("tune", "--from", "theirs.jsonl"))
+        self.assertIn("1 record taken, 3 lines refused", self.good("tune", "--from", "theirs.jsonl"))
         self.assertEqual(self.records("tune-tesla-t4.jsonl")[0]["plan"], "mma m64 n32 w4 s1 c1")
         plan = json.loads(self.good("plan", "fwd fp16 d72 causal", "--gpu", "t4", "--json"))[0]
         self.assertEqual((plan["block_m"], plan["block_n"], plan["chosen"]), (64, 32, True))
@@ -89,7 +89,7 @@ class Tune(Case):
         self.assertEqual(plan["plan"], "mma m64 n32 w4 s1 c1")
         told = self.good("explain", "fwd fp16 d72 causal", "--gpu", "t4")
         self.assertIn("mma m64 n32 w4 s1 c1, chosen by own record", told)
-        self.assertIn("1 records written", self.good("tune", "--export", "ours.jsonl"))
+        self.assertIn("1 record written", self.good("tune", "--export", "ours.jsonl"))
         with open(self.path("ours.jsonl"), encoding="utf-8") as file:
             self.assertEqual(json.loads(file.read())["us"], 900)
         self.bad(IO, ["nowhere.jsonl"], "tune", "--from", "nowhere.jsonl")

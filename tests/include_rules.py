@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Keeps the tree's shape: who includes whom (docs/design.md section 1), where asm may be, how long files are; and that
-nothing asks getenv, which lets the caller of a set-user-ID program name code to load.
+"""Keeps the tree's shape: who includes whom (docs/design.md section 1), where asm may be, how long files are; that
+nothing asks getenv, which lets the caller of a set-user-ID program name code to load; and that children that others start
+inherit no open file.
 
 Usage: include_rules.py ROOT. Prints one line for each breach, file:line: rule; exit status 1 if there is any.
 Files over 450 lines and functions over 60 are listed as warnings; over 500 lines is a breach. The public header is one
@@ -73,6 +74,8 @@ def check_line(root, path, line):
         return "asm outside templates/primitive"
     if layer_of(path) and re.search(r"\bgetenv\s*\(", line):
         return "getenv: ask secure_getenv"
+    if layer_of(path) and re.search(r'\bfopen\(.*"[rwa][b+]*"', line):
+        return "fopen without the mode's e, close on exec"
     if MACHINE_PATH.search(line):
         return "a path of one machine"
     return None
@@ -127,6 +130,7 @@ PLANTED = [  # (path, line): each must be a breach
     ("runtime/cli/run.c", '#include "gen/error.h"'),
     ("include/flashkiln.h", "#include <stdio.h>"),
     ("runtime/driver.c", '    const char *named = getenv("FLASHKILN_LIBCUDA");'),
+    ("runtime/pack_make.c", '    FILE *file = fopen(path, "rb");'),
     ("templates/kernel/forward_mma.cu", "#include <cuda_fp16.h>"),
     ("templates/piece/softmax.cu", '    asm volatile("bar.sync 0;");'),
     ("docs/design.md", "see /" + "home/someone/notes"),

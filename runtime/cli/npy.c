@@ -189,7 +189,7 @@ static cli_exit read_data(FILE *file, npy_array *out, char message[NPY_MESSAGE])
 cli_exit npy_read(const char *path, int rank, npy_array *out, char message[NPY_MESSAGE]) {
     char reason[NPY_MESSAGE] = "";
     npy_array array = {0};
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(path, "rbe");
     if (!file) return fail(message, CLI_IO, "%.200s: %s", path, strerror(errno));
     cli_exit code = read_header(file, &array, reason);
     if (code == CLI_OK && array.rank != rank)

@@ -16,7 +16,7 @@ cli_exit output_open(output *out, const char *path) {
     *out = (output){path, NULL, NULL};
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return cli_fail(CLI_IO, "%s: is a directory, not a file", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        out->file = fopen(path, "wb");
+        out->file = fopen(path, "wbe");
         return out->file ? CLI_OK : fail_errno(path, "cannot be written");
     }
     int fd = -1;

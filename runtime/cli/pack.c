@@ -59,11 +59,12 @@ static cli_exit pack_build(const request *r) {
         cli_progress("%s", "");
         if (status != FK_OK) code = cli_fail_status(status);
         if (status == FK_OK && stat(r->out, &st) == 0) {
-            printf("%s: %zu kernels, %s; %zu compiled in %.1f s", r->out, result.built + result.reused,
+            const size_t kernels = result.built + result.reused;
+            printf("%s: %zu kernel%s, %s; %zu compiled in %.1f s", r->out, kernels, kernels == 1 ? "" : "s",
                    cli_bytes((double)st.st_size, size), result.built, result.seconds);
             if (result.built && result.seconds > 0)
                 printf(", %.0f a minute", (double)result.built / result.seconds * 60);
-            if (result.reused) printf("; %zu were there from an earlier call", result.reused);
+            if (result.reused) printf("; %zu from an earlier call", result.reused);
             if (result.skipped)
                 printf("; %zu that a GPU cannot run%s are left out", result.skipped,
                        r->sized ? ", or for some sizes spill," : "");
@@ -109,7 +110,7 @@ static void add_entry(table *t, const fk_pack_entry *e) {
 
 static void print_info(const char *path, const fk_pack_info *info, size_t count) {
     char size[CLI_QUANTITY];
-    printf("%s: %zu kernels, %s, made by FlashKiln %s (sources %.12s)%s\n", path, count,
+    printf("%s: %zu kernel%s, %s, made by FlashKiln %s (sources %.12s)%s\n", path, count, count == 1 ? "" : "s",
            cli_bytes((double)info->file_bytes, size), info->version, info->generator,
            info->usable ? "" : ": not by this build, which will not use it");
     if (info->signer[0]) printf("signed by %s: %s\n", info->signer, info->signature);
@@ -279,7 +280,7 @@ static cli_exit pack_diff(const request *r) {
     fk_free(entries[0]);
     fk_free(entries[1]);
     if (code != CLI_OK || !differences) return code;
-    return cli_fail(CLI_CHECK_FAILED, "%zu kernels differ", differences);
+    return cli_fail(CLI_CHECK_FAILED, "%zu kernel%s", differences, differences == 1 ? " differs" : "s differ");
 }
 
 /* As `pack ls` has it, or any spelling that the kernel serves. */

@@ -99,9 +99,9 @@ static int watch(void *user, const fk_tune_progress *p) {
     char time[CLI_QUANTITY];
     const char *spelling = user;
     const double left = p->budget_ms - p->elapsed_ms;
-    cli_progress("%.40s: %zu plans, %zu in the running, %zu rejected; best %s; at most %.0f s left", spelling, p->count,
-                 p->num_alive, p->num_rejected, p->best ? cli_time_us(p->best->us, time) : "-",
-                 left > 0 ? left * 1e-3 : 0);
+    cli_progress("%.40s: %zu plan%s, %zu in the running, %zu rejected; best %s; at most %.0f s left", spelling,
+                 p->count, p->count == 1 ? "" : "s", p->num_alive, p->num_rejected,
+                 p->best ? cli_time_us(p->best->us, time) : "-", left > 0 ? left * 1e-3 : 0);
     return interrupted;
 }
 
@@ -221,12 +221,13 @@ static cli_exit move_records(const request *r) {
     if (r->from) {
         const fk_status status = fk_tuning_import(r->cache_dir, r->from, &taken, &refused);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu records taken, %zu lines refused\n", r->from, taken, refused);
+        printf("%s: %zu record%s taken, %zu line%s refused\n", r->from, taken, taken == 1 ? "" : "s", refused,
+               refused == 1 ? "" : "s");
     }
     if (r->export_to) {
         const fk_status status = fk_tuning_export(r->cache_dir, r->export_to, &written);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu records written\n", r->export_to, written);
+        printf("%s: %zu record%s written\n", r->export_to, written, written == 1 ? "" : "s");
     }
     return CLI_OK;
 }
