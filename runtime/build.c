@@ -20,24 +20,30 @@ static void add_part(fk_sha256 *sha, const char *part) {
     fk_sha256_add(sha, part, strlen(part) + 1); /* its zero ends it */
 }
 
+static void add_parts(fk_sha256 *sha, const char *const *parts, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        add_part(sha, parts[i]);
+}
+
 void fk_target_name(const char *prefix, int sm, char out[16]) {
     snprintf(out, 16, "%s%u%s", prefix, (unsigned)sm % 1000u, sm == 90 ? "a" : "");
 }
 
 /* An emulator image also depends on the headers it is read behind. */
 void fk_build_key(const fk_source *source, const char *target, const fk_emu_options *emulator, char key[65]) {
-    static const char *const flags[] = {FK_COMPILE_FLAGS};
+    static const char *const cuda[] = {FK_COMPILE_FLAGS}, *const host[] = {FK_EMU_FLAGS};
+    static const char *const sanitize[] = {FK_EMU_SANITIZE};
     fk_sha256 sha;
     fk_sha256_start(&sha);
     add_part(&sha, target);
     add_part(&sha, source->text);
     if (emulator) {
-        add_part(&sha, emulator->sanitize ? "sanitize" : "plain");
+        add_parts(&sha, host, sizeof host / sizeof *host);
+        if (emulator->sanitize) add_parts(&sha, sanitize, sizeof sanitize / sizeof *sanitize);
         for (const fk_embedded_file *f = fk_embedded; f->path; f++)
             if (strncmp(f->path, "runtime/emulator/", 17) == 0) add_part(&sha, f->text);
     } else {
-        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-            add_part(&sha, flags[i]);
+        add_parts(&sha, cuda, sizeof cuda / sizeof *cuda);
     }
     fk_sha256_finish_hex(&sha, key);
 }

@@ -97,35 +97,23 @@ static bool write_sources(int dir, const char *text, const char *const *entries,
 /* Runs the compiler in `path`; its messages go to the file LOG there. */
 static fk_status run_compiler(const char *compiler, const char *path, bool sanitize, int *exit_code, fk_error *err) {
     const char *const args[] = {compiler,
-                                "-std=c++17",
                                 "-x",
                                 "c++",
                                 "-include",
                                 HEADER,
-                                "-DFK_EMULATOR",
                                 SOURCE,
                                 "-o",
                                 IMAGE,
-                                "-shared",
-                                "-fPIC",
-                                "-lm",
-                                "-Wl,--as-needed",
-                                "-O1", /* compiles in two thirds of -O2's time; a run spends its time in the engine */
-                                "-fno-exceptions",
-                                "-fno-rtti",
-                                "-fno-math-errno",
-                                "-fno-strict-aliasing",
-                                "-fvisibility=hidden",
                                 "-w",
                                 "-fmax-errors=5",
                                 "-fdiagnostics-color=never",
-                                sanitize ? "-fsanitize=address,undefined" : NULL, /* without: the list ends here */
-                                "-fno-sanitize-recover=all",
-                                "-fno-omit-frame-pointer",
-                                "-g1",
+                                FK_EMU_FLAGS,
+                                FK_EMU_SANITIZE,
                                 NULL};
-    char *argv[sizeof args / sizeof *args];
+    enum { COUNT = sizeof args / sizeof *args, SANITIZE = sizeof((const char *[]){FK_EMU_SANITIZE}) / sizeof *args };
+    char *argv[COUNT];
     memcpy(argv, args, sizeof argv);
+    if (!sanitize) argv[COUNT - 1 - SANITIZE] = NULL;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addchdir_np(&actions, path);

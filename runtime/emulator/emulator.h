@@ -29,6 +29,13 @@ typedef struct fk_emu_stats {
     uint64_t smem_conflicts;     /**< of these, beyond what an access without bank conflicts takes */
 } fk_emu_stats;
 
+/* The compiler's flags that decide the image's bytes, in order, and those of `sanitize` behind them; with text, headers
+ * and target they are the key. -O1 compiles in two thirds of -O2's time; a run spends its time in the engine. */
+#define FK_EMU_FLAGS                                                                                                   \
+    "-std=c++17", "-DFK_EMULATOR", "-shared", "-fPIC", "-lm", "-Wl,--as-needed", "-O1", "-fno-exceptions",             \
+        "-fno-rtti", "-fno-math-errno", "-fno-strict-aliasing", "-fvisibility=hidden"
+#define FK_EMU_SANITIZE "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"
+
 /** Compiles `text`, whose kernels are `entries`, to the bytes of a host shared object.
  *  The compiler is $FLASHKILN_CXX, else the first of c++, g++ and clang++ in PATH.
  *  @param image    malloc'ed; the caller's
