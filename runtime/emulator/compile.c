@@ -1,9 +1,11 @@
 /* Text to image: the kernel, the three headers and one appended line are compiled in a private directory that is gone
- * when the call returns. No shell is involved; the compiler sees no path but its own directory's files. */
+ * when the call returns, or when a later process finds it an hour old. No shell is involved; the compiler sees no path
+ * but its own directory's files. */
 #include "gen/embedded.h"
 #include "image.h"
 #include "runtime/clock.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -22,6 +25,8 @@ extern char **environ;
 #define SOURCE "kernel.cu"
 #define IMAGE "kernel.so"
 #define LOG "log"
+#define FOLDER "flashkiln-emu-"
+static const char *const files[] = {ABI, HEADER, HOPPER, SOURCE, IMAGE, LOG};
 
 static const fk_embedded_file *embedded(const char *name) {
     char path[64];
@@ -182,10 +187,36 @@ static fk_status compile_in(int dir, const char *path, const char *text, const c
     return FK_OK;
 }
 
+static void remove_files(int dir) {
+    for (size_t i = 0; dir >= 0 && i < sizeof files / sizeof *files; ++i)
+        unlinkat(dir, files[i], 0);
+    if (dir >= 0) close(dir);
+}
+
+/* Removes the directories of processes that were killed, once in a process. Their age tells, as no process id does
+ * where containers share a directory; a compiler takes seconds. What holds other files is not ours, and stays. */
+static void remove_litter(const char *base) {
+    enum { STALE_SECONDS = 3600 };
+    static bool done;
+    struct stat s;
+    DIR *list = __atomic_exchange_n(&done, true, __ATOMIC_RELAXED) ? NULL : opendir(base);
+    if (!list) return;
+    for (const struct dirent *d; (d = readdir(list));) {
+        if (strncmp(d->d_name, FOLDER, strlen(FOLDER)) != 0) continue;
+        const int dir = openat(dirfd(list), d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (dir >= 0 && fstat(dir, &s) == 0 && s.st_uid == geteuid() && time(NULL) - s.st_mtime > STALE_SECONDS) {
+            remove_files(dir);
+            unlinkat(dirfd(list), d->d_name, AT_REMOVEDIR);
+        } else if (dir >= 0) {
+            close(dir);
+        }
+    }
+    closedir(list);
+}
+
 fk_status fk_emu_compile(const char *text, const char *const *entries, size_t num_entries,
                          const fk_emu_options *options, void **image, size_t *size, double *compile_ms,
                          char compiler[96], fk_error *err) {
-    static const char *const names[] = {ABI, HEADER, HOPPER, SOURCE, IMAGE, LOG};
     const double start = fk_now_ms();
     const bool sanitize = options && options->sanitize;
 #ifndef FK_FIBER_ASAN
@@ -195,14 +226,14 @@ fk_status fk_emu_compile(const char *text, const char *const *entries, size_t nu
 #endif
     char path[4096];
     const char *base = secure_getenv("TMPDIR");
-    const int n = snprintf(path, sizeof path, "%s/flashkiln-XXXXXX", base && *base ? base : "/tmp");
+    if (!base || !*base) base = "/tmp";
+    remove_litter(base);
+    const int n = snprintf(path, sizeof path, "%s/" FOLDER "XXXXXX", base);
     if (n < 0 || (size_t)n >= sizeof path || !mkdtemp(path))
         return fk_fail(err, FK_IO, "emulator: cannot make the directory %s: %s", path, strerror(errno));
     const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const fk_status status = compile_in(dir, path, text, entries, num_entries, sanitize, image, size, compiler, err);
-    for (size_t i = 0; dir >= 0 && i < sizeof names / sizeof *names; ++i)
-        unlinkat(dir, names[i], 0);
-    if (dir >= 0) close(dir);
+    remove_files(dir);
     rmdir(path);
     *compile_ms = fk_now_ms() - start;
     return status;

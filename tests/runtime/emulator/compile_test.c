@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const entries[] = {"fk_kernel"};
@@ -59,6 +60,43 @@ static int count_entries(const char *path) {
         count += e->d_name[0] != '.';
     closedir(dir);
     return count;
+}
+
+static void make_folder(const char *base, const char *name, long age, const char *const *names, int count) {
+    const struct timespec then = {time(NULL) - age, 0}, both[2] = {then, then};
+    char path[256], inside[512];
+    snprintf(path, sizeof path, "%s/%s", base, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (int i = 0; i < count; ++i) {
+        snprintf(inside, sizeof inside, "%s/%s", path, names[i]);
+        const int file = open(inside, O_WRONLY | O_CREAT, 0600);
+        assert_true(file >= 0 && close(file) == 0);
+    }
+    assert_int_equal(utimensat(AT_FDCWD, path, both, 0), 0);
+}
+
+/* The first test: the first compile of a process looks for them. */
+static void test_what_killed_processes_left_is_removed(void **state) {
+    (void)state;
+    static const char *const names[] = {"kernel.cu", "abi.hpp", "log", "mine"};
+    static const char *const kept[] = {"flashkiln-emu-fresh0", "flashkiln-emu-others/mine", "flashkiln-mine00/log"};
+    char base[] = "/tmp/flashkiln-test-XXXXXX", path[256], command[256];
+    fk_error err;
+    assert_non_null(mkdtemp(base));
+    make_folder(base, "flashkiln-emu-stale0", 3700, names, 3);
+    make_folder(base, "flashkiln-emu-fresh0", 3500, names, 3);
+    make_folder(base, "flashkiln-emu-others", 3700, names, 4);
+    make_folder(base, "flashkiln-mine00", 3700, names, 4);
+    setenv("TMPDIR", base, 1);
+    assert_int_equal(compile(PROLOGUE KERNEL "{}", NULL, &err), FK_OK);
+    unsetenv("TMPDIR");
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i) {
+        snprintf(path, sizeof path, "%s/%s", base, kept[i]);
+        assert_int_equal(access(path, F_OK), 0);
+    }
+    assert_int_equal(count_entries(base), 3);
+    snprintf(command, sizeof command, "rm -r '%s'", base);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_nothing_is_left_behind(void **state) {
@@ -227,6 +265,7 @@ static void test_primitives_are_complete(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_killed_processes_left_is_removed),
         cmocka_unit_test(test_error_names_the_template),
         cmocka_unit_test(test_compiler_choice),
         cmocka_unit_test(test_nothing_is_left_behind),
