@@ -122,7 +122,7 @@ static void check_path(lua_State *L, const char *path, size_t size) {
 
 bool fk_template_override(const char *template_dir, const char *path, char *out, size_t size) {
     struct stat info;
-    return override_path(template_dir, path, out, size, &info);
+    return find_override(template_dir, path, out, size, &info) != ABSENT;
 }
 
 bool fk_template_exists(const char *template_dir, const char *path) {

@@ -220,7 +220,7 @@ static fk_status canonical_mask(checker *c, const fk_mask *in, fk_mask *out, fk_
     if (status == FK_OK && in->name[0]) status = load_file(c, &t, &file, err);
     const int blocks = t.kind == FK_TERM_PATTERN ? 2 : 0;
     for (int i = 0; status == FK_OK && i < in->num_values; ++i) {
-        const int least = i < blocks ? 1 : -FK_MAX_SEQLEN,
+        const int least = i < blocks ? 1 : file.param[i - blocks].least,
                   most = i < blocks ? FK_MAX_SEQLEN : file.param[i - blocks].most;
         out->value[i] = in->value[i];
         if (in->value[i] >= least && in->value[i] <= most) continue;
@@ -254,12 +254,14 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
         const bool is_float = file.param[i].is_float;
         const double value = is_float ? (double)(float)in->value[i] : in->value[i];
         const double limit = is_float ? (double)FLT_MAX : FK_MAX_SEQLEN;
-        if (fabs(value) <= limit && (is_float || value == trunc(value))) {
+        const bool good = fabs(value) <= limit && (is_float || value == trunc(value));
+        if (good && (value != 0 || !file.param[i].nonzero)) {
             out->value[i] = value + 0.0; /* and no -0 */
             continue;
         }
-        status = fk_fail(err, FK_BAD_PROBLEM, "%s of score %s is %g: must be %s from %g to %g", file.param[i].name,
-                         in->name, value, is_float ? "a number" : "an integer", -limit, limit);
+        status = fk_fail(err, FK_BAD_PROBLEM, "%s of score %s is %g: must be %s from %g to %g%s", file.param[i].name,
+                         in->name, value, is_float ? "a number" : "an integer", -limit, limit,
+                         file.param[i].nonzero ? ", and not 0" : "");
     }
     out->num_values = in->num_values;
     memcpy(out->name, in->name, strlen(in->name));

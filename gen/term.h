@@ -18,10 +18,11 @@ enum {
 /** A number of a term: a run-time value, but for patterns, whose text holds it. */
 typedef struct fk_term_param {
     char name[32];
-    bool is_float;     /* scores only */
-    bool has_default;  /* patterns only: it may be left out, if all behind it are */
-    int32_t otherwise; /* its value then */
-    int32_t most;      /* patterns: its largest value */
+    bool is_float;       /* scores only */
+    bool has_default;    /* patterns only: it may be left out, if all behind it are */
+    int32_t otherwise;   /* its value then */
+    int32_t least, most; /* patterns: its range */
+    bool nonzero;        /* scores: 0 is no value of it */
 } fk_term_param;
 
 /** templates/mask/NAME.lua, templates/score/NAME.lua or templates/pattern/NAME.lua */

@@ -68,11 +68,24 @@ static void add_scalar(lua_State *L, fk_term_kind kind, const char *path, const 
     fk_term_param *param = &out->param[out->num_params++];
     memcpy(param->name, name, strlen(name));
     param->is_float = is_float;
+    param->least = -FK_MAX_SEQLEN;
     param->most = FK_MAX_SEQLEN;
 }
 
-/* The third and the fourth of a pattern's entry, if they are there: what its param is when a spelling leaves it out,
- * and its largest value. `entry`: where it is. */
+/* One end of a param's range, if it is there; it may not exclude the default. */
+static void read_limit(lua_State *L, const char *path, int entry, int at, const fk_term_param *param, int32_t least,
+                       int32_t most, int32_t *limit) {
+    int is_integer = 0;
+    if (lua_geti(L, entry, at) == LUA_TNIL) return;
+    const lua_Integer value = lua_tointegerx(L, -1, &is_integer);
+    if (!is_integer || value < least || value > most)
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its limit must be an integer from %d to %d", path,
+                     param->name, least, most);
+    *limit = (int32_t)value;
+}
+
+/* The third to the fifth of a pattern's entry, if they are there: what its param is when a spelling leaves it out, its
+ * largest value and its least. `entry`: where it is. */
 static void read_default(lua_State *L, const char *path, int entry, fk_term_file *out) {
     fk_term_param *param = &out->param[out->num_params - 1];
     const bool before = out->num_params > 1 && param[-1].has_default;
@@ -86,16 +99,13 @@ static void read_default(lua_State *L, const char *path, int entry, fk_term_file
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': needs a default, as the one before it has", path,
                      param->name);
     param->otherwise = (int32_t)value;
-    if (lua_geti(L, entry, 4) != LUA_TNIL) {
-        const lua_Integer most = lua_tointegerx(L, -1, &is_integer);
-        if (!is_integer || most < value || most > FK_MAX_SEQLEN)
-            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its limit must be an integer from %d to %d", path,
-                         param->name, param->otherwise, FK_MAX_SEQLEN);
-        param->most = (int32_t)most;
-    }
+    read_limit(L, path, entry, 4, param, param->otherwise, FK_MAX_SEQLEN, &param->most);
+    read_limit(L, path, entry, 5, param, -FK_MAX_SEQLEN, param->has_default ? param->otherwise : param->most,
+               &param->least);
 }
 
-/* The entry on top: "name" of an int, { "name", "type" }, or of a pattern { "name", "int", default, limit }. */
+/* The entry on top: "name" of an int, { "name", "type" }, of a pattern { "name", "int", default, most, least }, or of a
+ * score { "name", "float", nonzero = true }. */
 static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out) {
     const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "", *type = "int";
     const int top = lua_gettop(L);
@@ -111,6 +121,10 @@ static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_ter
     else
         add_scalar(L, kind, path, name, type, out);
     if (kind == FK_TERM_PATTERN && !strchr(type, '[') && lua_istable(L, top)) read_default(L, path, top, out);
+    if (kind == FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) {
+        lua_getfield(L, top, "nonzero");
+        out->param[out->num_params - 1].nonzero = lua_toboolean(L, -1);
+    }
     lua_settop(L, top);
 }
 

@@ -10,6 +10,8 @@
 /* ---- one line ---- */
 
 #define TOP_LEFT " top-left"
+#define NONZERO "!=0"
+#define PARAM_TYPE_SIZE 48 /* int=D<=M>=L */
 
 void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]) {
     char type[FK_ARRAY_TYPE_SIZE];
@@ -21,6 +23,9 @@ void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file
             snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", param->name, param->is_float ? "float" : "int");
         if (param->has_default) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, "=%d", param->otherwise);
         if (param->most < FK_MAX_SEQLEN) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, "<=%d", param->most);
+        if (param->least > -FK_MAX_SEQLEN)
+            used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, ">=%d", param->least);
+        if (param->nonzero) used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, NONZERO);
     }
     for (int i = 0; i < file->num_arrays; ++i) {
         fk_array_write_type(&file->array[i], type);
@@ -28,7 +33,7 @@ void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file
     }
     snprintf(out + used, FK_TERM_TEXT - (size_t)used, " = %s", file->expr);
 }
-_Static_assert(8 + 32 + sizeof TOP_LEFT + FK_MAX_TERM_VALUES * (38 + 12 + 13) +
+_Static_assert(8 + 32 + sizeof TOP_LEFT + FK_MAX_TERM_VALUES * (33 + PARAM_TYPE_SIZE) +
                        FK_MAX_TERM_ARRAYS * (33 + FK_ARRAY_TYPE_SIZE) + 3 + FK_MAX_FILE_EXPR <
                    FK_TERM_TEXT,
                "the longest line must fit");
@@ -42,19 +47,21 @@ static const char *take(const char *at, const char *ends, char *out, size_t size
     return at + length;
 }
 
-/* What may follow an int: "=" its default, "<=" its limit. Numbers written otherwise than fk_term_write does are found
- * by comparing lines. */
+/* What may follow a type: "=" its default, "<=" and ">=" its limits, NONZERO. Numbers written otherwise than
+ * fk_term_write does are found by comparing lines. */
 static void read_numbers(char *type, fk_term_param *param) {
-    char *most = strstr(type, "<="), *otherwise = strchr(type, '=');
+    char *most = strstr(type, "<="), *least = strstr(type, ">="), *end = type + strcspn(type, "<>=!");
     if (most) param->most = atoi(most + 2);
-    param->has_default = otherwise && (!most || otherwise < most);
-    if (param->has_default) param->otherwise = atoi(otherwise + 1);
-    type[strcspn(type, "<=")] = 0;
+    if (least) param->least = atoi(least + 2);
+    param->nonzero = strstr(type, NONZERO);
+    param->has_default = *end == '=';
+    if (param->has_default) param->otherwise = atoi(end + 1);
+    *end = 0;
 }
 
 /* "name:type" behind a space. */
 static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *out) {
-    char name[32] = "", type[FK_ARRAY_TYPE_SIZE], message[160];
+    char name[32] = "", type[PARAM_TYPE_SIZE], message[160];
     at = take(at, ": =", name, sizeof name);
     if (!at || *at != ':') return NULL;
     at = take(at + 1, " ", type, sizeof type);
@@ -70,8 +77,8 @@ static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *o
         if (out->num_params == fk_term_max_params(kind) || !fk_is_identifier(name)) return NULL;
         fk_term_param *param = &out->param[out->num_params++];
         memcpy(param->name, name, sizeof name);
-        param->most = FK_MAX_SEQLEN;
-        if (kind == FK_TERM_PATTERN) read_numbers(type, param);
+        param->least = -FK_MAX_SEQLEN, param->most = FK_MAX_SEQLEN;
+        if (kind != FK_TERM_MASK) read_numbers(type, param);
         param->is_float = strcmp(type, "float") == 0;
     }
     return at;

@@ -10,6 +10,7 @@ enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3,
 #define LONG 2.0 /* times the mean: an own tile that others should not wait for in the end */
 
 /* Ranges that planning looks at in a row: all that 16,384 walked tiles can ask for. */
+#define MOST_TILES ((int64_t)1 << 20) /* of a head, up to which each row is counted for a caller */
 #define MOST_LOOKS ((int64_t)1 << 15)
 
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
@@ -256,8 +257,11 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     if (status == FK_OK) {
         const double little = 1e-6; /* means over heads may end in any digit */
         fk_tile_totals totals;
-        fk_tiles_count(&r.problem, &r.terms.mask, r.problem.op == FK_BACKWARD, &r.shape, plan->block_m, plan->block_n,
-                       INT64_MAX, &totals);
+        const bool walks_q = r.problem.op == FK_BACKWARD;
+        const int64_t rows = ceil_div(r.shape.seqlen_q, plan->block_m),
+                      columns = ceil_div(r.shape.seqlen_k, plan->block_n);
+        const int64_t most = rows * columns > MOST_TILES ? MOST_TILES / (walks_q ? rows : columns) : INT64_MAX;
+        fk_tiles_count(&r.problem, &r.terms.mask, walks_q, &r.shape, plan->block_m, plan->block_n, most, &totals);
         const int64_t visited = (int64_t)ceil(totals.partial + totals.full - little);
         out->full = (int64_t)floor(totals.full + little);
         out->partial = visited - out->full;

@@ -338,10 +338,10 @@ FK_API fk_status fk_plan_spell(const fk_plan_info *plan, char *out, size_t size)
 typedef struct fk_tile_counts {
     int64_t empty, partial, full;
 } fk_tile_counts;
-/** Counts the tiles of `options->shape` by the interval arithmetic that the kernel uses. Of `plan` only block_m and
- *  block_n are read. A mask that reads h is counted for up to four heads, and the mean taken; of a table of bits
- *  (docs/block-sparse.md) a quarter is taken to be set. One that reads b or another array is judged for all batch
- * entries and elements at once, so that its partial tiles are an upper bound.
+/** Counts the tiles of `options->shape` by the interval arithmetic that the kernel uses; of more than 2^20, in rows
+ *  spread evenly. Of `plan` only block_m and block_n are read. A mask that reads h is counted for up to four heads, and
+ *  the mean taken; of a table of bits (docs/block-sparse.md) a quarter is taken to be set. One that reads b or another
+ *  array is judged for all batch entries and elements at once, so that its partial tiles are an upper bound.
  *  @return FK_BAD_PROBLEM, FK_TEMPLATE_ERROR, FK_IO (template_dir) */
 FK_API fk_status fk_plan_tiles(const fk_problem *problem, const fk_plan_info *plan, const fk_plan_options *options,
                                fk_tile_counts *out);

@@ -6,6 +6,6 @@ for n = 0, most - 1 do
   block = block .. " || random > " .. n .. " && j == (hash(hash(hash(seed, h), i), " .. n .. ") & 32767) * blocks_k >> 15"
 end
 return {
-  params = { { "window", "int", 1 }, { "global", "int", 1 }, { "random", "int", 3, most }, { "seed", "int", 0 } },
+  params = { { "window", "int", 1, nil, 0 }, { "global", "int", 1, nil, 0 }, { "random", "int", 3, most, 0 }, { "seed", "int", 0 } },
   block = block,
 }

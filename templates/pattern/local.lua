@@ -1,2 +1,2 @@
 -- Blocks at most `window` from the diagonal.
-return { params = { "window" }, block = "abs(i - j) <= window" }
+return { params = { { "window", "int", nil, nil, 0 } }, block = "abs(i - j) <= window" }

@@ -32,7 +32,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd fp16 d8 causal softcap( 50.0 ) alibi", "fwd fp16 d8 softcap(50) alibi causal"},
         {"fwd fp16 d8 softcap(-.125) softcap(1e20) softcap(0.1)",
          "fwd fp16 d8 softcap(-0.125) softcap(1e+20) softcap(0.1)"},
-        {"fwd fp16 d8 softcap(-0)", "fwd fp16 d8 softcap(0)"},
+        {"fwd fp16 d8 softcap(-3e1)", "fwd fp16 d8 softcap(-30)"},
         {"fwd fp16 d8 score=\"(s)+w[h]*2\" array=w:float[num_heads_q] keep=\"id[b][q]==id[b][k]\" "
          "array=id:int[batch][]:sorted",
          "fwd fp16 d8 array=w:float[h] array=id:int[b][]:sorted score=\"s + w[h] * 2\" keep=\"id[b][q] == id[b][k]\""},
