@@ -79,9 +79,10 @@ void fk_array_write_type(const fk_array_decl *array, char out[FK_ARRAY_TYPE_SIZE
 
 /* ---- checks ---- */
 
-/* Names that mean something in every expression, or in the emitted text. */
+/* Names that mean something in every expression, or in the emitted text: the last two are read of runs (expr_split.c).
+ */
 static bool is_reserved(const char *name) {
-    static const char *const words[] = {"s", "p", "true", "false"};
+    static const char *const words[] = {"s", "p", "true", "false", "first_key", "last_key"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i) {
         if (strcmp(name, words[i]) == 0) return true;
     }

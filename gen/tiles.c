@@ -54,7 +54,8 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     c->split = walks_q ? &mask->split : &mask->split_k;
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
-    const bool asked_q = fits_q ? fits_k && !mask->long_walk : mask->open_q, asked_k = !fits_k && mask->open_k;
+    const bool asked_q = fits_q ? !mask->long_walk && (fits_k || mask->open_q) : mask->open_q,
+               asked_k = !fits_k && mask->open_k;
     const int64_t part_q = mask->in_blocks && asked_q && mask->block_q >= LEAST_PART ? mask->block_q : 0;
     const int64_t part_k = mask->in_blocks && asked_k && mask->block_k >= LEAST_PART ? mask->block_k : 0;
     const bool moved = part_q && fk_expr_uses(mask->keep, "diag");

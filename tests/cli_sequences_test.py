@@ -107,6 +107,21 @@ class Sequences(Case):
                 self.good("run", f'fwd {dtype} d16 score="float(k - k)"', "--random", "1,1,1,40,50", "-o", "mean.npy", "--device", "emu", "--plan-for", gpu)
                 self.assertEqual(*(read_npy(self.path(name))[2][20 * 16:] for name in ("o.npy", "mean.npy")))
 
+    def test_blocks_smaller_than_tiles_are_never_loaded(self):
+        """A table that shows the first keys alone: those of tiles behind them are NaN, and do no harm."""
+        rows, dim = 256, 16
+        rng = random.Random(2)
+        for name in "qkv":
+            x = [rng.gauss(0, 1) if name != "v" or i < 128 * dim else math.nan for i in range(rows * dim)]
+            self.path(f"{name}.npy", npy("<f2", (1, rows, 1, dim), struct.pack(f"<{len(x)}e", *x)))
+        for size in (32, 24):
+            blocks = -(-rows // size)
+            self.path("bits.npy", npy("<i4", (1, 1, blocks, 1), struct.pack("<i", 1) * blocks))
+            for gpu in ("h200", "a100"):
+                self.good("run", f"fwd fp16 d{dim} block_bits({size})", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "-o", "o.npy", "--array",
+                          "block_bits=bits.npy", "--device", "emu", "--plan-for", gpu)
+                self.assertTrue(all(value == value for value in read_npy(self.path("o.npy"))[2]))
+
     def test_options_that_have_no_meaning(self):
         random = ["--random", "1,2,2,20,20", "--device", "emu"]
         for option, word in (("--dropout-p", "dropout"), ("--dropout-offset", "dropout"), ("--page-size", "paged")):

@@ -301,10 +301,10 @@ struct Consumer {
 @ if plan.q_stages == 2 then
                     release_held();
 @ end
-                    if (word == no_more) return;
 @ if plan.q_stages == 2 or layout.out_panels > 0 then
                     tma_store_wait<0>(); // what is computed once more is stored once more, behind it
 @ end
+                    if (word == no_more) return;
                     release_q(q.index());
                     q.next();
                     continue;

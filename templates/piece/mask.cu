@@ -94,7 +94,7 @@ struct TileScan {
 @ end
 @ if mask.in_blocks and not alike then
 @   local moved = mask.uses.diag
-@   if fits_q and fits_k and moved and not mask.long_walk or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
+@   if fits_q and moved and not mask.long_walk and (fits_k or mask.open_q) or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
 @   if not fits_k and mask.open_k then last_of.k = last_of_block(mask.block_k, false) end
 @ end
 @ local last_own, last_walked = not problem.joins_heads and last_of[own], last_of[walk]
@@ -350,7 +350,7 @@ __device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRang
 @ end
 @ -- Rows of elements that wait beside the tiles of q and k (piece/mask_rows.cu).
 @ local staged, others = { q = {}, k = {} }, {}
-@ if mask.runs then staged.q = { { name = "first_key", type = "int" }, { name = "last_key", type = "int" } } end
+@ if mask.runs then staged.q = { { name = "first_key_array", type = "int" }, { name = "last_key_array", type = "int" } } end
 @ for _, array in ipairs(arrays) do
 @   if plan.family == "wgmma" and walk == "k" and array.mask_row ~= "" then table.insert(staged[array.mask_row], array)
 @   elseif mask.residual and mask.residual_keep:find("%f[%w_]" .. array.name .. "_at%f[^%w_]") then table.insert(others, array) end

@@ -6,11 +6,11 @@
 __device__ __forceinline__ i64 run_at(const Params &p, int b, int q) {
     return i64(b) * (int(u32(p.seqlen_q + block_m - 1) / block_m) * block_m) + q;
 }
-__device__ __forceinline__ int first_key_at(const Params &p, int b, int q) { return p.runs[run_at(p, b, q)]; }
-__device__ __forceinline__ int last_key_at(const Params &p, int b, int q) { return p.runs[run_at(p, p.batch + b, q)]; }
+__device__ __forceinline__ int first_key_array_at(const Params &p, int b, int q) { return p.runs[run_at(p, b, q)]; }
+__device__ __forceinline__ int last_key_array_at(const Params &p, int b, int q) { return p.runs[run_at(p, p.batch + b, q)]; }
 
 // Of an interval of queries, of one batch entry.
-@ for _, name in ipairs({ "first_key", "last_key" }) do
+@ for _, name in ipairs({ "first_key_array", "last_key_array" }) do
 __device__ __forceinline__ Interval $(name)_iv_at(const Params &p, Interval b, Interval q) {
     return {$(name)_at(p, int(b.lo), int(q.lo)), $(name)_at(p, int(b.lo), int(q.hi))};
 }

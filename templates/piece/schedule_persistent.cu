@@ -76,7 +76,7 @@ __device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(
     at.split = part >= 0 ? of_split : -1;
 @ end
 @ if mask.shifts then
-    at.k_first = first_key_at(p, b, at.q_first);
+    at.k_first = first_key_array_at(p, b, at.q_first);
 @ end
 @ if problem.packed then
     if (tile < 0 || at.q_first > at.q_last) at.b = -1;
