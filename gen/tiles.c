@@ -18,7 +18,7 @@ typedef struct axis {
     int variable;
     int64_t length, block;
     /* Rows of a pattern's blocks that are asked about by themselves, of which one begins where variable + shift is a
-     * multiple of them; 0: of no pattern, or too few. templates/piece/mask.cu asks likewise. */
+     * multiple of them; 0: of no pattern, or too few. templates/piece/scan_tiles.cu asks likewise. */
     int64_t part, shift;
 } axis;
 #define LEAST_PART 8

@@ -100,6 +100,12 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
                  layout, scale, float(dropout_p), _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
 
 
+def refuse_bools(key, x):
+    """A table of blocks has a bit for each; a bool taken for its word would show one of 32."""
+    if key == "block_bits" and str(getattr(x, "dtype", "")).endswith("bool"):
+        raise BadArgument("array block_bits has bools; it must have ints, of 32 blocks each: create_block_mask(blocks=...) takes bools")
+
+
 def name_arrays(convert, bias, alibi_slopes, sink, arrays):
     """({name: array}, (name, element) of those that arguments of their own bring, (key, element, rank) of the others)."""
     named = {}
@@ -113,6 +119,7 @@ def name_arrays(convert, bias, alibi_slopes, sink, arrays):
         named["sink"] = convert(sink)
     own, given = brought(named), []
     for key, x in (arrays or {}).items():
+        refuse_bools(key, x)
         x = convert(x)
         given.append((key, element_of(x), len(x.shape)))
         named[key.partition(":")[0].strip()] = x

@@ -10,6 +10,7 @@ from torch._C import _len_torch_dispatch_stack
 from torch.compiler import is_compiling
 
 from . import _problem, _torch_e4m3, _torch_ops  # noqa: F401  the latter registers the operators
+from ._arguments import refuse_bools
 from ._torch_launch import DTYPES, E4M3, ELEMENTS, NO_EXTRAS, apply, converted, forward, with_tiles
 from .errors import BadArgument, Unsupported
 
@@ -196,6 +197,7 @@ def name_arrays(q, bias, alibi_slopes, sink, arrays):
         named["sink"] = sink
     own, given = tuple([(name, float_element(x.dtype)) for name, x in named.items()]), []
     for key, x in (arrays or {}).items():
+        refuse_bools(key, x)
         x = torch.as_tensor(x, device=q.device)
         given.append((key, float_element(x.dtype) if x.is_floating_point() else "int", x.dim()))
         named[key.partition(":")[0].strip()] = x

@@ -4,6 +4,7 @@ What is exact: every pair of query and key. What is skipped: a tile that the mas
 size is a multiple of the tile's, shows to be empty; one shown to be full is not tested. Tables are kept as bits, of which a
 kernel reads 32 at once, and are made on the device that the blocks are on, without a look from the host."""
 import itertools
+import operator
 import re
 import sys
 import warnings
@@ -86,6 +87,7 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
                 raise
             shown = densely(mask, (B or 1, H or 1, *lengths), device, reason)
     if blocks is not None and not callable(blocks):
+        blocks = as_array(blocks, "blocks", "biu")
         reach = block_reach(blocks, BLOCK_SIZE)
         lengths = lengths or reach
         if lengths[0] > reach[0] or lengths[1] > reach[1]:
@@ -100,7 +102,23 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
 
 
 def block_sizes(size):
-    return (size, size) if isinstance(size, int) else tuple(size)
+    try:
+        rows, columns = map(operator.index, size if isinstance(size, (tuple, list)) else (size, size))
+    except (TypeError, ValueError):
+        rows = columns = 0
+    if min(rows, columns) < 1:
+        raise ValueError(f"BLOCK_SIZE is {size!r}: must be an int from 1, or (rows, columns)")
+    return rows, columns
+
+
+def as_array(x, name, kinds):
+    """An array of any library as it is, a list as NumPy's."""
+    if not hasattr(x, "shape"):
+        import numpy
+        x = numpy.asarray(x)
+    if getattr(x.dtype, "kind", "i") not in kinds:
+        raise ValueError(f"{name} has dtype {x.dtype}: must be of {'bools or ' if 'b' in kinds else ''}ints")
+    return x
 
 
 def block_reach(blocks, size):
@@ -111,6 +129,7 @@ def block_reach(blocks, size):
 
 def blocks_of_bsr(indptr, indices, columns):
     """Bools [rows, columns] of a list of the columns of each row."""
+    indptr, indices = as_array(indptr, "bsr: indptr", "iu"), as_array(indices, "bsr: indices", "iu")
     rows = indptr.shape[0] - 1
     if hasattr(indptr, "__array_interface__") or not indptr.is_cuda:
         check_bsr(indptr, indices, columns)

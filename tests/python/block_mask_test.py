@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import pytest
 from evaluation import shown
+import flashkiln
 from flashkiln import _symbols as fk
 from flashkiln import block_mask as bm
 from flashkiln.errors import BadArgument
@@ -149,6 +150,25 @@ def test_create_block_mask():
     assert small.mask == "bit(m0[q >> 3][k >> 3 >> 5], k >> 3)" and small.seq_lengths == (40, 32)
     with pytest.warns(UserWarning, match="no expression"):
         assert (values(bm.create_block_mask(MODS["sine"], B, H, Q, K, "cpu")) == dense(MODS["sine"])).all()
+
+
+def test_create_block_mask_takes_lists_and_names_what_is_wrong():
+    listed = bm.create_block_mask(blocks=[[1, 0], [1, 1]], BLOCK_SIZE=np.int64(8))
+    assert listed.seq_lengths == (16, 16)
+    assert bm.create_block_mask(bsr=([0, 1, 3], [0, 0, 1]), KV_LEN=16, BLOCK_SIZE=8).seq_lengths == (16, 16)
+    for size in (0, -8, 8.0, (8, 8, 8), "8"):
+        with pytest.raises(ValueError, match="BLOCK_SIZE is"):
+            bm.create_block_mask(blocks=np.eye(2, dtype=bool), BLOCK_SIZE=size)
+    with pytest.raises(ValueError, match="indptr has dtype float64"):
+        bm.create_block_mask(bsr=(np.array([0.0, 1.0]), np.array([0])), KV_LEN=8, BLOCK_SIZE=8)
+    with pytest.raises(ValueError, match="blocks has dtype float64"):
+        bm.create_block_mask(blocks=np.eye(2), BLOCK_SIZE=8)
+
+
+def test_bools_are_no_words_of_blocks():
+    q = torch.zeros(1, 16, 1, 8, dtype=torch.float16)
+    with pytest.raises(ValueError, match="block_bits has bools"):
+        flashkiln.attention(q, q, q, sparsity="block_bits(8)", arrays={"block_bits": torch.eye(2, dtype=torch.bool)[None, None]})
 
 
 @pytest.mark.parametrize("columns", [1, 31, 32, 33, 70])

@@ -1,0 +1,257 @@
+// What the bounds leave over is classified 1024 tiles at a time: a lane holds a word for 32 of them. Bit i of active: tile
+// first + 32 * lane + i may hold a pair that is seen; of full: all its pairs are.
+struct TileScan {
+    int first = 0; // a multiple of 1024
+    u32 active = 0, full = 0;
+    // The run at hand: tiles that follow each other, whose bits lie in one word, and that are all full or none of them. Twice the
+    // lowest, and one if they are full: registers are scarce.
+    int run = 0;
+    __device__ __forceinline__ bool whole() const { return run & 1; }
+};
+
+@ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
+@ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
+@ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
+@ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
+@ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
+@ local least_part, last_of = 8, {}
+@ local function last_of_block(size, moved)
+@   if size < least_part then return nil end
+@   if size & size - 1 == 0 then return moved and "(x + at.diag | " .. size - 1 .. ") - at.diag" or "x | " .. size - 1 end
+@   return "x + " .. size - 1 .. " - (x" .. (moved and " + (at.diag % " .. size .. " + " .. size .. ")" or "") .. ") % " .. size
+@ end
+@ if mask.in_blocks and not alike then
+@   local moved = mask.uses.diag
+@   if fits_q and moved and not mask.long_walk and (fits_k or mask.open_q) or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
+@   if not fits_k and mask.open_k then last_of.k = last_of_block(mask.block_k, false) end
+@ end
+@ local last_own, last_walked = not problem.joins_heads and last_of[own], last_of[walk]
+@ if mask.words then
+// What is known of tile n: seen_some and seen_all.
+__device__ __forceinline__ u32 seen_of(int n, const Params &p, const Where &at) {
+@   if walk == "k" then
+    return seen_of_tile(p, at.b, at.h, at.q_first, at.q_last, n);
+@   else
+    return seen_of_tile(p, at.b, at.h, n * block_m, min(n * block_m + block_m, at.seqlen_q) - 1, u32(at.k_first) / block_n);
+@   end
+}
+
+// Each lane looks up one of 32 tiles.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    const int lane = threadIdx.x % 32;
+    scan.first = first;
+    scan.active = scan.full = 0;
+#pragma unroll 1
+    for (int word = max(tiles.begin - first, 0) / 32; word < 32 && first + 32 * word < tiles.end; ++word) {
+        const int n = first + 32 * word + lane;
+        const u32 seen = n >= tiles.begin && n < tiles.end ? seen_of(n, p, at) : 0;
+        const u32 active = __ballot_sync(full_warp, seen & seen_some);
+        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && seen & seen_all);
+        if (lane == word) scan.active = active, scan.full = full;
+    }
+}
+
+@ else
+// What the residual says of some queries and keys.
+__device__ __forceinline__ Interval residual_within(Interval q_iv, Interval k_iv, const Params &p, const Where &at) {
+@   scalars("_iv")
+    return $(mask.residual);
+}
+
+// What it says of the pairs of tiles first to last.
+__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
+    const Interval own = $(own_iv);
+@ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
+    const Interval walked = {int(u32(first) * $(walk_block)), int(min(u32(last) * $(walk_block) + ($(walk_block) - 1), u32(at.seqlen_$(walk) - 1)))};
+@ else
+    const Interval walked = {i64(first) * $(walk_block), min(i64(last + 1) * $(walk_block), i64(at.seqlen_$(walk))) - 1};
+@ end
+@ if last_walked then -- of a single tile: of more there are many blocks
+    bool some = false, all = true;
+#pragma unroll 1
+    for (int x = int(walked.lo); x <= int(walked.hi) && (all || !some);) {
+        const int x_last = first == last ? min($(last_walked), int(walked.hi)) : int(walked.hi);
+        const Interval part = {x, x_last}, keep = residual_within($(walk == "k" and "own, part" or "part, own"), p, at);
+        some |= keep.hi != 0, all &= keep.lo == 1;
+        x = x_last + 1;
+    }
+    return {all, some};
+@ else
+    return residual_within($(walk == "k" and "own, walked" or "walked, own"), p, at);
+@ end
+}
+
+@ if last_own then
+// Calls visit(rows) with each part of the CTA's own tile that lies in a block of its own.
+template <class F> __device__ __forceinline__ void for_parts(const Where &at, const F &visit) {
+    Where rows = at;
+#pragma unroll 1
+    for (int x = at.$(own)_first; x <= at.$(own)_last;) {
+        rows.$(own)_first = x, rows.$(own)_last = min($(last_own), at.$(own)_last);
+        visit(rows);
+        x = rows.$(own)_last + 1;
+    }
+}
+
+@ end
+@ if alike then
+// A tile lies within one block, of which one pair says all; within two, where blocks count by position, and the diagonal is within one.
+@   local within = mask.uses.diag and mask.block_q > 0 and "at.diag % " .. mask.block_q .. " == 0" or "true"
+__device__ __forceinline__ bool within_blocks(const Where &at) { return $(within); }
+
+__device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at, bool last = false) {
+    const u32 begin = u32(n) * $(walk_block);
+@   if walk == "k" then
+    const int q = last ? at.q_last : at.q_first, k = int(min(begin, u32(at.seqlen_k - 1)));
+@   else
+    const int q = int(min(last ? begin + ($(walk_block) - 1) : begin, u32(at.seqlen_q - 1))), k = at.k_first;
+@   end
+@   scalars("")
+    return $(mask.residual_keep);
+}
+
+// Each lane asks first about its 32 tiles at once; then all lanes together, one tile each, about the words of which that left something
+// open. Of few words all are asked about at once.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    constexpr int few = 8 * 32;
+    const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
+    const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
+    const bool within = within_blocks(at);
+    scan.first = first;
+    scan.active = scan.full = 0;
+    u32 open = __ballot_sync(full_warp, begin < end);
+    if (!within || tiles.end - first > few) {
+        const Interval keep = residual_of(begin, end - 1, p, at);
+        const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
+        if (whole) scan.active = scan.full = full_warp;
+        open &= __ballot_sync(full_warp, !whole && keep.hi != 0);
+    }
+#pragma unroll 1
+    while (open) {
+        const int word = __ffs(open) - 1, n = first + 32 * word + lane;
+        open &= open - 1;
+        bool some = is_seen(n, p, at), all = some;
+        if (!within) {
+            const bool last = is_seen(n, p, at, true);
+            some |= last, all &= last;
+        }
+        const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && some);
+        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && all);
+        if (lane == word) scan.active = active, scan.full = full;
+    }
+}
+
+@ else
+// A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
+// tile each, about the words of which that left something open.
+__device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
+    const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
+    scan.first = first;
+    u32 open = 0;
+    int word = -1, n = begin, last = end - 1;
+#pragma unroll 1
+    for (;;) { // the residual's text is there once: it may be long, and registers are scarce
+@   if plan.operands == "e4m3" then -- most so here: nothing of the rows is kept from one turn to the next
+        Where rows = at;
+        rows.q_first = opaque(at.q_first), rows.q_last = opaque(at.q_last);
+        const Interval keep = residual_of(n, last, p, rows);
+@   else
+        const Interval keep = residual_of(n, last, p, at);
+@   end
+        if (word < 0) {
+            const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
+            scan.active = scan.full = whole ? full_warp : 0;
+            open = __ballot_sync(full_warp, begin < end && !whole && keep.hi != 0);
+        } else {
+            const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && keep.hi != 0);
+            const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && keep.lo == 1);
+            if (lane == word) scan.active = active, scan.full = full;
+        }
+        if (!open) break;
+        word = __ffs(open) - 1;
+        open &= open - 1;
+        n = last = first + 32 * word + lane;
+    }
+}
+
+@   if last_own then
+// Tiles that some part sees, and those that all see whole.
+__device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
+    scan.first = first;
+    scan.active = 0, scan.full = full_warp;
+    for_parts(at, [&](const Where &rows) {
+        TileScan part;
+        scan_part(part, first, tiles, p, rows);
+        scan.active |= part.active, scan.full &= part.full;
+    });
+}
+
+@   end
+@ end
+@ end
+@ if mask.residual and not mask.words and walk == "q" and problem.deterministic then
+// Whether scan_tiles finds tile n: it asks of a word of 32 tiles, then of the tile.
+__device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const Params &p, const Where &at) {
+@   if alike then
+    return is_seen(n, p, at) || (!within_blocks(at) && is_seen(n, p, at, true));
+@   else
+    const auto visited = [&](const Where &rows) {
+        const Interval keep = residual_of(max(n & ~31, tiles.begin), min((n & ~31) + 32, tiles.end) - 1, p, rows);
+        return keep.hi != 0 && residual_of(n, n, p, rows).hi != 0;
+    };
+@     if last_own then
+    bool any = false;
+    for_parts(at, [&](const Where &rows) { any = any || visited(rows); });
+    return any;
+@     else
+    return visited(at);
+@     end
+@   end
+}
+
+@ end
+@ if mask.residual and not mask.words and mask.unlike then
+// Of tiles first to last, of which a pattern says the same, what scan_tiles finds.
+__device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
+@   if alike then
+    return is_seen(first, p, at) || (!within_blocks(at) && is_seen(first, p, at, true));
+@   elseif last_own then
+    bool any = false;
+    for_parts(at, [&](const Where &rows) { any = any || residual_of(first, last, p, rows).hi != 0; });
+    return any;
+@   else
+    return residual_of(first, last, p, at).hi != 0;
+@   end
+}
+
+@ end
+// Goes on to the next run below tile n, of those scanned. Returns its first tile, the highest; -1 when there is none.
+__device__ __forceinline__ int next_run(TileScan &scan, int n) {
+    const int below = n - scan.first - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n
+    const u32 rest = below <= 0 ? 0 : scan.active & full_warp >> max(32 - below, 0);
+    const u32 words = __ballot_sync(full_warp, rest != 0);
+    if (!words) return -1;
+    const int word = 31 - __clz(words);
+    const u32 active = __shfl_sync(full_warp, rest, word), full = __shfl_sync(full_warp, scan.full, word);
+    const int top = 31 - __clz(active);
+    const bool whole = full >> top & 1;
+    const u32 alike = (whole ? full : active & ~full) << (31 - top);
+    const int first = scan.first + 32 * word + top;
+    scan.run = 2 * (first + 1 - __clz(~alike)) + whole;
+    return first;
+}
+
+// The next tile to visit below tile n, of those scanned; -1 when there is none.
+__device__ __forceinline__ int next_tile(TileScan &scan, int n) { return n > scan.run >> 1 ? n - 1 : next_run(scan, n); }
+
+// Scans from tile end - 1 down until there is a tile to visit; -1 when there is none.
+__device__ __forceinline__ int find_tile(TileScan &scan, int end, const TileRange &tiles, const Params &p, const Where &at) {
+    int n = -1;
+    for (; n < 0 && end > tiles.begin; end = scan.first) {
+        scan_tiles(scan, (end - 1) / 1024 * 1024, tiles, p, at);
+        n = next_run(scan, scan.first + 1024);
+    }
+    return n;
+}
