@@ -14,7 +14,7 @@ static fk_status digest_file(const char *path, char out[65], fk_error *err) {
     char bytes[4096];
     size_t got;
     fk_sha256 sha;
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(path, "rbe");
     if (!file) return fk_fail(err, FK_IO, "%s: %s", path, strerror(errno));
     fk_sha256_start(&sha);
     while ((got = fread(bytes, 1, sizeof bytes, file)) > 0)
