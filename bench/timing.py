@@ -93,7 +93,7 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
     that is needed. clock: a Clock, which learns what clock each of them had."""
     times, host_us = {c.name: [] for c in contenders}, {c.name: math.inf for c in contenders}
     until = time.monotonic() + warm_ms / 1000
-    while time.monotonic() < until:
+    while time.monotonic() < until or any(not hasattr(c, "ahead") and host_us[c.name] == math.inf for c in contenders):
         for c in contenders:
             with running(c):
                 begin = time.perf_counter()
@@ -130,9 +130,10 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
 
 
 def head_start(torch, contender, host_us, launches):
-    """Cycles to spin before that many launches, each of which keeps the host busy for host_us: 0 where the GPU takes far longer."""
+    """Cycles to spin before that many launches, each of which keeps the host busy for host_us, and for that of two events: 0 where the
+    GPU takes far longer."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    cycles = HOST_CYCLES * 1.5 * host_us
+    cycles = HOST_CYCLES * (1.5 * host_us + 20)
     with running(contender):
         torch.cuda._sleep(int(cycles))
         start.record()

@@ -260,7 +260,7 @@ static fk_status canonical_score(checker *c, const fk_score *in, fk_score *out, 
             continue;
         }
         status = fk_fail(err, FK_BAD_PROBLEM, "%s of score %s is %g: must be %s from %g to %g%s", file.param[i].name,
-                         in->name, value, is_float ? "a number" : "an integer", -limit, limit,
+                         in->name, in->value[i], is_float ? "a number" : "an integer", -limit, limit,
                          file.param[i].nonzero ? ", and not 0" : "");
     }
     out->num_values = in->num_values;

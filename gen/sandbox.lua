@@ -53,7 +53,7 @@ end
 math.random, math.randomseed = nil, nil
 
 -- Loops of the library that count as one instruction, and that no limit of memory ends: as long as arguments, or a
--- __len, say.
+-- __len, say. (Patterns that go back and forth are left: docs/templates.md.)
 local MOST_ELEMENTS = 1 << 22 -- more are in no table: memory ends before
 local move, rep = table.move, string.rep
 function string.rep(text, ...)
@@ -65,13 +65,43 @@ function table.move(from, first, last, ...)
   if count > MOST_ELEMENTS then error("table.move: " .. count .. " elements: the limit is " .. MOST_ELEMENTS, 2) end
   return move(from, first, last, ...)
 end
-for _, name in ipairs { "insert", "remove" } do
-  local act = table[name]
-  table[name] = function(t, ...)
-    if type(t) ~= "table" then error("table." .. name .. ": a " .. type(t) .. " is no table", 2) end
-    if #t ~= rawlen(t) then error("table." .. name .. ": a table with a __len", 2) end
-    return act(t, ...)
+-- Of the elements that are there, whatever a __len says.
+local concat, sort = table.concat, table.sort
+local function length(name, t)
+  if type(t) ~= "table" then error("table." .. name .. ": a " .. type(t) .. " is no table", 3) end
+  return rawlen(t)
+end
+function table.insert(t, ...)
+  local last, at, value = length("insert", t), ...
+  if select("#", ...) == 1 then at, value = last + 1, at end
+  if select("#", ...) < 1 or select("#", ...) > 2 or math.type(at) ~= "integer" or at < 1 or at > last + 1 then
+    error("table.insert: wanted a value, or a place from 1 to " .. last + 1 .. " and a value", 2)
   end
+  move(t, at, last, at + 1)
+  t[at] = value
+end
+function table.remove(t, at)
+  local last = length("remove", t)
+  at = at or last
+  if math.type(at) ~= "integer" or at ~= last and (at < 1 or at > last + 1) then
+    error("table.remove: the place must be from 1 to " .. last + 1, 2)
+  end
+  local value = t[at]
+  if at > 0 and at <= last then
+    move(t, at + 1, last, at)
+    t[last] = nil
+  end
+  return value
+end
+function table.concat(t, between, first, last)
+  first, last = first or 1, last or length("concat", t)
+  if last - first >= MOST_ELEMENTS then error("table.concat: " .. last - first + 1 .. " elements: the limit is " .. MOST_ELEMENTS, 2) end
+  return concat(t, between, first, last)
+end
+function table.sort(t, before)
+  local plain = move(t, 1, length("sort", t), 1, {})
+  sort(plain, before)
+  move(plain, 1, #plain, 1, t)
 end
 
 -- A finaliser would run at any time, and where no instruction limit reaches it.

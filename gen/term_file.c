@@ -79,8 +79,8 @@ static void read_limit(lua_State *L, const char *path, int entry, int at, const 
     if (lua_geti(L, entry, at) == LUA_TNIL) return;
     const lua_Integer value = lua_tointegerx(L, -1, &is_integer);
     if (!is_integer || value < least || value > most)
-        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its limit must be an integer from %d to %d", path,
-                     param->name, least, most);
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its %s must be an integer from %d to %d", path, param->name,
+                     at == 4 ? "limit" : "least value", least, most);
     *limit = (int32_t)value;
 }
 
@@ -122,7 +122,9 @@ static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_ter
         add_scalar(L, kind, path, name, type, out);
     if (kind == FK_TERM_PATTERN && !strchr(type, '[') && lua_istable(L, top)) read_default(L, path, top, out);
     if (kind == FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) {
-        lua_getfield(L, top, "nonzero");
+        const int found = lua_getfield(L, top, "nonzero");
+        if (found != LUA_TNIL && found != LUA_TBOOLEAN)
+            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': nonzero must be true or false", path, name);
         out->param[out->num_params - 1].nonzero = lua_toboolean(L, -1);
     }
     lua_settop(L, top);

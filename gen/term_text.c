@@ -11,7 +11,7 @@
 
 #define TOP_LEFT " top-left"
 #define NONZERO "!=0"
-#define PARAM_TYPE_SIZE 48 /* int=D<=M>=L */
+#define PARAM_TYPE_SIZE 48 /* int=D<=M>=L, or float!=0, or an array's */
 
 void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file, char out[FK_TERM_TEXT]) {
     char type[FK_ARRAY_TYPE_SIZE];
@@ -47,13 +47,19 @@ static const char *take(const char *at, const char *ends, char *out, size_t size
     return at + length;
 }
 
-/* What may follow a type: "=" its default, "<=" and ">=" its limits, NONZERO. Numbers written otherwise than
- * fk_term_write does are found by comparing lines. */
+/* What may follow the type of a score's. */
+static void read_nonzero(char *type, fk_term_param *param) {
+    const size_t size = strcspn(type, "!");
+    param->nonzero = strcmp(type + size, NONZERO) == 0;
+    if (param->nonzero) type[size] = 0;
+}
+
+/* And of a pattern's: "=" its default, "<=" and ">=" its limits. Numbers written otherwise than fk_term_write does are
+ * found by comparing lines. */
 static void read_numbers(char *type, fk_term_param *param) {
-    char *most = strstr(type, "<="), *least = strstr(type, ">="), *end = type + strcspn(type, "<>=!");
+    char *most = strstr(type, "<="), *least = strstr(type, ">="), *end = type + strcspn(type, "<>=");
     if (most) param->most = atoi(most + 2);
     if (least) param->least = atoi(least + 2);
-    param->nonzero = strstr(type, NONZERO);
     param->has_default = *end == '=';
     if (param->has_default) param->otherwise = atoi(end + 1);
     *end = 0;
@@ -78,7 +84,8 @@ static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *o
         fk_term_param *param = &out->param[out->num_params++];
         memcpy(param->name, name, sizeof name);
         param->least = -FK_MAX_SEQLEN, param->most = FK_MAX_SEQLEN;
-        if (kind != FK_TERM_MASK) read_numbers(type, param);
+        if (kind == FK_TERM_PATTERN) read_numbers(type, param);
+        if (kind == FK_TERM_SCORE) read_nonzero(type, param);
         param->is_float = strcmp(type, "float") == 0;
     }
     return at;

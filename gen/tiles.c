@@ -9,8 +9,8 @@
 enum { NUM_NAMES = FK_MASK_NUM_SYMBOLS + FK_MAX_MASK_SLOTS, Q = 0, K = 1, H = 3, MOST_HEADS = 4 };
 #define LONG 2.0 /* times the mean: an own tile that others should not wait for in the end */
 
-/* Ranges that planning looks at in a row: all that 16,384 walked tiles can ask for. */
 #define MOST_TILES ((int64_t)1 << 20) /* of a head, up to which each row is counted for a caller */
+/* Ranges that planning looks at in a row: all that 16,384 walked tiles can ask for. */
 #define MOST_LOOKS ((int64_t)1 << 15)
 
 /* A CTA owns a tile of one axis and walks over tiles of the other: query and key, or key and query. */
@@ -21,7 +21,7 @@ typedef struct axis {
      * multiple of them; 0: of no pattern, or too few. templates/piece/scan_tiles.cu asks likewise. */
     int64_t part, shift;
 } axis;
-#define LEAST_PART 8
+#define LEAST_PART 16
 
 typedef struct counter {
     const fk_expr_split *split;
@@ -31,7 +31,7 @@ typedef struct counter {
     axis own, walked;
     int64_t full_begin, full_end; /* walked tiles of the row within which all bounds hold everywhere */
     int64_t partial, full;
-    int64_t most_looks, looks; /* at ranges of a row: how many at most, and how many there were */
+    int64_t most_looks, looks; /* at ranges of a row, or their parts: how many at most, and how many there were */
 } counter;
 
 static fk_interval point(int64_t value) {
@@ -56,7 +56,8 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
     const bool asked_q = fits_q ? !mask->long_walk && (fits_k || mask->open_q) : mask->open_q,
                asked_k = !fits_k && mask->open_k;
-    const int64_t part_q = mask->in_blocks && asked_q && mask->block_q >= LEAST_PART ? mask->block_q : 0;
+    const bool joins = fk_problem_joins_heads(p) && !walks_q; /* rows of several heads */
+    const int64_t part_q = mask->in_blocks && asked_q && !joins && mask->block_q >= LEAST_PART ? mask->block_q : 0;
     const int64_t part_k = mask->in_blocks && asked_k && mask->block_k >= LEAST_PART ? mask->block_k : 0;
     const bool moved = part_q && fk_expr_uses(mask->keep, "diag");
     const axis q = {Q, shape->seqlen_q, block_m, part_q, moved ? (diag % part_q + part_q) % part_q : 0},
@@ -110,6 +111,7 @@ static fk_interval ask(counter *c, const fk_expr *predicate, bool single) {
              *j = (fk_interval){j->hi + 1, walked.hi}) {
             if (single) j->hi = last_of_part(&c->walked, *j);
             const fk_interval one = fk_expr_bounds(predicate, &c->env);
+            ++c->looks;
             seen = (fk_interval){fmin(seen.lo, one.lo), fmax(seen.hi, one.hi)};
         }
     }
@@ -119,7 +121,7 @@ static fk_interval ask(counter *c, const fk_expr *predicate, bool single) {
 
 /* A range of up to `grain` tiles that is not decided as a whole is partial. */
 static void count_undecided(counter *c, int64_t begin, int64_t end, int64_t grain) {
-    if (begin >= end || ++c->looks > c->most_looks) return;
+    if (begin >= end || c->looks > c->most_looks) return;
     set_range(c, &c->walked, begin, end);
     const fk_interval seen = ask(c, c->split->residual, end - begin == 1);
     if (seen.hi <= 0) return;
@@ -136,8 +138,13 @@ static void count_undecided(counter *c, int64_t begin, int64_t end, int64_t grai
     }
 }
 
-/* Tile by tile, or where that takes too many looks as finely as they allow: halves of ranges above the grain are above
- * half of it, so that 2 n / grain of them have less than 4 n / grain looks. */
+/* Looks at a range of the axis' tiles, which has so many parts at most. */
+static int64_t parts_of(const axis *a) {
+    return a->part ? ceil_div(a->block, a->part) + (a->shift > 0) : 1;
+}
+
+/* Tile by tile, or where that takes too many looks as finely as they allow: halves of ranges above the grain are at
+ * least half of it, so that 2 n / grain of them are less than 4 n / grain ranges. */
 static void count_residual(counter *c, int64_t begin, int64_t end) {
     const int64_t partial = c->partial, full = c->full;
     c->looks = 0;
@@ -146,7 +153,7 @@ static void count_residual(counter *c, int64_t begin, int64_t end) {
     c->partial = partial;
     c->full = full;
     c->looks = 0;
-    count_undecided(c, begin, end, ceil_div(4 * (end - begin), c->most_looks));
+    count_undecided(c, begin, end, max64(2, ceil_div(4 * (end - begin) * parts_of(&c->own), c->most_looks)));
 }
 
 /* The walked tiles of the CTA that owns tile `own`. */
@@ -183,31 +190,45 @@ static int64_t count_row(counter *c, int64_t own) {
     return c->partial + c->full - before;
 }
 
-void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
-                    int block_n, int64_t max_ctas, fk_tile_totals *out) {
+static void count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                  int block_n, int64_t max_ctas, int64_t most_looks, fk_tile_totals *out) {
     counter c;
     counter_init(&c, p, mask, walks_q, shape, block_m, block_n);
-    if (max_ctas < INT64_MAX) c.most_looks = MOST_LOOKS;
+    c.most_looks = most_looks;
     memset(out, 0, sizeof *out);
     out->num_ctas = ceil_div(c.own.length, c.own.block);
     out->num_walked = ceil_div(c.walked.length, c.walked.block);
     const bool by_head = mask->keep && fk_expr_uses(mask->keep, "h");
     const int64_t heads = by_head ? min64(shape->num_heads_q, MOST_HEADS) : 1;
-    const int64_t rows = min64(out->num_ctas, max64(2, max_ctas / heads));
+    const int64_t looks =
+        most_looks < INT64_MAX ? parts_of(&c.own) * parts_of(&c.walked) : 1; /* at a tile, in planning */
+    const int64_t rows = min64(out->num_ctas, max64(looks > 1 ? 4 : 2, max_ctas / heads / looks));
+    double edge_partial = 0, edge_full = 0; /* of the first and the last row, which may see more than all others */
     for (int64_t i = 0; i < rows * heads; ++i) {
-        const int64_t row = i % rows, head = i / rows;
+        const int64_t row = i % rows, head = i / rows, partial = c.partial, full = c.full;
         if (by_head) c.value[H] = point(heads == 1 ? 0 : head * (shape->num_heads_q - 1) / (heads - 1));
         const double visited = (double)count_row(&c, rows == 1 ? 0 : row * (out->num_ctas - 1) / (rows - 1));
+        const bool is_edge = row == 0 || row == rows - 1;
+        edge_partial += is_edge ? (double)(c.partial - partial) : 0;
+        edge_full += is_edge ? (double)(c.full - full) : 0;
         if (i == 0) out->min_visited = out->max_visited = visited;
         if (row == 0) out->first_visited += visited / (double)heads;
         if (row == rows - 1) out->last_visited += visited / (double)heads;
         out->min_visited = fmin(out->min_visited, visited);
         out->max_visited = fmax(out->max_visited, visited);
     }
-    const double scale = (double)out->num_ctas / (double)(rows * heads);
-    out->partial = (double)c.partial * scale;
-    out->full = (double)c.full * scale;
+    if (most_looks < INT64_MAX || rows < 3) edge_partial = edge_full = 0; /* planning takes them for rows like others */
+    const bool apart = edge_partial + edge_full > 0;
+    const double scale = (double)(out->num_ctas - 2 * apart) / (double)((rows - 2 * apart) * heads);
+    out->partial = edge_partial / (double)heads + ((double)c.partial - edge_partial) * scale;
+    out->full = edge_full / (double)heads + ((double)c.full - edge_full) * scale;
     out->mean_visited = (out->partial + out->full) / (double)out->num_ctas;
+}
+
+void fk_tiles_count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
+                    int block_n, int64_t max_ctas, fk_tile_totals *out) {
+    const int64_t most_looks = max_ctas < INT64_MAX ? MOST_LOOKS : INT64_MAX;
+    count(p, mask, walks_q, shape, block_m, block_n, max_ctas, most_looks, out);
 }
 
 int fk_tiles_leading(const fk_problem *p, const fk_problem_mask *mask, bool walks_q, const fk_shape *shape, int block_m,
@@ -262,7 +283,7 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
         const int64_t rows = ceil_div(r.shape.seqlen_q, plan->block_m),
                       columns = ceil_div(r.shape.seqlen_k, plan->block_n);
         const int64_t most = rows * columns > MOST_TILES ? MOST_TILES / (walks_q ? rows : columns) : INT64_MAX;
-        fk_tiles_count(&r.problem, &r.terms.mask, walks_q, &r.shape, plan->block_m, plan->block_n, most, &totals);
+        count(&r.problem, &r.terms.mask, walks_q, &r.shape, plan->block_m, plan->block_n, most, INT64_MAX, &totals);
         const int64_t visited = (int64_t)ceil(totals.partial + totals.full - little);
         out->full = (int64_t)floor(totals.full + little);
         out->partial = visited - out->full;

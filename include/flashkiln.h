@@ -442,9 +442,10 @@ FK_API void fk_context_destroy(fk_context *context);
 FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *runs, fk_device_info *planned);
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
-/** Adds one more pack, behind those of the options. Without a context it is checked, and its spellings can be read from
- *  then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, made by another build, or a name means something else
- *  here (docs/packs.md); FK_UNSUPPORTED: a signature is asked for, and this library was built without OpenSSL */
+/** Adds one more pack, behind those of the options. Without a context it is checked, its spellings can be read from
+ * then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, made by another build, or a name means something else
+ * here (docs/packs.md); FK_TEMPLATE_ERROR: by a file that is none; FK_UNSUPPORTED: no OpenSSL for the signature asked
+ * for */
 FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
 
 /** Where a context's kernels came from. */

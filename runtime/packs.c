@@ -40,8 +40,8 @@ static fk_status check_generator(const fk_pack *pack, fk_error *err) {
                    fk_pack_path(pack), version, generator, fk_embedded_digest);
 }
 
-/* Built-in names mean what they do here, and are made as here. Without Lua, too: so files are compared, not what they
- * say. */
+/* Where it was made with files before built-in ones, these must be here. Without Lua, too: so files are compared, not
+ * what they say. */
 static fk_status check_templates(const fk_pack *pack, const char *template_dir, fk_error *err) {
     char made[65], here[65];
     fk_pack_info_line(pack, FK_PACK_TEMPLATES, made, sizeof made);

@@ -24,9 +24,8 @@ fk_status fk_facts_read(const char *text, const fk_problem *p, fk_source *out, c
 /** The next of them behind *at, which begins as fk_pack_text; cut to what none exceeds. False: there are no more. */
 bool fk_pack_next_term(const char **at, char line[FK_TERM_TEXT]);
 
-#define FK_PACK_TEMPLATES                                                                                              \
-    "templates" /* the line of a pack's info that has fk_overrides_digest's, if that is not ""                         \
-                 */
+/** The line of a pack's info that has fk_overrides_digest's, if that is not "". */
+#define FK_PACK_TEMPLATES "templates"
 /** SHA-256, in hex, of the files of `template_dir` (null: fk_template_dir) that stand before built-in ones and differ
  *  from them; "": there are none (overrides.c). @return FK_IO */
 fk_status fk_overrides_digest(const char *template_dir, char out[65], fk_error *err);

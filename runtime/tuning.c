@@ -57,14 +57,8 @@ static fk_status add(winners *w, const fk_tuning_record *r, fk_error *err) {
     return FK_OK;
 }
 
-static void keep_record(void *record) {
-    (void)record; /* free_winners frees them by their list */
-}
-
 static void free_winners(winners *w) {
-    tdestroy(w->tree, keep_record);
-    for (size_t i = 0; i < w->count; i++)
-        free(w->at[i]);
+    tdestroy(w->tree, free); /* each record is in both */
     free(w->at);
 }
 

@@ -102,7 +102,7 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
 
 def refuse_bools(key, x):
     """A table of blocks has a bit for each; a bool taken for its word would show one of 32."""
-    if key == "block_bits" and str(getattr(x, "dtype", "")).endswith("bool"):
+    if key.partition(":")[0].strip() == "block_bits" and str(getattr(x, "dtype", "")).endswith("bool"):
         raise BadArgument("array block_bits has bools; it must have ints, of 32 blocks each: create_block_mask(blocks=...) takes bools")
 
 

@@ -345,9 +345,9 @@ def splits_of(num_splits):
     """-1: it is not given."""
     if num_splits is None:
         return -1
-    if not 0 <= num_splits <= MAX_SPLITS:
+    if int(num_splits) != num_splits or not 0 <= num_splits <= MAX_SPLITS:
         raise BadArgument(f"num_splits is {num_splits}; it must be 0 to {MAX_SPLITS}")
-    return num_splits
+    return int(num_splits)
 
 
 def wants_split(num_splits, sizes, kv_e4m3=False):

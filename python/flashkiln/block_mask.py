@@ -103,7 +103,7 @@ def create_block_mask(mask: Optional[Callable] = None, B: Optional[int] = None, 
 
 def block_sizes(size):
     try:
-        rows, columns = map(operator.index, size if isinstance(size, (tuple, list)) else (size, size))
+        rows, columns = map(operator.index, size if hasattr(size, "__len__") else (size, size))
     except (TypeError, ValueError):
         rows = columns = 0
     if min(rows, columns) < 1:
@@ -115,8 +115,8 @@ def as_array(x, name, kinds):
     """An array of any library as it is, a list as NumPy's."""
     if not hasattr(x, "shape"):
         import numpy
-        x = numpy.asarray(x)
-    if getattr(x.dtype, "kind", "i") not in kinds:
+        x = numpy.asarray(x, "int32" if len(x) == 0 else None)
+    if getattr(x.dtype, "kind", "f" if getattr(x.dtype, "is_floating_point", False) else "i") not in kinds:
         raise ValueError(f"{name} has dtype {x.dtype}: must be of {'bools or ' if 'b' in kinds else ''}ints")
     return x
 

@@ -187,6 +187,22 @@ static fk_status compile_in(int dir, const char *path, const char *text, const c
     return FK_OK;
 }
 
+/* Of a directory that is left open. */
+static bool holds_only_ours(int dir) {
+    const int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = again < 0 ? NULL : fdopendir(again);
+    bool only = list;
+    if (!list && again >= 0) close(again);
+    for (const struct dirent *d; list && (d = readdir(list));) {
+        bool ours = d->d_name[0] == '.';
+        for (size_t i = 0; i < sizeof files / sizeof *files; ++i)
+            ours = ours || strcmp(d->d_name, files[i]) == 0;
+        only = only && ours;
+    }
+    if (list) closedir(list);
+    return only;
+}
+
 static void remove_files(int dir) {
     for (size_t i = 0; dir >= 0 && i < sizeof files / sizeof *files; ++i)
         unlinkat(dir, files[i], 0);
@@ -204,7 +220,8 @@ static void remove_litter(const char *base) {
     for (const struct dirent *d; (d = readdir(list));) {
         if (strncmp(d->d_name, FOLDER, strlen(FOLDER)) != 0) continue;
         const int dir = openat(dirfd(list), d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir >= 0 && fstat(dir, &s) == 0 && s.st_uid == geteuid() && time(NULL) - s.st_mtime > STALE_SECONDS) {
+        if (dir >= 0 && fstat(dir, &s) == 0 && s.st_uid == geteuid() && time(NULL) - s.st_mtime > STALE_SECONDS &&
+            holds_only_ours(dir)) {
             remove_files(dir);
             unlinkat(dirfd(list), d->d_name, AT_REMOVEDIR);
         } else if (dir >= 0) {

@@ -15,7 +15,7 @@ struct TileScan {
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
 @ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
 @ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
-@ local least_part, last_of = 8, {}
+@ local least_part, last_of = 16, {}
 @ local function last_of_block(size, moved)
 @   if size < least_part then return nil end
 @   if size & size - 1 == 0 then return moved and "(x + at.diag | " .. size - 1 .. ") - at.diag" or "x | " .. size - 1 end
@@ -111,17 +111,21 @@ __device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at,
     return $(mask.residual_keep);
 }
 
+// Of few words all tiles are asked about at once.
+__device__ __forceinline__ bool asks_words(int first, const TileRange &tiles, const Where &at) {
+    return !within_blocks(at) || tiles.end - first > 8 * 32;
+}
+
 // Each lane asks first about its 32 tiles at once; then all lanes together, one tile each, about the words of which that left something
-// open. Of few words all are asked about at once.
+// open.
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
-    constexpr int few = 8 * 32;
     const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
     const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
     const bool within = within_blocks(at);
     scan.first = first;
     scan.active = scan.full = 0;
     u32 open = __ballot_sync(full_warp, begin < end);
-    if (!within || tiles.end - first > few) {
+    if (asks_words(first, tiles, at)) {
         const Interval keep = residual_of(begin, end - 1, p, at);
         const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
         if (whole) scan.active = scan.full = full_warp;
@@ -192,22 +196,30 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 @ end
 @ end
 @ if mask.residual and not mask.words and walk == "q" and problem.deterministic then
-// Whether scan_tiles finds tile n: it asks of a word of 32 tiles, then of the tile.
+// Whether scan_tiles finds tile n, also where an interval is wrong (of an array that is not sorted as it is said to be): whoever waits for
+// a tile that is not visited would wait for ever.
 __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const Params &p, const Where &at) {
-@   if alike then
-    return is_seen(n, p, at) || (!within_blocks(at) && is_seen(n, p, at, true));
-@   else
+    const int word = n & ~31;
     const auto visited = [&](const Where &rows) {
-        const Interval keep = residual_of(max(n & ~31, tiles.begin), min((n & ~31) + 32, tiles.end) - 1, p, rows);
-        return keep.hi != 0 && residual_of(n, n, p, rows).hi != 0;
+@   if alike then
+        if (asks_words(n & ~1023, tiles, rows)) {
+@   end
+        const Interval keep = residual_of(max(word, tiles.begin), min(word + 32, tiles.end) - 1, p, rows);
+        if (keep.lo == 1 && word >= tiles.full_begin && word + 32 <= tiles.full_end) return true;
+        if (keep.hi == 0) return false;
+@   if alike then
+        }
+        return is_seen(n, p, rows) || (!within_blocks(rows) && is_seen(n, p, rows, true));
+@   else
+        return residual_of(n, n, p, rows).hi != 0;
+@   end
     };
-@     if last_own then
+@   if last_own then
     bool any = false;
     for_parts(at, [&](const Where &rows) { any = any || visited(rows); });
     return any;
-@     else
+@   else
     return visited(at);
-@     end
 @   end
 }
 

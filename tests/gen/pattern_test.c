@@ -302,6 +302,8 @@ static void test_pattern_files_are_read_strictly(void **state) {
         {"return { params = { { 'a', 'int', 1 }, { 'c', 'int' } }, block = 'i == j' }",
          "param 'c': needs a default, as the one before it has"},
         {"return { params = { { 'a', 'int', 3, 2 } }, block = 'i == j' }", "its limit must be an integer from 3 to"},
+        {"return { params = { { 'a', 'int', 3, nil, 4 } }, block = 'i == j' }",
+         "its least value must be an integer from"},
         {"return { params = { 'a', 'c', 'd', 'e', 'f', 'g', 'm' }, block = 'i == j' }", "more than 6 scalar params"},
         {"return { top_left = 3, block = 'i == j' }", "field 'top_left' is 3"},
         {"return { params = { 'a' }, block = 'i == j' }", "has 1 params: must have 0"},

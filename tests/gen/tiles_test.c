@@ -133,7 +133,7 @@ static void test_blocks_of_any_size_are_exact(void **state) {
         "fwd fp16 d8 blocks(16)=\"hash(i, j) % 3 == 0\"",
         "fwd fp16 d8 blocks(24x40)=\"hash(i, j) % 3 == 0\"",
         "bwd fp16 d8 blocks(16)=\"hash(i, j) % 3 == 0\"",
-        "bwd fp16 d8 blocks(8)=\"hash(j, i) % 4 == 0\"",
+        "bwd fp16 d8 blocks(16x24)=\"hash(j, i) % 4 == 0\"",
         "fwd fp16 d8 blocks(64)=\"(i ^ j) % 3 == 0\"",
         "fwd fp16 d8 blocks(48)=\"hash(i, 1) == hash(i, 1) && hash(i, j) % 2 == 0\" top-left",
     };
