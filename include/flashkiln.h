@@ -443,9 +443,8 @@ FK_API fk_status fk_context_devices(const fk_context *context, fk_device_info *r
 /** 1 if `context` runs on the emulator: pointers in fk_args are then host pointers. */
 FK_API int fk_context_is_emulator(const fk_context *context);
 /** Adds one more pack, behind those of the options. Without a context it is checked, its spellings can be read from
- * then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, made by another build, or a name means something else
- * here (docs/packs.md); FK_TEMPLATE_ERROR: by a file that is none; FK_UNSUPPORTED: no OpenSSL for the signature asked
- * for */
+ * then on. @return FK_IO; FK_CHECK_FAILED: damaged, not trusted, of another build, or a name means something else here
+ *  (docs/packs.md); FK_TEMPLATE_ERROR: by a file that is none; FK_UNSUPPORTED: no OpenSSL for a signature */
 FK_API fk_status fk_context_load_pack(fk_context *context, const char *path);
 
 /** Where a context's kernels came from. */
