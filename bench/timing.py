@@ -129,18 +129,21 @@ def round_robin(torch, contenders, rounds, launches, warm_ms=300, clock=None):
     return times
 
 
+def spin(host_us, us=0.0, launches=1):
+    """Cycles that the host needs for so many launches, and two events each; 0 where the GPU takes far longer than the host."""
+    return int(HOST_CYCLES * (1.5 * host_us + 20) * launches) if us < min(5e3, 4 * host_us) else 0
+
+
 def head_start(torch, contender, host_us, launches):
-    """Cycles to spin before that many launches, each of which keeps the host busy for host_us, and for that of two events: 0 where the
-    GPU takes far longer."""
+    """Cycles to spin before that many launches, each of which keeps the host busy for host_us."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    cycles = HOST_CYCLES * (1.5 * host_us + 20)
     with running(contender):
-        torch.cuda._sleep(int(cycles))
+        torch.cuda._sleep(spin(host_us))
         start.record()
         contender.launch()
         end.record()
     wait(torch, 60)
-    return int(cycles * launches) if start.elapsed_time(end) * 1000 < min(5e3, 4 * host_us) else 0
+    return spin(host_us, start.elapsed_time(end) * 1000, launches)
 
 
 def running(contender):

@@ -138,7 +138,7 @@ static void count_undecided(counter *c, int64_t begin, int64_t end, int64_t grai
     }
 }
 
-/* Looks at a range of the axis' tiles, which has so many parts at most. */
+/* How many parts a tile of the axis has at most. */
 static int64_t parts_of(const axis *a) {
     return a->part ? ceil_div(a->block, a->part) + (a->shift > 0) : 1;
 }
@@ -203,12 +203,15 @@ static void count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q
     const int64_t looks =
         most_looks < INT64_MAX ? parts_of(&c.own) * parts_of(&c.walked) : 1; /* at a tile, in planning */
     const int64_t rows = min64(out->num_ctas, max64(looks > 1 ? 4 : 2, max_ctas / heads / looks));
-    double edge_partial = 0, edge_full = 0; /* of the first and the last row, which may see more than all others */
+    /* The first and the last row may see more than all others, and count once. Planning takes them for rows like
+     * others. */
+    const bool apart = most_looks == INT64_MAX && rows > 2;
+    double edge_partial = 0, edge_full = 0;
     for (int64_t i = 0; i < rows * heads; ++i) {
         const int64_t row = i % rows, head = i / rows, partial = c.partial, full = c.full;
         if (by_head) c.value[H] = point(heads == 1 ? 0 : head * (shape->num_heads_q - 1) / (heads - 1));
         const double visited = (double)count_row(&c, rows == 1 ? 0 : row * (out->num_ctas - 1) / (rows - 1));
-        const bool is_edge = row == 0 || row == rows - 1;
+        const bool is_edge = apart && (row == 0 || row == rows - 1);
         edge_partial += is_edge ? (double)(c.partial - partial) : 0;
         edge_full += is_edge ? (double)(c.full - full) : 0;
         if (i == 0) out->min_visited = out->max_visited = visited;
@@ -217,8 +220,6 @@ static void count(const fk_problem *p, const fk_problem_mask *mask, bool walks_q
         out->min_visited = fmin(out->min_visited, visited);
         out->max_visited = fmax(out->max_visited, visited);
     }
-    if (most_looks < INT64_MAX || rows < 3) edge_partial = edge_full = 0; /* planning takes them for rows like others */
-    const bool apart = edge_partial + edge_full > 0;
     const double scale = (double)(out->num_ctas - 2 * apart) / (double)((rows - 2 * apart) * heads);
     out->partial = edge_partial / (double)heads + ((double)c.partial - edge_partial) * scale;
     out->full = edge_full / (double)heads + ((double)c.full - edge_full) * scale;

@@ -12,7 +12,7 @@ import os
 import time
 
 from clock import Clock
-from timing import HOST_CYCLES, Fault, median, round_robin, stamp
+from timing import Fault, median, round_robin, spin, stamp
 
 MOST_S = 1.2  # that all launches of a comparison may take, where one round is shorter
 
@@ -121,7 +121,7 @@ class Session:
             us = call.us
             call.launches = max(1, min(5, int(20e3 / us)))
             call.settles = us < 20e3
-            call.ahead = int(HOST_CYCLES * 1.5 * call.launches * call.host_us) if us < min(5e3, 4 * call.host_us) else 0
+            call.ahead = spin(call.host_us, us, call.launches)
             lap += us * (call.launches + call.settles) / 1e6
         rounds = max(4 if lap < 1.5 else 2 if lap < 4 else 1, min(10, int(seconds / max(lap, 1e-3))))
         if rounds == 1:
