@@ -211,6 +211,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_int(L, "block_q", mask->block_q);
     fk_table_set_bool(L, "open_q", mask->open_q);
     fk_table_set_bool(L, "open_k", mask->open_k);
+    fk_table_set_int(L, "size", mask->split.residual ? fk_expr_size(mask->split.residual) : 0);
     fk_table_set_bool(L, "long_walk", mask->long_walk);
     fk_table_set_bool(L, "reads", mask->keep && fk_array_list_reads(&terms->arrays, mask->keep));
     fk_bind_set_reads_along(L, mask->keep && fk_array_list_reads_along(&terms->arrays, mask->keep, FK_DIM_SEQLEN_Q),

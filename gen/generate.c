@@ -194,7 +194,8 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         out->main_kernel = (int32_t)(next - out->kernel);
         if (runs || widens || (words && wgmma)) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
-        if (p->split && early) out->early = 2u << out->main_kernel; /* the kernel that combines */
+        const bool combines = p->split || out->leading_rows || plan->parts;
+        if (combines && planner->arch.early_start) out->early |= 2u << out->main_kernel;
         if (p->split || out->leading_rows)
             *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
         if (plan->parts) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};

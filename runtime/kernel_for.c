@@ -117,6 +117,31 @@ static bool plan_packed(const sized *s, const fk_problem *canonical, fk_plan_inf
     return kernel->info.from_store == 2;
 }
 
+/* Parts of few queries, whose tiles wait for HBM, want tiles of as many rows, and up to 256 queries two of 128, which
+ * are shared among more SMs: of these the model's best for them, whose warpgroups take turns if there are several.
+ * Measured on an H100 (docs/performance-log.md): 0.78 to 0.95 of the time. `plan` stays where it is as small. */
+static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical, double seqlen_q, fk_plan_info *plan,
+                                    int32_t *variant, fk_error *err) {
+    const int32_t rows = seqlen_q <= 64 ? 64 : 128;
+    fk_plan_options planning = s->context->planning;
+    fk_plan_info *plans;
+    size_t count;
+    if (seqlen_q > 256 || plan->block_m <= rows) return FK_OK;
+    planning.shape = (fk_shape){1, 1, 1, rows, 32768};
+    const fk_status status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    for (size_t i = 0; i < count && plans[i].legal; i++) {
+        if (plans[i].block_m != rows || plans[i].turns != (rows > 64) ||
+            plans[i].smem_bytes > s->context->runs.smem_per_block || !fk_plan_may_have_parts(canonical, &plans[i]))
+            continue;
+        *plan = plans[i];
+        *variant = rows == 64 ? FK_PARTS_OF_64 : FK_PARTS_OF_128;
+        break;
+    }
+    free(plans);
+    return FK_OK;
+}
+
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
 static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
@@ -129,12 +154,16 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     if (!fk_problem_may_have_parts(canonical)) return FK_OK;
     if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
     if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
-    const bool few =
-        2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* smaller tiles are better */
-    *out = !few && fk_plan_may_have_parts(canonical, &plan) &&
-           fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k);
+    if (!fk_plan_may_have_parts(canonical, &plan) ||
+        !fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k))
+        return FK_OK;
+    int32_t variant = FK_IN_PARTS;
+    if (compiles) status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
+    if (status) return status;
+    const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* still smaller ones do */
+    *out = !few;
     plan.parts = 1;
-    *ask = (asked){.context = s->context, .plan = plan, .variant = FK_IN_PARTS};
+    *ask = (asked){.context = s->context, .plan = plan, .variant = variant};
     if (compiles || !*out) return FK_OK;
     fk_plan_write(&plan, ask->packed);
     const fk_pack_query query = fk_pack_query_of(s->context, canonical, ask->packed);

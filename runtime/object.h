@@ -162,10 +162,17 @@ static inline void fk_count(uint64_t *counter) {
 
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-/* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), that want the other choice of turns, or
- * another tile: of the candidates, in the order of their lines, the first one, the second one further down, ...; or of
- * a pack's plans for short rows, one below for the first. */
-enum { FK_IN_PARTS = -1, FK_OTHER_TURNS = -2, FK_OTHER_TILE = -3, FK_PACKED_TILE = -1000 };
+/* fk_kernel.variant: for all sizes whose last tiles are worth parts (parts.c), these in tiles of up to 64 or 128
+ * queries, that want the other choice of turns, or another tile: of the candidates, in the order of their lines, the
+ * first one, the second one further down, ...; or of a pack's plans for short rows, one below for the first. */
+enum {
+    FK_IN_PARTS = -1,
+    FK_OTHER_TURNS = -2,
+    FK_PARTS_OF_64 = -3,
+    FK_PARTS_OF_128 = -4,
+    FK_OTHER_TILE = -5,
+    FK_PACKED_TILE = -1000
+};
 
 /* Immutable once it is in the table. */
 struct fk_kernel {

@@ -13,7 +13,7 @@
 #define COMBINE_SPLIT_CLOCKS 150
 #define COMBINE_BYTES 1500
 #define STORE_BYTES 32
-#define MOST_SPLITS 16
+#define MOST_SPLITS 64
 /* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
 #define LEAST_ROUND 60000
 #define MOST_ROUNDS 32

@@ -118,6 +118,9 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
+@ if mask.leading_rows > 0 or plan.parts then
+    start_next(); // fk_forward_combine, which waits for what is written here
+@ end
 @ local function init_order()
 @   if mask.unlike then
     if (threadIdx.x == 0) mbarrier_init(smem_base() + order_full, counting_threads / 32); // before its fence

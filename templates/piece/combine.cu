@@ -16,7 +16,7 @@ template <class Op> __device__ __forceinline__ float reduce_block(float x, u32 s
     return op(op(__uint_as_float(warps.x), __uint_as_float(warps.y)), op(__uint_as_float(warps.z), __uint_as_float(warps.w)));
 }
 
-@ local early = plan.family == "mma" and arch.early_start
+@ local early = arch.early_start
 // A thread's four columns of what the splits found of a row.
 struct SplitColumns {
     const int group, num_splits;

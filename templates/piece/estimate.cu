@@ -84,5 +84,9 @@ __device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&s)[m_at
             const u32 rounded = pack_$(problem.dtype)(pair[0], pair[1]);
             lost[r] += (pair[0] - lower_$(problem.dtype)(rounded)) + (pair[1] - upper_$(problem.dtype)(rounded));
         }
+@   if problem.dropout and fp16 then -- a weight that is infinite as a half may be dropped, and then its row is right
+#pragma unroll
+    for (int r = 0; r < 2; ++r) lost[r] = lost[r] == NEG_INF ? 0.0f : lost[r];
+@   end
 }
 @ end

@@ -104,7 +104,12 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local long = mask.residual and mask.long_walk
 @ -- Of a tile within one block of keys a row is seen or not: that is asked once.
 @ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
-@ local in_bits = not by_row and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
+@ -- Of several blocks each is asked about once, where a pattern has hashes or arrays of them, or is long, or they are many: short ones cost
+@ -- less by each lane, whose elements share what is the same.
+@ local block = mask["block_" .. walk]
+@ local dear = mask.open_q or mask.open_k or mask.long_walk or block > 0 and share // block >= 4
+@ local by_block = mask.residual and mask.in_blocks and not by_row and dear and block >= 16 and #staged.q + #staged.k == 0
+@ local in_bits = not by_row and not by_block and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ if mask.words and plan.family == "wgmma" then
 @   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
@@ -124,6 +129,11 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
+@ if by_block then
+@   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and "own_key(at, n)" or "n * " .. score_block .. " + warp_col()",
+@     scalars = scalars, reads_row = reads_row, row_place = row_place, inside = inside })
+
+@ end
 // Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(#staged.q > 0 and ", u32 q_rows" or "")$(#staged.k > 0 and ", u32 k_rows" or "")) {
@@ -159,6 +169,9 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @   row_place()
             row_seen[m][r] = $(mask.residual_keep);
         }
+@ end
+@ if by_block then
+    const SeenBlocks blocks(n, p, at);
 @ end
 @ if #divided > 0 then
 @   for _, b in ipairs(divided) do
@@ -211,6 +224,8 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ if by_row then
                 keep = keep && row_seen[m][r];
+@ elseif by_block then
+                keep = keep && blocks.sees(m, r, i);
 @ elseif mask.residual and (mask.reads or mask.in_blocks) then
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
                 keep = keep & residual_keep($(inside(walk, place))); // no branch, so that what is the same is done once

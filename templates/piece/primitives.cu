@@ -50,7 +50,7 @@
 @   end
 @   include("primitive/atomics.cu")
 
-@   if mask.runs or mask.words and walk == "k" or plan.widens_before then
+@   if mask.runs or mask.words and walk == "k" or plan.widens_before or problem.op == "fwd" and (mask.leading_rows > 0 or plan.parts) then
 @     include("primitive/early_start.cu")
 
 @   end

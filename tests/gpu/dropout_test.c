@@ -25,8 +25,15 @@ static void kept_is_rarer(void **state) {
     free(dropout_check_mask("cuda:0", &s, 0.9));
 }
 
+static void infinite_weights(void **state) {
+    (void)state;
+    dropout_check_infinite("cuda:0", NULL, 64);
+    dropout_check_infinite("cuda:0", NULL, 256);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_mask_for_all), cmocka_unit_test(kept_is_rarer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_mask_for_all), cmocka_unit_test(kept_is_rarer),
+                                       cmocka_unit_test(infinite_weights)};
     fk_device_info device;
     if (fk_device_find("cuda:0", &device)) {
         printf("skipped: gpu/dropout_test needs a GPU: %s\n", fk_last_error());

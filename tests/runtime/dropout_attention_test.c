@@ -1,6 +1,6 @@
 /* Dropout in the attention kernels, on the emulator: the keep mask is that of its definition for every plan, layout,
- * pass and number of splits, both as fk_keep_mask tells it and as the results show it; p = 0 is no dropout; and what is
- * refused. Errors against float64: tests/random_problems.c. */
+ * pass and number of splits, both as fk_keep_mask tells it and as the results show it; p = 0 is no dropout; dropped
+ * weights of any size; and what is refused. Errors against float64: tests/random_problems.c. */
 #include "dropout_sample.h"
 
 enum { BATCH = 2, HEADS = 3 };
@@ -94,6 +94,13 @@ static void seed_and_offset_in_memory(void **state) {
     fk_context_destroy(context);
 }
 
+static void infinite_weights(void **state) {
+    (void)state;
+    dropout_check_infinite("emu", "h200", 64);
+    dropout_check_infinite("emu", "h200", 256);
+    dropout_check_infinite("emu", "a100", 64);
+}
+
 static void assert_refused(fk_status status, const char *field, const char *limit) {
     assert_int_equal(status, FK_BAD_ARGUMENT);
     if (!strstr(fk_last_error(), field) || !strstr(fk_last_error(), limit)) fail_msg("%s", fk_last_error());
@@ -141,6 +148,7 @@ int main(void) {
         cmocka_unit_test(one_mask_for_all),
         cmocka_unit_test(nothing_dropped_is_no_dropout),
         cmocka_unit_test(seed_and_offset_in_memory),
+        cmocka_unit_test(infinite_weights),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,4 +124,54 @@ static inline uint8_t *dropout_check_mask(const char *device, const sample *s, d
     return mask;
 }
 
+/** A dropped weight may be more than fp16 holds: of one query the term takes 10 nats of the score at its own place, by
+ *  which the row's reference is estimated, and of the others' keys one scores 2 nats more, which only its weight in
+ * that row makes infinite. Where that one is dropped the row is right, if nothing but the sum of the row knows of it.
+ */
+static inline void dropout_check_infinite(const char *device, const char *plan_for, int64_t dv) {
+    enum { N = 40, KEY = 3 };
+    fk_context *context = dropout_context(device, plan_for);
+    char spelling[120];
+    snprintf(spelling, sizeof spelling, "bwd fp16 d64 dv%d dropout", (int)dv);
+    sample s = {spelling, plan_for, 1, 1, 1, N, N, FK_BSHD, 0};
+    backward_tensors t;
+    uint8_t mask[N * N];
+    assert_true(backward_make(context, &s, &t));
+    dropout_set(&t, 0.5);
+    assert_int_equal(fk_reference_keep_mask(&t.p, &t.host, mask), FK_OK);
+    int query = N - 1;
+    while (query > KEY && mask[query * N + KEY])
+        query--;
+    assert_true(query > KEY);
+    backward_free(context, &t);
+    snprintf(spelling, sizeof spelling, "bwd fp16 d64 dv%d dropout score=\"k == q && q == %d ? s - 10 : s\"", (int)dv,
+             query);
+    assert_true(backward_make(context, &s, &t));
+    dropout_set(&t, 0.5);
+    memset(t.data[BWD_Q], 0, sizeof(uint16_t) * N * 64);
+    memset(t.data[BWD_K], 0, sizeof(uint16_t) * N * 64);
+    for (int i = 0; i < N; i++)
+        t.data[BWD_Q][i * 64] = fk_fp16_from_float(16);
+    t.data[BWD_K][KEY * 64] = fk_fp16_from_float(1);
+    for (int i = BWD_Q; i <= BWD_K; i++)
+        sample_copy(context, t.device[i], (char *)t.data[i], N, 128, 128, true);
+    fk_problem forward = t.p;
+    forward.op = FK_FORWARD;
+    fk_kernel *kernel = dropout_kernel(context, &forward);
+    dropout_execute(context, kernel, &t);
+    backward_fetch(context, &t, BWD_O);
+    double *exact = malloc(sizeof(double) * N * (size_t)dv);
+    assert_non_null(exact);
+    assert_int_equal(fk_reference(&forward, &t.host, FK_REFERENCE_F64, exact, NULL), FK_OK);
+    for (int64_t i = 0; i < N * dv; i++) {
+        const double got = (double)fk_fp16_to_float(t.data[BWD_O][i]);
+        if (!(fabs(got - exact[i]) <= 4e-3))
+            fail_msg("o[%d][%d] is %g, not %g; query %d", (int)(i / dv), (int)(i % dv), got, exact[i], query);
+    }
+    free(exact);
+    fk_kernel_destroy(kernel);
+    backward_free(context, &t);
+    fk_context_destroy(context);
+}
+
 #endif

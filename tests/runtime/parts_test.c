@@ -76,7 +76,7 @@ static void run(const parts_case *c) {
         add_slopes(context, &t, &slopes);
         if (c->steep) make_steep(context, s, &t);
         if (fk_kernel_create_for(context, &t.p, &shape, &kernel)) fail_msg("%s", fk_last_error());
-        assert_int_equal(kernel->variant, FK_IN_PARTS);
+        assert_true(kernel->info.plan.parts);
         assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
         assert_true(tiles.num_splits > 1);
         assert_int_equal(tiles.late_part < tiles.num_tiles, c->late);
@@ -123,29 +123,37 @@ static void in_parts(void **state) {
         run(&cases[i]);
 }
 
-/* One kernel for all that have long rounds, and few of them; that for all sizes serves the others. */
+/* One kernel for all that have long rounds, and few of them, but for what has fewer queries than its tile has rows;
+ * that for all sizes serves the others. */
 static void who_gets_one(void **state) {
     (void)state;
     static const emulated plain = {"132", "0", "0"};
+    enum { NO_PARTS = -1, OF_ALL /* as the kernel for all sizes */ };
     static const struct {
         const char *spelling;
         fk_shape shape;
-        bool parts;
+        int block_m;
     } cases[] = {
-        {"fwd bf16 d128", {1, 16, 16, 16384, 16384}, true},
-        {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, true},
-        {"fwd bf16 d128", {1, 8, 8, 512, 8192}, true},
-        {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, false},
-        {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, false},
-        {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, false},
-        {"fwd bf16 d128 causal", {1, 8, 8, 512, 8192}, true},
-        {"fwd bf16 d128 causal", {1, 1, 1, 16384, 16384}, true},
-        {"fwd bf16 d128 window(1024,0)", {1, 8, 8, 512, 8192}, false},
-        {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, true},
-        {"fwd bf16 d128 bias", {1, 16, 16, 8192, 8192}, false},
+        {"fwd bf16 d128", {1, 16, 16, 16384, 16384}, OF_ALL},
+        {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, OF_ALL},
+        {"fwd bf16 d128", {1, 8, 8, 512, 8192}, OF_ALL},
+        {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, NO_PARTS},
+        {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, NO_PARTS},
+        {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, NO_PARTS},
+        {"fwd bf16 d128 causal", {1, 8, 8, 512, 8192}, OF_ALL},
+        {"fwd bf16 d128 causal", {1, 1, 1, 16384, 16384}, OF_ALL},
+        {"fwd bf16 d128 window(1024,0)", {1, 8, 8, 512, 8192}, NO_PARTS},
+        {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, OF_ALL},
+        {"fwd bf16 d128 bias", {1, 16, 16, 8192, 8192}, NO_PARTS},
+        {"fwd bf16 d64 causal", {1, 8, 8, 512, 16384}, OF_ALL},
+        {"fwd bf16 d64 causal", {1, 8, 8, 200, 8192}, 128},
+        {"fwd bf16 d64 causal", {1, 4, 4, 100, 32768}, 128},
+        {"fwd bf16 d64 causal", {1, 8, 8, 64, 32768}, 64},
+        {"fwd bf16 d64 causal", {2, 8, 8, 24, 16384}, 64},
+        {"fwd bf16 d64 causal", {2, 8, 8, 2048, 16384}, OF_ALL},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
-    fk_kernel *in_parts = NULL;
+    fk_kernel *in_parts = NULL, *of_rows[2] = {NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fk_problem p;
         fk_kernel *all, *sized;
@@ -154,11 +162,14 @@ static void who_gets_one(void **state) {
         assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
         assert_int_equal(fk_kernel_create_for(context, &p, &cases[i].shape, &sized), FK_OK);
         assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
-        assert_int_equal(info.plan.parts, cases[i].parts);
-        assert_int_equal(sized->variant == FK_IN_PARTS, cases[i].parts);
+        const bool parts = cases[i].block_m != NO_PARTS, smaller = cases[i].block_m > 0;
+        assert_int_equal(info.plan.parts, parts);
+        if (parts) assert_int_equal(info.plan.block_m, smaller ? cases[i].block_m : all->info.plan.block_m);
+        assert_int_equal(sized->variant == FK_IN_PARTS, parts && !smaller);
         if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0) in_parts = NULL;
-        if (in_parts && cases[i].parts) assert_ptr_equal(in_parts, sized);
-        if (cases[i].parts) in_parts = sized;
+        fk_kernel **const same = smaller ? &of_rows[cases[i].block_m == 128] : &in_parts;
+        if (*same && parts) assert_ptr_equal(*same, sized);
+        if (parts) *same = sized;
         fk_kernel_destroy(sized);
         fk_kernel_destroy(all);
     }
