@@ -14,6 +14,7 @@
 #define COMBINE_BYTES 1500
 #define STORE_BYTES 32
 #define MOST_SPLITS 64
+#define MOST_LATE_SPLITS 16 /* beside which others have their parts */
 /* A kernel of its own pays where a round lasts so many clocks, and is one of so few. */
 #define LEAST_ROUND 60000
 #define MOST_ROUNDS 32
@@ -55,7 +56,7 @@ fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t 
     for (int64_t splits = 2; splits <= MOST_SPLITS; splits++) {
         const int64_t whole = rest * splits / ctas, rounds = whole ? whole : 1;
         const int64_t filling = whole ? whole * ctas / splits : rest, late = rest - filling;
-        const int64_t room = late ? ctas / late : 1, late_splits = room < MOST_SPLITS ? room : MOST_SPLITS;
+        const int64_t room = late ? ctas / late : 1, late_splits = room < MOST_LATE_SPLITS ? room : MOST_LATE_SPLITS;
         if (leaves_none(splits, k_tiles) || leaves_none(late_splits, k_tiles) || (late && late_splits == 1)) continue;
         const int64_t most = splits > late_splits ? splits : late_splits;
         const int64_t clocks = rounds * (part + ceil_div(k_tiles, splits) * visit) +
