@@ -111,6 +111,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->walks_q = tile->walks_q;
     out->wgmma = tile->wgmma;
     out->scans = scan.needed;
+    out->long_walk = scan.long_walk;
     out->pattern = scan.pattern;
     out->window = scan.window;
     out->runs = scan.runs;

@@ -70,6 +70,7 @@ typedef struct fk_smem_layout {
     int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma; /* of the tile */
     bool scans;          /* tiles are looked for in a mask that is no bound */
+    bool long_walk;      /* by a long text, of a pattern */
     bool pattern;        /* ... but a pattern */
     bool runs;           /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
     bool bits;           /* a mask comes as words of 32 keys */

@@ -183,7 +183,6 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const bool words = fk_plan_takes_words(planner, &tile), widens = fk_tile_widens_before(p, &tile);
     const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 256, 2 * 256 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
-    const bool early = planner->arch.early_start && !wgmma;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         fk_kernel_launch *next = out->kernel;
@@ -192,7 +191,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
         if (words) *next++ = seen_tiles;
         out->main_kernel = (int32_t)(next - out->kernel);
-        if (runs || widens || (words && wgmma)) out->early = 1u << out->main_kernel;
+        if (wgmma && next > out->kernel) out->early = 1u << out->main_kernel;
         *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
         const bool combines = p->split || out->leading_rows || plan->parts;
         if (combines && planner->arch.early_start) out->early |= 2u << out->main_kernel;
@@ -211,7 +210,10 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
     if (words) *next++ = seen_tiles;
     out->main_kernel = (int32_t)(next - out->kernel);
-    if (early) out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
+    if (wgmma) /* dq's own beside it made launches of 16,384 tokens longer */
+        out->early = (plan->head_rows ? 0u : 1u) << out->main_kernel;
+    else if (planner->arch.early_start)
+        out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
     if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS};
     if (plan->dq_kernel) {

@@ -129,7 +129,7 @@ local function wgmma(problem, plan, arch, scan)
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
     (plan.cluster > 1 and 4 * (8 + 4) or 0) +
-    (scan.needed and 8 * 2 + 4 * (4 + 2 * 32 + plan.k_stages) or 0)
+    (scan.needed and (plan.teams <= 2 and 8 * 2 + 4 * (4 + 2 * 32) or 0) + 4 * plan.k_stages or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = (plan.teams - 1) * team_bytes + bytes
   local order = (all + 7) // 8 * 8

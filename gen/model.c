@@ -32,6 +32,10 @@ static const double EDGE_RATE = 32.0;
 /* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted
  * to d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
 static const double ALONE = 0.15;
+/* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or if
+ * the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64, family
+ * wgmma. */
+static const double PATTERN_PART = 0.35;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;
 /* What the mma family takes of these times where wgmma is at hand, measured: 1.2 at head_dim 64, 1.35 at 128, 1.07 at
@@ -206,6 +210,9 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
                              ? fk_wgmma_visit(p, device, arch, layout, plan, score, partial, tiles->mean_visited)
                          : forward ? forward_visit(p, device, arch, layout, plan, score, partial)
                                    : fk_dq_visit(p, device, arch, layout, plan, partial);
+    const fk_tile tile = fk_plan_tile(p, plan);
+    if (forward && layout->pattern && (layout->long_walk || fk_tile_consumers(&tile) > 1))
+        cost.serial *= 1 + PATTERN_PART * partial, cost.lone *= 1 + PATTERN_PART * partial;
     if (!layout->wgmma) cost.turns = plan->warps / 4.0, cost.start = CTA_CLOCKS;
     fk_tile_totals walks = *tiles;
     /* Packed sequences are shorter than those that are planned for: rows end more often, and anywhere in a tile. It was

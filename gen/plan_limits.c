@@ -76,10 +76,6 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
     } else if (fk_tile_teams(tile) > 1 && tile->q_stages == 1) {
         fk_plan_reject(plan, "q_stages 1: must be 2 with two teams");
-    } else if (fk_tile_teams(tile) > 2 && fk_plan_scan(planner, tile).needed) {
-        fk_plan_reject(plan,
-                       "warps %d: must be 12 with 64 rows and a mask that is no bound, whose tiles a warp looks for",
-                       tile->warps);
     }
 }
 

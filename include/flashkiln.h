@@ -383,8 +383,7 @@ typedef struct fk_image_info {
     char target[16]; /**< "sm_80" (cubin; of sm 90 "sm_90a"), "compute_75" (PTX), "emu" */
     /** Of a thread: registers, spill_bytes (0 on the emulator); of a block: shared memory and threads. */
     int32_t registers, spill_bytes, smem_static, smem_dynamic, threads;
-    int32_t serialized_wgmma; /**< sm_90a: functions whose wgmma wait for one another, as the compiler could not do
-                                   better: a fifth of the speed; else 0 */
+    int32_t serialized_wgmma; /**< sm_90a: functions whose wgmma wait for one another: a fifth of the speed; else 0 */
     int64_t image_bytes;
     double compile_ms;
     char compiler[96]; /**< "NVRTC 13.0 ..." */
@@ -415,8 +414,7 @@ typedef struct fk_context_options {
     const char *device;    /**< "cuda:0" (default), "emu", or "auto": the first GPU, else the emulator */
     const char *plan_for;  /**< null = the device itself (the emulator: "a100"); else a key: plan and emit for it */
     const char *cache_dir; /**< null = $FLASHKILN_CACHE_DIR, else $XDG_CACHE_HOME/flashkiln, else ~/.cache/flashkiln */
-    int32_t
-        cache_mode; /**< fk_cache_mode; 0: what $FLASHKILN_CACHE_MODE says: "read-only", "no-jit", "off", "sealed" */
+    int32_t cache_mode;    /**< fk_cache_mode; 0: by $FLASHKILN_CACHE_MODE: "read-only", "no-jit", "off", "sealed" */
     fk_plan_options planning; /**< of every kernel; the strings of all options are copied */
     /** Packs of compiled kernels, paths separated by colons; null = $FLASHKILN_PACK. They are asked in this order,
      * after the store and before compiling. One that cannot be used is noted at every miss, and is no error. */
@@ -463,14 +461,16 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
  *  @return as fk_build; FK_NO_JIT; FK_CHECK_FAILED; FK_LAUNCH_FAILED: the driver refuses the image */
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
 /** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md). Else,
- * where no pack is loaded, one whose last tiles may come in parts of their keys, where rounds of tiles are long and
- * few; or the model's for short rows and few heads, where the plan for all sizes would take a tenth longer; or,
- * backward, one with the other choice of turns, where rows are much longer or shorter than those that are planned for.
- * Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create, which serves all sizes. Of short
- * rows backward a kernel may serve at most fk_plan_info.head_rows queries; fk_execute refuses more.
- * Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
+ * where no pack is loaded, one whose last tiles may come in parts of their keys, with smaller tiles for few queries,
+ * where rounds of tiles are long and few; or the model's for short rows and few heads, where the plan for all sizes
+ * would take a twentieth longer; or, backward, one with the other choice of turns, where rows are much longer or
+ * shorter than those that are planned for. Or a pack's for such sizes (fk_pack_options.sized). Else that of
+ * fk_kernel_create. Of short rows backward a kernel may serve at most fk_plan_info.head_rows queries; fk_execute
+ * refuses more. Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
+/** The plan it takes, with nothing compiled; where that spills, another may follow. @return as fk_plan_list */
+FK_API fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_plan_info *out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
 FK_API void fk_kernel_destroy(fk_kernel *kernel);
 
@@ -570,14 +570,14 @@ typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
  *  @return FK_BAD_PROBLEM */
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
-/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that fk_execute
- *  refuses, and for forward kernels without `split` whose plan's family is "mma". Of family "wgmma": 16, and 4 for each
- *  tile of queries of each head; of e4m3 also the values once more, keys rounded up to tiles; of patterns with rows
- * that see all of more than 8,192 keys 4 for each element of those rows' o and lse, times the parts. `split`: 4 bytes
- * for each element of o and lse, times the splits, or 0 where one split needs no second kernel. Backward: 4 bytes for
- * each element of q (none with fk_plan_info.head_rows, packed 4 for each sequence), 8 for each of its rows, and with
- * family "wgmma" up to 8 for each tile of queries of each head; `deterministic`: 80 more for each element of an array's
- * gradient that more than one pair of query and key adds to. */
+/** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that it refuses, and
+ *  for forward kernels without `split` whose plan's family is "mma". Of "wgmma": 16, and 4 for each tile of queries of
+ *  each head; of e4m3 the values once more, keys rounded up to tiles; of patterns with rows that see all of more than
+ *  8,192 keys, and with fk_plan_info.parts, 4 for each element of o and lse of those rows, or of the last round's
+ * tiles, times the parts: fewer heads or queries may need more. `split`: 4 for each element of o and lse, times the
+ * splits, or 0 where one needs no second kernel. Backward: 4 for each element of q (none with fk_plan_info.head_rows,
+ * packed 4 for each sequence), 8 for each of its rows, and with "wgmma" up to 8 for each tile of queries of each head;
+ *  `deterministic`: 80 more for each element of an array's gradient that several pairs of query and key add to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).

@@ -126,7 +126,7 @@ static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical,
     fk_plan_options planning = s->context->planning;
     fk_plan_info *plans;
     size_t count;
-    if (seqlen_q > 256 || plan->block_m <= rows) return FK_OK;
+    if (seqlen_q > 256 || (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan))) return FK_OK;
     planning.shape = (fk_shape){1, 1, 1, rows, 32768};
     const fk_status status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
     if (status) return status;
@@ -154,14 +154,12 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     if (!fk_problem_may_have_parts(canonical)) return FK_OK;
     if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
     if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
-    if (!fk_plan_may_have_parts(canonical, &plan) ||
-        !fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k))
-        return FK_OK;
+    if (!fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k)) return FK_OK;
     int32_t variant = FK_IN_PARTS;
     if (compiles) status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
     if (status) return status;
     const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* still smaller ones do */
-    *out = !few;
+    *out = !few && fk_plan_may_have_parts(canonical, &plan);
     plan.parts = 1;
     *ask = (asked){.context = s->context, .plan = plan, .variant = variant};
     if (compiles || !*out) return FK_OK;
@@ -313,6 +311,26 @@ static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
     return 1 + out * (1 + 2 * FK_SHORT_ROWS * FK_SHORT_HALVES) + class;
 }
 
+static fk_status check_shape(const fk_shape *shape) {
+    if (shape->batch >= 1 && shape->num_heads_q >= 1 && shape->num_heads_kv >= 1 && shape->seqlen_q >= 1 &&
+        shape->seqlen_k >= 1)
+        return FK_OK;
+    return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
+                     (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
+                     (long long)shape->seqlen_q, (long long)shape->seqlen_k);
+}
+
+static sized sized_of(fk_context *context, const fk_problem *problem, const fk_shape *shape) {
+    sized s = {.context = context,
+               .shape = shape,
+               .bucket = fk_bucket_of(fk_advice_buckets(), shape),
+               .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
+    if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
+        s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
+    s.variant = variant_of(&s, fk_advice_buckets());
+    return s;
+}
+
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
     fk_error err;
     if (!context || !problem || !shape || !out)
@@ -321,19 +339,10 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
                          : !problem ? "problem"
                          : !shape   ? "shape"
                                     : "out");
-    if (shape->batch < 1 || shape->num_heads_q < 1 || shape->num_heads_kv < 1 || shape->seqlen_q < 1 ||
-        shape->seqlen_k < 1)
-        return fk_refuse(FK_BAD_ARGUMENT, "shape is %lld, %lld, %lld, %lld, %lld: each must be at least 1",
-                         (long long)shape->batch, (long long)shape->num_heads_q, (long long)shape->num_heads_kv,
-                         (long long)shape->seqlen_q, (long long)shape->seqlen_k);
+    const fk_status status = check_shape(shape);
+    if (status) return status;
     if (fk_advice_is_off(&context->planning)) return fk_kernel_create(context, problem, out);
-    sized s = {.context = context,
-               .shape = shape,
-               .bucket = fk_bucket_of(fk_advice_buckets(), shape),
-               .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
-    if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
-        s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
-    s.variant = variant_of(&s, fk_advice_buckets());
+    sized s = sized_of(context, problem, shape);
     fk_kernel *kernel;
     if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) {
         fk_count(&context->counts.failed);
@@ -342,4 +351,27 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
     fk_context_retain(context);
     *out = kernel;
     return FK_OK;
+}
+
+fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_plan_info *out) {
+    fk_error err;
+    fk_problem canonical;
+    asked ask = {0};
+    bool found = false, shared = false;
+    if (!context || !problem || !shape || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
+                         !context   ? "context"
+                         : !problem ? "problem"
+                         : !shape   ? "shape"
+                                    : "out");
+    fk_status status = check_shape(shape);
+    if (status) return status;
+    const sized s = sized_of(context, problem, shape);
+    status = fk_problem_normalise(problem, &canonical, &err);
+    if (!status && !fk_advice_is_off(&context->planning))
+        status = choose(&s, &canonical, out, &ask, &found, &shared, &err);
+    if (!status && shared && *ask.packed) status = fk_plan_read(ask.packed, out, &err);
+    if (!status && shared && !*ask.packed) *out = ask.plan;
+    if (!status && !shared && !found) status = plan_for_all(context, &canonical, out, &err);
+    return status ? fk_report(&err) : FK_OK;
 }

@@ -110,6 +110,13 @@ class Planning(Case):
         for part in ("never loaded", "bound by", "HBM traffic", "FLOP per byte", "Why not"):
             self.assertIn(part, text)
 
+    def test_explain_tells_the_kernel_for_sizes(self):
+        words = ["fwd bf16 d64 causal", "--gpu", "h100", "--shape"]
+        for verb in ("explain", "plan"):
+            told = "take for these sizes: wgmma m64 n128 w8 s2 c1 q2 k2 o1 p1"
+            self.assertIn(told, self.good(verb, *words, "1,8,8,64,32768"))
+            self.assertNotIn("take for these sizes", self.good(verb, *words, "1,16,16,8192,8192"))
+
     def test_explain_states_the_io_bound(self):
         words = ["explain", "fwd fp16 d64 butterfly(128)", "--gpu", "a100", "--shape", "1,1,1,16384,16384"]
         facts = json.loads(self.good(*words, "--json"))

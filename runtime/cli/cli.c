@@ -302,3 +302,25 @@ double cli_median(double *values, size_t count) {
     qsort(values, count, sizeof *values, by_value);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
+
+fk_status cli_print_plan_for(const fk_problem *problem, const char *gpu, const fk_plan_options *how,
+                             const fk_plan_info *chosen) {
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    const bool cuda = strncmp(gpu, "cuda:", 5) == 0;
+    char line[FK_MAX_PLAN], of_list[FK_MAX_PLAN];
+    fk_context *context;
+    fk_plan_info plan;
+    if (how->shape.batch == 0) return FK_OK;
+    options.device = cuda ? gpu : "emu", options.plan_for = cuda ? NULL : gpu;
+    options.planning = *how, options.planning.shape = (fk_shape){0};
+    options.cache_mode = FK_CACHE_OFF;
+    fk_status status = fk_context_create(&options, &context);
+    if (status != FK_OK) return status;
+    status = fk_plan_for(context, problem, &how->shape, &plan);
+    if (status == FK_OK) status = fk_plan_spell(&plan, line, sizeof line);
+    if (status == FK_OK) status = fk_plan_spell(chosen, of_list, sizeof of_list);
+    if (status == FK_OK && strcmp(line, of_list) != 0)
+        printf("  fk_kernel_create_for, and Python, take for these sizes: %s\n", line);
+    fk_context_destroy(context);
+    return status;
+}

@@ -86,4 +86,8 @@ void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t coun
                       const fk_shape *shape);
 const char *cli_shape_text(const fk_shape *shape, char out[128]);
 
+/** Where sizes are given, the plan that fk_kernel_create_for takes for them, if it is not `chosen`. */
+fk_status cli_print_plan_for(const fk_problem *problem, const char *gpu, const fk_plan_options *how,
+                             const fk_plan_info *chosen);
+
 #endif

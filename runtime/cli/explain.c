@@ -219,6 +219,8 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));
         cli_print_plan("  ", &e.problem, e.chosen, &e.gpu);
         print_decision(&e);
+        const fk_status for_sizes = cli_print_plan_for(&e.problem, gpu_name, &e.how, e.chosen);
+        if (for_sizes != FK_OK) code = cli_fail_status(for_sizes);
         print_tiles(&e);
         print_io(&e);
         print_model(&e);

@@ -84,9 +84,11 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
         fk_plan_spell(&plans[i], line, sizeof line);
         printf("\n* chosen%s: %s\n", chosen_by(&plans[i], planning.rule), line);
         cli_print_plan("  ", &problem, &plans[i], &gpu);
+        status = cli_print_plan_for(&problem, gpu_name, &how, &plans[i]);
     }
     table_destroy(t);
     fk_free(plans);
+    if (status != FK_OK) return cli_fail_status(status);
     return good ? CLI_OK : cli_fail(CLI_FAILED, "plan: the table cannot be printed");
 }
 

@@ -95,6 +95,8 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
 @ if heads then
     first_statistics(p);
+@ else
+    wait_for_previous(); // who wrote the row statistics
 @ end
     $(pair and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes

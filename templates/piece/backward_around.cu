@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
 @ if plan.family == "wgmma" then
     if (threadIdx.x + blockIdx.x + blockIdx.y + blockIdx.z == 0) *p.claims = 0; // before the kernel that counts
 @ end
-@ if early then
+@ if arch.early_start then
     start_next();
 @ end
     constexpr int step = 128 / row_lanes;

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_forward_combine(const __gri
     const Where at = whole_tile_at(p, tile);
     const int q = at.q_first + row, late = tile - p.late_tile, splits = late < 0 ? p.num_splits : p.late_splits;
     const int part = late < 0 ? (tile - p.first_part) * splits : p.late_part - p.first_part + late * splits;
-    if (part + p.first_part >= p.num_tiles || q > at.q_last) return;
+    if (q > at.q_last) return;
     const i64 first = i64(part) * block_m + row; // of the parts' rows, which are block_m apart
     const float *lse = p.lse_partial + first, *o = p.o_partial + first * head_dim_v + column;
     float top = NEG_INF, sum = 0.0f, acc[4] = {};

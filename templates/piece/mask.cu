@@ -131,7 +131,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 @ if by_block then
 @   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and "own_key(at, n)" or "n * " .. score_block .. " + warp_col()",
-@     scalars = scalars, reads_row = reads_row, row_place = row_place, inside = inside })
+@     scalars = scalars, reads_row = reads_row, row_place = row_place })
 
 @ end
 // Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows

@@ -1,6 +1,6 @@
 @ -- Blocks of a pattern that share a tile are asked about once each, one lane one block, and not once for each element: a pattern may have
 @ -- hashes. `share` $(walk) of a tile, from `base` on, lie before a warp; in `block` that follow a multiple of it the residual says the same.
-@ local fits = not mask.shifts and (share % block == 0 or block % share == 0)
+@ local fits = share % block == 0 or block % share == 0
 @ local num = fits and math.max(share // block, 1) or (share + block - 2) // block + 1
 @ local groups = (num + 3) // 4 -- of blocks: one for each lane of a quad
 @ -- Of queries that is so where the diagonal is a multiple of the block; else each element is asked about.
@@ -8,7 +8,7 @@
 @ local by_element = walk == "q" and mask.uses.diag
 @ -- Where 16 rows lie in one block as well, lanes ask about one row of them.
 @ local size, row_alike = mask["block_" .. own], "false"
-@ if size % 16 == 0 and not problem.joins_heads and not mask.shifts then row_alike = own == "q" and size > 0 and in_place(size) or "true" end
+@ if size % 16 == 0 and not problem.joins_heads then row_alike = own == "q" and size > 0 and in_place(size) or "true" end
 @ local element = "8 * (i / 2) + 2 * (lane % 4) + i % 2"
 // Which of a tile's blocks of $(walk) the lane's rows see.
 struct SeenBlocks {
@@ -45,9 +45,6 @@ struct SeenBlocks {
             int $(walk) = max(base, (base / $(block) + min(alike ? lane : 4 * i + lane % 4, $(num - 1))) * $(block));
 @ if by_element then
             if (!in_place) $(walk) = base + $(element);
-@ end
-@ if mask.reads_along[walk] then
-            $(walk) = $(inside(walk, walk));
 @ end
             const bool keep = $(mask.residual_keep);
             const u32 lanes = __ballot_sync(full_warp, keep);

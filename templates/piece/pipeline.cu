@@ -20,7 +20,8 @@ constexpr u32 dropout_keys = $(layout.dropout_keys); // of the buffers of Q: the
 @ end
 constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a request to give back all buffers of Q
 @ local lone = plan.teams > 1 -- of a team one warp loads Q, K and V
-@ if mask.residual then
+@ local scanner = mask.residual and plan.teams <= 2 -- a warp that looks for tiles; of more teams each producer does itself
+@ if scanner then
 constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
 @ if lone then
@@ -77,7 +78,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ end
     mbarrier_init(smem + tail_full, 1);
     mbarrier_init(smem + claim_full, 1);
-@ if mask.residual then
+@ if scanner then
     mbarrier_init(smem + scan_asked, 1);
     mbarrier_init(smem + scan_told, 1);
 @ end
@@ -127,7 +128,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
-@   include("piece/scanner.cu")
+@   include("piece/scanner.cu", { scanner = scanner })
 
 @ end
 @ if stages_queries or stages_keys then
@@ -177,10 +178,12 @@ struct Producer {
     const int team;
     Values values;
 @ end
-@ if mask.residual then
+@ if scanner then
     int row, upcoming = no_more; // what the scanner was asked about last, and what it is to be asked about next
     bool more = false;           // whether it was asked for what follows its last answer
     u32 scan_parity = 0;
+@ elseif mask.residual then
+    bool more = false; // whether there may be tiles to visit below those that were looked at
 @ end
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_), claims(p_)$(lone and ", team(team_), values(p_, smem_)" or "") {}
@@ -273,7 +276,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -370,8 +373,8 @@ struct Producer {
         wait_for_previous(); // who wrote the runs
 @ elseif mask.words then
         wait_for_previous(); // who looked up what tiles hold
-@ elseif plan.widens_before then
-        wait_for_previous(); // who wrote keys and values
+@ elseif plan.widens_before or e4m3 then
+        wait_for_previous(); // who wrote keys and values, or values
 @ end
         int word = 0, next = $(lone and "first_tile(team)" or pair and "int(blockIdx.x) / 2" or "int(blockIdx.x)"); // and then what was claimed
 @ if plan.q_stages == 1 and not mask.residual then
@@ -427,7 +430,7 @@ struct Producer {
 @   if sparse then
                 sent = said(p, at_next, word);
 @   end
-@   if mask.residual then
+@   if scanner then
                 if (at_next.b >= 0) ask($(sent));
 @   end
 @   if plan.q_stages == 2 then
@@ -435,7 +438,7 @@ struct Producer {
 @   end
             });
             if (word == no_more) {
-@   if mask.residual then
+@   if scanner then
                 ask(no_more, 0);
 @   end
 @   if plan.q_stages == 1 then

@@ -50,7 +50,8 @@
 @   end
 @   include("primitive/atomics.cu")
 
-@   if mask.runs or mask.words and walk == "k" or plan.widens_before or problem.op == "fwd" and (mask.leading_rows > 0 or plan.parts) then
+@   local before = mask.runs or mask.words and walk == "k" or plan.widens_before or problem.dtype == "e4m3" -- a kernel that main starts behind
+@   if before or (problem.op == "bwd" and plan.head_rows == 0) or problem.op == "fwd" and (mask.leading_rows > 0 or plan.parts) then
 @     include("primitive/early_start.cu")
 
 @   end

@@ -1,8 +1,12 @@
-// Masks that are no bounds: which tiles of keys are visited is looked for by one warp, the scanner, and written beside each tile.
+// Masks that are no bounds: which tiles of keys are visited is looked for by one warp, $(scanner and "the scanner" or "that of the producer"), and written beside each tile.
 
+@ if scanner then
 // What the producer of K and the scanner tell each other, and beside each tile of K which it is: a Visit.
 constexpr u32 scan_word = scan_told + 8, scan_end = scan_word + 4, scan_turn = scan_end + 4, scan_first = scan_turn + 4;
 constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_visit = scan_full + 4 * 32;
+@ else
+constexpr u32 k_visit = first_claim + 8; // beside each tile of K which it is: a Visit
+@ end
 
 // A tile of keys to visit, in a word: whether it is the last of its row; for each warpgroup, whether all pairs of its rows are seen,
 // and may be taken so, and whether none is; which tile.
@@ -55,6 +59,7 @@ __device__ __forceinline__ Visit visit(u32 smem, const Ring<k_stages> &k) {
 @   include("piece/split_range.cu")
 
 @ end
+@ if scanner then
 // The scanner: a warp that looks for the tiles of keys that a mask which is no bound leaves over, while others work on the tile of
 // queries before. The producer of K asks: of which tile of queries, and below which tile of keys. The answer, what scan_tiles
 // found, holds the next tiles to visit of up to 1024; scan_first has 1 added where there may be more below.
@@ -95,3 +100,4 @@ struct Scanner {
         }
     }
 };
+@ end

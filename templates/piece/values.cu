@@ -54,6 +54,7 @@ __device__ __forceinline__ const Element *paged_values(const Params &p, const Se
 // A CTA takes a tile.
 extern "C" __global__ void __launch_bounds__(values_threads) fk_forward_values(const __grid_constant__ Params p) {
     if (is_off(p)) return;
+    start_next();
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
     int tile = blockIdx.x; // and of its sequence, below
 @ if problem.packed then

@@ -31,8 +31,8 @@ __device__ __forceinline__ void widen_rows(Element *to, const KeyElement *from, 
 @ local bounds = #mask.upper + #mask.lower > 0 and not mask.uses.h -- heads that share keys may differ
 // A CTA takes widen_keys keys of a kv head.
 extern "C" __global__ void __launch_bounds__(widen_threads) fk_forward_widen(const __grid_constant__ Params p) {
-    start_next();
     if (is_off(p)) return;
+    start_next();
     const int head = blockIdx.y + gridDim.y * blockIdx.z;
     int tile = blockIdx.x;
 @ if problem.packed then

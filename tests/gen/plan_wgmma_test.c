@@ -20,7 +20,7 @@ static void test_what_is_chosen(void **state) {
         {"fwd bf16 d128 alibi causal", 128, 128, 1, 3, 2, 1, 2, 1, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 score=\"s + 0.01 * q * k\"", 128, 128, 1, 3, 2, 1, 2, 0, 2, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d64 block_bits(128)", 128, 64, 2, 4, 4, 0, 2, 1, 2, 2 * (2 * 16384 + 8 * 8192) + 1024, 1032},
-        {"fwd bf16 d64 block_bits(64)", 64, 64, 2, 4, 4, 0, 2, 0, 2, 2 * (2 * 8192 + 8 * 8192) + 1024, 1032},
+        {"fwd bf16 d64 block_bits(64)", 64, 64, 4, 2, 2, 0, 2, 0, 1, 4 * (2 * 8192 + 4 * 8192) + 3 * 1024, 1032},
         /* one array of weights, and turns where tiles are looked for */
         {"fwd fp16 d128", 128, 128, 1, 3, 2, 1, 2, 0, 1, 2 * 32768 + 5 * 32768, 0},
         {"fwd bf16 d128 causal gqa dropout", 128, 128, 1, 3, 2, 1, 2, 1, 1, 2 * 32768 + 5 * 32768, 0},

@@ -151,6 +151,9 @@ static void who_gets_one(void **state) {
         {"fwd bf16 d64 causal", {1, 8, 8, 64, 32768}, 64},
         {"fwd bf16 d64 causal", {2, 8, 8, 24, 16384}, 64},
         {"fwd bf16 d64 causal", {2, 8, 8, 2048, 16384}, OF_ALL},
+        {"fwd e4m3 d64", {1, 8, 8, 64, 32768}, 64}, /* where the plan for all sizes has teams, which have none */
+        {"fwd e4m3 d64", {1, 8, 8, 200, 32768}, 128},
+        {"fwd e4m3 d64", {1, 8, 8, 2048, 32768}, NO_PARTS},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
     fk_kernel *in_parts = NULL, *of_rows[2] = {NULL};
@@ -158,15 +161,22 @@ static void who_gets_one(void **state) {
         fk_problem p;
         fk_kernel *all, *sized;
         fk_kernel_info info;
+        fk_plan_info told;
+        char lines[2][FK_MAX_PLAN];
         assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_plan_for(context, &p, &cases[i].shape, &told), FK_OK);
         assert_int_equal(fk_kernel_create(context, &p, &all), FK_OK);
         assert_int_equal(fk_kernel_create_for(context, &p, &cases[i].shape, &sized), FK_OK);
         assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        assert_int_equal(fk_plan_spell(&told, lines[0], sizeof *lines), FK_OK);
+        assert_int_equal(fk_plan_spell(&info.plan, lines[1], sizeof *lines), FK_OK);
+        assert_string_equal(lines[0], lines[1]);
         const bool parts = cases[i].block_m != NO_PARTS, smaller = cases[i].block_m > 0;
         assert_int_equal(info.plan.parts, parts);
         if (parts) assert_int_equal(info.plan.block_m, smaller ? cases[i].block_m : all->info.plan.block_m);
         assert_int_equal(sized->variant == FK_IN_PARTS, parts && !smaller);
-        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0) in_parts = NULL;
+        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0)
+            in_parts = of_rows[0] = of_rows[1] = NULL;
         fk_kernel **const same = smaller ? &of_rows[cases[i].block_m == 128] : &in_parts;
         if (*same && parts) assert_ptr_equal(*same, sized);
         if (parts) *same = sized;
