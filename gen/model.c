@@ -32,9 +32,9 @@ static const double EDGE_RATE = 32.0;
 /* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted
  * to d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
 static const double ALONE = 0.15;
-/* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or if
- * the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64, family
- * wgmma. */
+/* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or
+ * if the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64,
+ * family wgmma. */
 static const double PATTERN_PART = 0.35;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;

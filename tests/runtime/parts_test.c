@@ -175,8 +175,7 @@ static void who_gets_one(void **state) {
         assert_int_equal(info.plan.parts, parts);
         if (parts) assert_int_equal(info.plan.block_m, smaller ? cases[i].block_m : all->info.plan.block_m);
         assert_int_equal(sized->variant == FK_IN_PARTS, parts && !smaller);
-        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0)
-            in_parts = of_rows[0] = of_rows[1] = NULL;
+        if (i > 0 && strcmp(cases[i].spelling, cases[i - 1].spelling) != 0) in_parts = of_rows[0] = of_rows[1] = NULL;
         fk_kernel **const same = smaller ? &of_rows[cases[i].block_m == 128] : &in_parts;
         if (*same && parts) assert_ptr_equal(*same, sized);
         if (parts) *same = sized;
