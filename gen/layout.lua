@@ -34,8 +34,8 @@
 -- scores that go by k in straight lines (piece/score_line.cu): 16 bytes a key, and 128 of no slope and of each warpgroup's, the last of
 -- which has room for 64 rows of 32 bytes, though all are the same 16: compute-sanitizer's memcheck looks whether these are there. A Q
 -- buffer and a stage of K or V have two barriers each, and there are two more; slots of 4 bytes say of two tiles which they are, and which
--- warps want them once more, and which tile comes second; then, where a mask is no bound, two more barriers, words of the tiles looked for,
--- and of each stage of K which tile it is. Where tiles of queries are counted, a barrier and 256 words follow, of all teams
+-- warps want them once more, and which tile comes second; then, where a mask is no bound, of each stage of K which tile it is, and before
+-- that, up to two teams, two more barriers and words of the tiles looked for. Where tiles of queries are counted, a barrier and 256 words follow, of all teams
 -- (piece/order.cu).
 
 -- In a cluster of two each CTA has half of the plan's queries, and room to be asked by both CTAs' warps for tiles once more; four

@@ -34,7 +34,7 @@ static const double EDGE_RATE = 32.0;
 static const double ALONE = 0.15;
 /* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or
  * if the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64,
- * family wgmma. */
+ * on Hopper. */
 static const double PATTERN_PART = 0.35;
 /* Clocks of a barrier with the wait for copies before it: one for a visit, two with a single stage. */
 static const double BARRIER_CLOCKS = 200.0;

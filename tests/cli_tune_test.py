@@ -118,6 +118,21 @@ class Tune(Case):
         for option, value in (("--device", "emu"), ("--plan-for", "h100")):
             self.bad(USAGE, [f"{option} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", option, value)
 
+    def test_explain_follows_records_for_sizes(self):
+        """A timing of one's own decides which kernel sizes get, also where one with parts would serve them."""
+        sizes = ("--gpu", "h100", "--shape", "1,8,8,64,32768")
+        told = "take for these sizes: wgmma m64 n128 w8 s2 c1 q2 k2 o1 p1"
+        self.assertIn(told, self.good("explain", "fwd bf16 d64 causal", *sizes))
+        self.good("tune", "fwd bf16 d64 causal", "--shapes", "1x8x8x64x32768", "--modelled", "--gpu", "h100")
+        path = self.path(os.path.join("cache", "tune-nvidia-h100-80gb-hbm3.jsonl"))
+        with open(path, encoding="utf-8") as file:
+            modelled = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(modelled.replace('"rigor":"model"', '"rigor":"measure"'))
+        text = self.good("explain", "fwd bf16 d64 causal", *sizes)
+        self.assertIn("own record: ", text)
+        self.assertNotIn("take for these sizes", text)
+
     def test_modelled(self):
         if not self.has_nvrtc():
             self.skipTest("no NVRTC")

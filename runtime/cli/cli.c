@@ -306,14 +306,13 @@ double cli_median(double *values, size_t count) {
 fk_status cli_print_plan_for(const fk_problem *problem, const char *gpu, const fk_plan_options *how,
                              const fk_plan_info *chosen) {
     fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
-    const bool cuda = strncmp(gpu, "cuda:", 5) == 0;
     char line[FK_MAX_PLAN], of_list[FK_MAX_PLAN];
     fk_context *context;
     fk_plan_info plan;
     if (how->shape.batch == 0) return FK_OK;
-    options.device = cuda ? gpu : "emu", options.plan_for = cuda ? NULL : gpu;
+    options.device = "emu", options.plan_for = gpu; /* without a GPU, but with the user's records of it */
     options.planning = *how, options.planning.shape = (fk_shape){0};
-    options.cache_mode = FK_CACHE_OFF;
+    options.cache_mode = FK_CACHE_READ_ONLY, options.packs = "";
     fk_status status = fk_context_create(&options, &context);
     if (status != FK_OK) return status;
     status = fk_plan_for(context, problem, &how->shape, &plan);
