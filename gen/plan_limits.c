@@ -226,7 +226,8 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
         return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
                                                                                                                  : 240;
     if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
-    if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual) return 144;
+    if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual)
+        return 144; /* as templates/kernel/forward_wgmma.cu */
     if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
     const int warps = (tile->warps * tile->ctas + 3) / 4 * 4; /* of four schedulers, whose registers are their own */
     const int cap = device->registers_per_sm / (32 * warps) / 8 * 8; /* given in eights */

@@ -311,7 +311,15 @@ static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
     return 1 + out * (1 + 2 * FK_SHORT_ROWS * FK_SHORT_HALVES) + class;
 }
 
-static fk_status check_shape(const fk_shape *shape) {
+/* `out`: where the result is to be. */
+static fk_status check_call(const fk_context *context, const fk_problem *problem, const fk_shape *shape,
+                            const void *out) {
+    if (!context || !problem || !shape || !out)
+        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
+                         !context   ? "context"
+                         : !problem ? "problem"
+                         : !shape   ? "shape"
+                                    : "out");
     if (shape->batch >= 1 && shape->num_heads_q >= 1 && shape->num_heads_kv >= 1 && shape->seqlen_q >= 1 &&
         shape->seqlen_k >= 1)
         return FK_OK;
@@ -333,13 +341,7 @@ static sized sized_of(fk_context *context, const fk_problem *problem, const fk_s
 
 fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_kernel **out) {
     fk_error err;
-    if (!context || !problem || !shape || !out)
-        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
-                         !context   ? "context"
-                         : !problem ? "problem"
-                         : !shape   ? "shape"
-                                    : "out");
-    const fk_status status = check_shape(shape);
+    const fk_status status = check_call(context, problem, shape, out);
     if (status) return status;
     if (fk_advice_is_off(&context->planning)) return fk_kernel_create(context, problem, out);
     sized s = sized_of(context, problem, shape);
@@ -358,13 +360,7 @@ fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_s
     fk_problem canonical;
     asked ask = {0};
     bool found = false, shared = false;
-    if (!context || !problem || !shape || !out)
-        return fk_refuse(FK_BAD_ARGUMENT, "%s is null",
-                         !context   ? "context"
-                         : !problem ? "problem"
-                         : !shape   ? "shape"
-                                    : "out");
-    fk_status status = check_shape(shape);
+    fk_status status = check_call(context, problem, shape, out);
     if (status) return status;
     const sized s = sized_of(context, problem, shape);
     status = fk_problem_normalise(problem, &canonical, &err);

@@ -120,6 +120,8 @@ class Tune(Case):
 
     def test_explain_follows_records_for_sizes(self):
         """A timing of one's own decides which kernel sizes get, also where one with parts would serve them."""
+        if not self.has_nvrtc():
+            self.skipTest("no NVRTC")
         sizes = ("--gpu", "h100", "--shape", "1,8,8,64,32768")
         told = "take for these sizes: wgmma m64 n128 w8 s2 c1 q2 k2 o1 p1"
         self.assertIn(told, self.good("explain", "fwd bf16 d64 causal", *sizes))
