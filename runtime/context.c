@@ -67,15 +67,14 @@ fk_status fk_cache_mode_choose(int given, int *mode, fk_error *err) {
                    "FLASHKILN_CACHE_MODE is \"%.40s\": must be normal, read-only, no-jit, off or sealed", said);
 }
 
-static void open_emulator(fk_context *context) {
-    const char *seed = secure_getenv("FLASHKILN_EMU_SEED");
+static fk_status open_emulator(fk_context *context, fk_error *err) {
     const bool fast = env_flag("FLASHKILN_EMU_FAST");
-    context->emulator = (fk_emu_options){.seed = seed ? strtoull(seed, NULL, 0) : 0,
-                                         .late_copies = env_flag("FLASHKILN_EMU_LATE"),
+    context->emulator = (fk_emu_options){.late_copies = env_flag("FLASHKILN_EMU_LATE"),
                                          .poison = !fast,
                                          .check_races = !fast,
                                          .sanitize = env_flag("FLASHKILN_EMU_SANITIZE")};
     snprintf(context->target, sizeof context->target, "emu");
+    return fk_emu_number("FLASHKILN_EMU_SEED", 0, UINT64_MAX, &context->emulator.seed, err);
 }
 
 static fk_status open_cuda(fk_context *context, int ordinal, fk_error *err) {
@@ -95,10 +94,8 @@ static fk_status open_cuda(fk_context *context, int ordinal, fk_error *err) {
 static fk_status open_device(fk_context *context, const char *name, fk_error *err) {
     int ordinal = 0;
     if (!name) name = "cuda:0";
-    if (strcmp(name, "emu") == 0 || (strcmp(name, "auto") == 0 && fk_device_present_count() == 0)) {
-        open_emulator(context);
-        return FK_OK;
-    }
+    if (strcmp(name, "emu") == 0 || (strcmp(name, "auto") == 0 && fk_device_present_count() == 0))
+        return open_emulator(context, err);
     if (strcmp(name, "auto") != 0) ordinal = cuda_ordinal(name);
     if (ordinal < 0) return fk_fail(err, FK_NO_DEVICE, "device \"%.40s\" is none of cuda:N, emu and auto", name);
     return open_cuda(context, ordinal, err);
@@ -116,10 +113,12 @@ static fk_status choose_target(fk_context *context, const char *plan_for, fk_err
         *planned = *runs;
     }
     if (emulated) {
-        const char *sms = secure_getenv("FLASHKILN_EMU_SMS");
+        uint64_t sms = (uint64_t)planned->num_sms;
+        fk_status status = fk_emu_number("FLASHKILN_EMU_SMS", 1, 1024, &sms, err);
+        if (status) return status;
         *runs = *planned;
         runs->ordinal = -1;
-        if (sms && atoi(sms) > 0) runs->num_sms = atoi(sms);
+        runs->num_sms = (int32_t)sms;
         snprintf(runs->name, sizeof runs->name, "emulator");
     } else if (planned->sm == runs->sm) {
         fk_target_name("sm_", runs->sm, context->target);

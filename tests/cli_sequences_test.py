@@ -128,6 +128,16 @@ class Sequences(Case):
             self.bad(USAGE, [f"{option} belongs to {word}"], "run", "fwd fp16 d16", *random, option, "0" if word == "dropout" and option[-1] == "p" else "3")
         self.bad(USAGE, ["-o and --keep-mask", "one file"], "run", "fwd fp16 d16 dropout", *random, "-o", "m.npy", "--keep-mask", "m.npy")
 
+    def test_numbers_of_the_emulators_environment(self):
+        run = ["run", "fwd fp16 d16", "--random", "1,1,1,8,8", "--device", "emu"]
+        for name, value, limits in (("SEED", "sixth", "from 0 to"), ("SMS", "0", "from 1 to 1024"), ("THREADS", "2x", "from 1 to 16"),
+                                    ("THREADS", "-1", "from 1 to 16")):
+            self.env["FLASHKILN_EMU_" + name] = value
+            self.bad(BAD_INPUT, [f'FLASHKILN_EMU_{name} is "{value}"', limits], *run)
+            del self.env["FLASHKILN_EMU_" + name]
+        self.env.update(FLASHKILN_EMU_SEED="0x10", FLASHKILN_EMU_SMS="", FLASHKILN_EMU_THREADS="1")
+        self.good(*run)
+
     def test_scores_along_the_keys(self):
         """Terms that add straight lines, of rows that begin where a tile of keys ends; estimates of the maximum that are too low
         for most rows; caps within and beyond the reach of their polynomial."""

@@ -27,6 +27,7 @@ class Help(Case):
 
     def test_help_is_a_verb(self):
         self.assertEqual(self.good("help"), self.good("--help"))
+        self.assertEqual(self.good("help", "help"), self.good("--help"))
         self.assertEqual(self.good("help", "run"), self.good("run", "--help"))
 
     def test_version(self):

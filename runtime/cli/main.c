@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     int num_words = argc - 2;
     cli_exit code = CLI_OK;
     if (strcmp(name, "help") == 0) { /* help VERB is VERB --help */
-        name = argc > 2 ? argv[2] : asked;
+        name = argc > 2 && strcmp(argv[2], "help") != 0 ? argv[2] : asked;
         words = help;
         num_words = 1;
     }

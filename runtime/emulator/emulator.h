@@ -19,6 +19,10 @@ typedef struct fk_emu_options {
     bool sanitize;    /**< fk_emu_compile: with -fsanitize=address,undefined; needs a library built with ASan */
 } fk_emu_options;
 
+/** The number in environment variable `name`; where that is unset or empty, `value` stays.
+ *  @return FK_BAD_ARGUMENT: it holds something else than a number from `least` to `most` */
+fk_status fk_emu_number(const char *name, uint64_t least, uint64_t most, uint64_t *value, fk_error *err);
+
 /** Sums over all blocks of a launch. */
 typedef struct fk_emu_stats {
     uint64_t mma;                /**< tensor-core instructions, of a warp; a wgmma is four */

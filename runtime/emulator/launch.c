@@ -71,12 +71,12 @@ static void *work(void *arg) {
     return NULL;
 }
 
-static uint32_t count_workers(uint64_t blocks) {
-    const char *text = secure_getenv("FLASHKILN_EMU_THREADS");
-    long n = text ? strtol(text, NULL, 10) : sysconf(_SC_NPROCESSORS_ONLN);
-    if (n < 1) n = 1;
-    if (n > (long)MAX_WORKERS) n = (long)MAX_WORKERS;
-    return (uint64_t)n < blocks ? (uint32_t)n : (uint32_t)blocks;
+static fk_status count_workers(uint64_t blocks, uint32_t *count, fk_error *err) {
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n = online < 1 ? 1 : online < (long)MAX_WORKERS ? (uint64_t)online : MAX_WORKERS;
+    const fk_status status = fk_emu_number("FLASHKILN_EMU_THREADS", 1, MAX_WORKERS, &n, err);
+    *count = n < blocks ? (uint32_t)n : (uint32_t)blocks;
+    return status;
 }
 
 static void add_stats(fk_emu_stats *sum, const fk_emu_stats *s) {
@@ -92,7 +92,8 @@ static fk_status run_grid(const fk_block *prototype, fk_emu_stats *stats, fk_err
     launch l = {.prototype = prototype};
     l.blocks = (uint64_t)prototype->grid.x / prototype->ctas * prototype->grid.y * prototype->grid.z;
     order_blocks(&l, prototype->options.seed);
-    const uint32_t n = count_workers(l.blocks);
+    uint32_t n;
+    if (count_workers(l.blocks, &n, err) != FK_OK) return err->status;
     worker *workers = calloc(n, sizeof *workers);
     if (!workers) return fk_fail(err, FK_NO_MEMORY, "emulator: no memory for %u OS threads", n);
     fk_faults_catch();
