@@ -84,14 +84,17 @@ static void read_limit(lua_State *L, const char *path, int entry, int at, const 
     *limit = (int32_t)value;
 }
 
-/* The third to the fifth of a pattern's entry, if they are there: what its param is when a spelling leaves it out, its
- * largest value and its least. `entry`: where it is. */
-static void read_default(lua_State *L, const char *path, int entry, fk_term_file *out) {
+/* The third to the fifth of a pattern's entry or a mask's, if they are there: what a pattern's param is when a spelling
+ * leaves it out, its largest value and its least. `entry`: where it is. */
+static void read_range(lua_State *L, fk_term_kind kind, const char *path, int entry, fk_term_file *out) {
     fk_term_param *param = &out->param[out->num_params - 1];
     const bool before = out->num_params > 1 && param[-1].has_default;
     int is_integer = 0;
     param->has_default = lua_geti(L, entry, 3) != LUA_TNIL;
     const lua_Integer value = lua_tointegerx(L, -1, &is_integer);
+    if (param->has_default && kind == FK_TERM_MASK)
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': must have no default: a mask's are all given", path,
+                     param->name);
     if (param->has_default && (!is_integer || value < -FK_MAX_SEQLEN || value > FK_MAX_SEQLEN))
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its default must be an integer from %d to %d", path,
                      param->name, -FK_MAX_SEQLEN, FK_MAX_SEQLEN);
@@ -99,13 +102,14 @@ static void read_default(lua_State *L, const char *path, int entry, fk_term_file
         fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': needs a default, as the one before it has", path,
                      param->name);
     param->otherwise = (int32_t)value;
-    read_limit(L, path, entry, 4, param, param->otherwise, FK_MAX_SEQLEN, &param->most);
+    read_limit(L, path, entry, 4, param, param->has_default ? param->otherwise : -FK_MAX_SEQLEN, FK_MAX_SEQLEN,
+               &param->most);
     read_limit(L, path, entry, 5, param, -FK_MAX_SEQLEN, param->has_default ? param->otherwise : param->most,
                &param->least);
 }
 
-/* The entry on top: "name" of an int, { "name", "type" }, of a pattern { "name", "int", default, most, least }, or of a
- * score { "name", "float", nonzero = true }. */
+/* The entry on top: "name" of an int, { "name", "type" }, of a pattern { "name", "int", default, most, least }, of a
+ * mask the same with nil for the default, or of a score { "name", "float", nonzero = true }. */
 static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out) {
     const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "", *type = "int";
     const int top = lua_gettop(L);
@@ -120,7 +124,7 @@ static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_ter
         add_array(L, path, name, type, out);
     else
         add_scalar(L, kind, path, name, type, out);
-    if (kind == FK_TERM_PATTERN && !strchr(type, '[') && lua_istable(L, top)) read_default(L, path, top, out);
+    if (kind != FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) read_range(L, kind, path, top, out);
     if (kind == FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) {
         const int found = lua_getfield(L, top, "nonzero");
         if (found != LUA_TNIL && found != LUA_TBOOLEAN)

@@ -54,7 +54,7 @@ static void read_nonzero(char *type, fk_term_param *param) {
     if (param->nonzero) type[size] = 0;
 }
 
-/* And of a pattern's: "=" its default, "<=" and ">=" its limits. Numbers written otherwise than fk_term_write does are
+/* And of a pattern's or a mask's: "=" its default, "<=" and ">=" its limits. Numbers written otherwise than fk_term_write does are
  * found by comparing lines. */
 static void read_numbers(char *type, fk_term_param *param) {
     char *most = strstr(type, "<="), *least = strstr(type, ">="), *end = type + strcspn(type, "<>=");
@@ -84,7 +84,7 @@ static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *o
         fk_term_param *param = &out->param[out->num_params++];
         memcpy(param->name, name, sizeof name);
         param->least = -FK_MAX_SEQLEN, param->most = FK_MAX_SEQLEN;
-        if (kind == FK_TERM_PATTERN) read_numbers(type, param);
+        if (kind != FK_TERM_SCORE) read_numbers(type, param);
         if (kind == FK_TERM_SCORE) read_nonzero(type, param);
         param->is_float = strcmp(type, "float") == 0;
     }

@@ -157,16 +157,16 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
 @   if masked == "yes" then
         mask_tile(s, n, p, at);
-        raise_maximum(s, m_i, l_i, o, $(scale));
+        raise_maximum(s$(low), m_i, l_i, o, $(scale));
 @   elseif raises then
 @     if masked == "maybe" then
         if (!whole) mask_tile(s, n, p, at);
 @     end
-        raise_maximum(s, m_i, l_i, o, $(scale));
+        raise_maximum(s$(low), m_i, l_i, o, $(scale));
 @   elseif masked == "maybe" then
         if (!(whole && settled)) {
             if (!whole) mask_tile(s, n, p, at);
-            raise_maximum(s, m_i, l_i, o, $(scale));
+            raise_maximum(s$(low), m_i, l_i, o, $(scale));
             settled = settled || whole;
         }
 @   end

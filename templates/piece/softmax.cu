@@ -1,6 +1,8 @@
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
 @ local far = score.strays_far and plan.operands ~= "e4m3"
 @ local fp32 = problem.dtype == "fp32" -- takes the difference first, which is exact where p is near 1, so that no rounding is as large as s is
+@ local low = fp32 and #score.terms == 0 -- what scores lose in a float, up to 2^-7 of them
+@ local low_scores = low and "const float (&low)[m_atoms][s_atoms][4], " or ""
 // Online softmax (FlashAttention-2, algorithm 1, lines 8 to 10) in base 2: p = 2^(scale_log2 (s - m)).
 //
 // m_i may lag behind the true maximum by up to lag in the exponent: any reference gives the same quotient, p stays below
@@ -133,9 +135,8 @@ __device__ __forceinline__ float exponentiate(float (&s)[m_atoms][s_atoms][4], c
 }
 
 @ elseif not ones then
-@ local low = fp32 and #score.terms == 0 -- what scores lose in a float
 // p = 2^(scale_log2 (s$(low and " + low" or "") - m)); l_i is the lane's own share of the row sum.
-__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(low and "const float (&low)[m_atoms][s_atoms][4], " or "")const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
+__device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(low_scores)const $(pairs and "u64 (&m_scaled)[m_atoms]" or "float (&m_scaled)[m_atoms][2]"),
                                              float (&l_i)[m_atoms][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {
@@ -171,11 +172,15 @@ __device__ __forceinline__ void exponentiate(float (&s)[m_atoms][s_atoms][4], $(
 
 @ end
 @ end
+@ local function whole(n, e)
+@   local of = "s[m][" .. n .. "][" .. e .. "]"
+@   return low and of .. " + low" .. of:sub(2) or of
+@ end
 // The largest score of row half r of atom m, in the first TO atoms of keys.
-template <int TO = s_atoms> __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], int m, int r) {
-    float row_max = fmaxf(s[m][0][2 * r], s[m][0][2 * r + 1]);
+template <int TO = s_atoms> __device__ __forceinline__ float row_maximum(const float (&s)[m_atoms][s_atoms][4], $(low_scores)int m, int r) {
+    float row_max = fmaxf($(whole("0", "2 * r")), $(whole("0", "2 * r + 1")));
 #pragma unroll
-    for (int n = 1; n < TO; ++n) row_max = fmaxf(row_max, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+    for (int n = 1; n < TO; ++n) row_max = fmaxf(row_max, fmaxf($(whole("n", "2 * r")), $(whole("n", "2 * r + 1"))));
     return quad_max(row_max);
 }
 
@@ -224,7 +229,7 @@ __device__ __forceinline__ void scale_rows(float (&o)[m_atoms][o_atoms][4], cons
 
 @ end
 // Takes the tile's scores into m, to which o and l then refer.
-__device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], float (&m_i)[m_atoms][2],
+__device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], $(low_scores)float (&m_i)[m_atoms][2],
                                               float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
     float m_new[m_atoms][2];
     bool grows = false;
@@ -232,7 +237,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, m, r));
+            m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, $(low and "low, " or "")m, r));
             grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
         }
     if (__any_sync(full_warp, grows)) {

@@ -46,6 +46,7 @@ static void rows_of_few_keys(void **state) {
     if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
     fp32_single_keys(context);
     fp32_low_last_keys(context);
+    fp32_large_scores(context);
     fk_context_destroy(context);
 }
 

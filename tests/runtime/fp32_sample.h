@@ -203,6 +203,33 @@ static inline void fp32_single_keys(fk_context *context) {
     fp32_free(t);
 }
 
+/* Scores so large that what they lose in a float, 2^-8 of them, is larger than the exponents of p may be. */
+static inline void fp32_large_scores(fk_context *context) {
+    static const float scales[] = {1e3f, 1e4f, 1e6f};
+    const fp32_sample s = {"fwd fp32 d64 causal", NULL, 1, 2, 2, 70, 200, 0};
+    fp32_trial trial = {.s = &s, .context = context}, *t = &trial;
+    fk_problem p;
+    FP32_MUST(fk_problem_parse(s.spelling, &p));
+    fp32_make(t, &p);
+    fp32_tensor *o = &t->t[FP32_O];
+    for (size_t n = 0; n < sizeof scales / sizeof *scales; n++) {
+        t->args.softmax_scale = t->host_args.softmax_scale = scales[n];
+        fp32_execute(t, &p);
+        FP32_MUST(fk_reference(&p, &t->host_args, FK_REFERENCE_F64, o->exact, NULL));
+        FP32_MUST(fk_copy_from_device(context, o->host, o->device, (size_t)o->count * sizeof(float)));
+        for (int64_t b = 0, i = 0; b < s.batch; b++)
+            for (int64_t h = 0; h < o->heads; h++)
+                for (int64_t row = 0; row < o->seqlen; row++)
+                    for (int64_t d = 0; d < o->dim; d++, i++) {
+                        const float got = o->host[b * o->stride[0] + row * o->stride[1] + h * o->stride[2] + d];
+                        if (!(fabs((double)got - o->exact[i]) < 1e-3))
+                            fail_msg("scale %g: o of query %lld is %g, not %g", (double)scales[n], (long long)row,
+                                     (double)got, o->exact[i]);
+                    }
+    }
+    fp32_free(t);
+}
+
 /* Where the last keys, which come first, lie far below the others, lse is as exact as elsewhere. */
 static inline void fp32_low_last_keys(fk_context *context) {
     const fp32_sample s = {"fwd fp32 d32", NULL, 1, 1, 1, 20, 600, 0};

@@ -34,6 +34,7 @@ static void rows_of_few_keys(void **state) {
     fk_context *context = open_context("h200");
     fp32_single_keys(context);
     fp32_low_last_keys(context);
+    fp32_large_scores(context);
     fk_context_destroy(context);
 }
 
