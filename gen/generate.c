@@ -172,6 +172,12 @@ static bool reads_sinks(const fk_problem_score *score) {
     return false;
 }
 
+/* create says if there were too many. */
+static void add(fk_source *out, fk_kernel_launch kernel) {
+    if (out->num_kernels < FK_MAX_KERNELS) out->kernel[out->num_kernels] = kernel;
+    ++out->num_kernels;
+}
+
 /* The kernels that templates/kernel/forward_*.cu and backward_*.cu define. */
 static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk_source *out) {
     const fk_problem *p = planner->p;
@@ -183,46 +189,43 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const bool words = fk_plan_takes_words(planner, &tile), widens = fk_tile_widens_before(p, &tile);
     const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 256, 2 * 256 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
+    out->num_kernels = 0;
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
-        fk_kernel_launch *next = out->kernel;
-        if (p->dtype == FK_E4M3 && wgmma) *next++ = (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES};
-        if (widens) *next++ = (fk_kernel_launch){"fk_forward_widen", 128, 0, FK_GRID_WIDEN};
-        if (runs) *next++ = (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS};
-        if (words) *next++ = seen_tiles;
-        out->main_kernel = (int32_t)(next - out->kernel);
-        if (wgmma && next > out->kernel) out->early = 1u << out->main_kernel;
-        *next++ = (fk_kernel_launch){"fk_forward", threads, smem, grid};
+        if (p->dtype == FK_E4M3 && wgmma) add(out, (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES});
+        if (widens) add(out, (fk_kernel_launch){"fk_forward_widen", 128, 0, FK_GRID_WIDEN});
+        if (runs) add(out, (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS});
+        if (words) add(out, seen_tiles);
+        out->main_kernel = out->num_kernels;
+        if (wgmma && out->main_kernel > 0) out->early = 1u << out->main_kernel;
+        add(out, (fk_kernel_launch){"fk_forward", threads, smem, grid});
         const bool combines = p->split || out->leading_rows || plan->parts;
         if (combines && planner->arch.early_start) out->early |= 2u << out->main_kernel;
         if (p->split || out->leading_rows)
-            *next++ = (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE};
-        if (plan->parts) *next++ = (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS};
-        out->num_kernels = (int32_t)(next - out->kernel);
+            add(out, (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE});
+        if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS});
         return;
     }
-    fk_kernel_launch *next = out->kernel;
-    if (score->grad) *next++ = (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS};
+    if (score->grad) add(out, (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS});
     if (!plan->head_rows)
-        *next++ = (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS};
+        add(out, (fk_kernel_launch){"fk_backward_delta", 128, 0, FK_GRID_ROWS});
     else if (p->packed)
-        *next++ = (fk_kernel_launch){"fk_backward_order", 128, 0, FK_GRID_SEQUENCES};
-    if (reads_sinks(score)) *next++ = (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS};
-    if (words) *next++ = seen_tiles;
-    out->main_kernel = (int32_t)(next - out->kernel);
+        add(out, (fk_kernel_launch){"fk_backward_order", 128, 0, FK_GRID_SEQUENCES});
+    if (reads_sinks(score)) add(out, (fk_kernel_launch){"fk_backward_sinks", 256, 0, FK_GRID_HEADS});
+    if (words) add(out, seen_tiles);
+    out->main_kernel = out->num_kernels;
     if (wgmma) /* dq's own beside it made launches of 16,384 tokens longer */
         out->early = (plan->head_rows ? 0u : 1u) << out->main_kernel;
     else if (planner->arch.early_start)
         out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
-    *next++ = (fk_kernel_launch){"fk_backward", threads, smem, grid};
-    if (out->leading_rows) *next++ = (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS};
+    add(out, (fk_kernel_launch){"fk_backward", threads, smem, grid});
+    if (out->leading_rows) add(out, (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS});
     if (plan->dq_kernel) {
-        *next++ = (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES};
+        add(out, (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES});
     } else if (!plan->head_rows) {
-        *next++ = (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS};
+        add(out, (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS});
     }
-    if (score->grad && p->deterministic) *next++ = (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS};
-    out->num_kernels = (int32_t)(next - out->kernel);
+    if (score->grad && p->deterministic) add(out, (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS});
 }
 
 static fk_status render(fk_planner *planner, render_call *call, fk_error *err) {
@@ -269,17 +272,18 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->plan = *plan;
     out->plan.smem_bytes = judged.smem_bytes; /* what the text really uses */
     out->d_pad = layout.d_pad;
+    out->most_keys = fk_plan_most_keys(planner, &tile);
     out->pattern = layout.pattern;
     out->dq_block_m = judged.dq_kernel ? planner->dq.block_m : 0;
     name_kernels(planner, &judged, out);
     if (planner->p->dropout) {
         const int warps = tile.wgmma ? 4 * fk_tile_consumers(&tile) : plan->warps; /* those that own rows */
-        const fk_kernel_launch keep_mask = {"fk_keep_mask", warps * 32, 0, FK_GRID_KEEP_MASK};
-        out->kernel[out->num_kernels++] = keep_mask;
+        add(out, (fk_kernel_launch){"fk_keep_mask", warps * 32, 0, FK_GRID_KEEP_MASK});
     }
-    if (packs_blocks(planner)) {
-        const fk_kernel_launch pack_blocks = {"fk_pack_blocks", 128, 0, FK_GRID_BLOCKS};
-        out->kernel[out->num_kernels++] = pack_blocks;
+    if (packs_blocks(planner)) add(out, (fk_kernel_launch){"fk_pack_blocks", 128, 0, FK_GRID_BLOCKS});
+    if (out->num_kernels > FK_MAX_KERNELS) {
+        fk_source_free(out);
+        return fk_fail(err, FK_INTERNAL, "%d kernels: must be at most %d", out->num_kernels, FK_MAX_KERNELS);
     }
     memcpy(out->param, planner->terms.mask.param, sizeof out->param);
     out->num_params = planner->terms.mask.num_params;

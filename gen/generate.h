@@ -93,7 +93,7 @@ typedef struct fk_kernel_launch {
     fk_grid_kind grid;
 } fk_kernel_launch;
 
-#define FK_MAX_KERNELS 8
+#define FK_MAX_KERNELS 10 /* all that backward may have: clear, delta, sinks, seen, itself, combine, dq, arrays, and two more */
 
 /** Everything that is launched by: text and its launch facts. */
 typedef struct fk_source {
@@ -114,6 +114,7 @@ typedef struct fk_source {
     uint32_t grad, once;  /* fk_problem_score's */
     int32_t staged;       /* one more than the array of which tiles are copied beside those of K; 0: none */
     int32_t pattern;      /* bool: tiles are those of a pattern */
+    int32_t most_keys;    /* that are served */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
                              most; backward: keys, whose queries may be; 0: none */
 } fk_source;

@@ -249,10 +249,21 @@ void fk_plan_model(const fk_planner *planner, const fk_smem_layout *layout, fk_p
     fk_model_add(plan, &dq, 1);
 }
 
+int32_t fk_plan_most_keys(const fk_planner *planner, const fk_tile *tile) {
+    if (!tile->wgmma || planner->p->op == FK_BACKWARD || !fk_plan_scan(planner, tile).needed) return FK_MAX_SEQLEN;
+    const int64_t keys = (int64_t)tile->block_n << (30 - 2 * fk_tile_consumers(tile));
+    return keys < FK_MAX_SEQLEN ? (int32_t)keys : FK_MAX_SEQLEN;
+}
+
 void fk_plan_model_candidate(const fk_planner *planner, const fk_smem_layout *layout, fk_plan_info *plan) {
-    const int64_t seqlen_q = planner->shape.seqlen_q;
+    const int64_t seqlen_q = planner->shape.seqlen_q, seqlen_k = planner->shape.seqlen_k;
+    const fk_tile tile = fk_plan_tile(planner->p, plan);
+    const int32_t most_keys = fk_plan_most_keys(planner, &tile);
     if (plan->legal && plan->head_rows && seqlen_q > plan->head_rows)
         fk_plan_reject(plan, "head_rows %d: seqlen_q is %lld", plan->head_rows, (long long)seqlen_q);
+    if (plan->legal && seqlen_k > most_keys)
+        fk_plan_reject(plan, "tiles of keys are told in a word: %d keys, seqlen_k is %lld", most_keys,
+                       (long long)seqlen_k);
     if (plan->legal) fk_plan_model(planner, layout, plan);
 }
 

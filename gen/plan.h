@@ -167,6 +167,9 @@ void fk_planner_push_arch(lua_State *L);
 
 /** What the mask leaves to look for within its bounds. */
 fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile);
+/** How many keys a kernel of that tile serves: where tiles are looked for, one is told in what flags leave of a word
+ *  (Visit of templates/piece/scanner.cu). */
+int32_t fk_plan_most_keys(const fk_planner *planner, const fk_tile *tile);
 /** Whether kernels of that tile take fk_problem_mask.runs for its split. */
 bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile);
 /** Whether kernels of that tile know a mask's words of 32 keys, of which a kernel before says what tiles hold. */

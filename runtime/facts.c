@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "flashkiln launch 4\n"
+#define MAGIC "flashkiln launch 5\n"
 
 /* How many a source has room for. */
 #define ROOM(member) ((int32_t)(sizeof((fk_source *)0)->member / sizeof *((fk_source *)0)->member))
@@ -40,6 +40,7 @@ static const struct field {
     FIELD("d_pad", d_pad, 8, 2 * FK_MAX_HEAD_DIM),
     FIELD("dq_block_m", dq_block_m, 0, 4096),
     FIELD("pattern", pattern, 0, 1),
+    FIELD("most_keys", most_keys, 1, FK_MAX_SEQLEN),
     FIELD("leading_rows", leading_rows, 0, FK_MAX_SEQLEN),
     FIELD("main_kernel", main_kernel, 0, FK_MAX_KERNELS - 1),
     FIELD("early", early, 0, (1 << FK_MAX_KERNELS) - 1),
@@ -71,7 +72,7 @@ static void put(text *t, const char *format, ...) {
     t->left -= used;
 }
 
-/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 28 fields, 32 values, 8 kernels and 8 arrays. */
+/* The longest is below FK_FACTS_BYTES: lines of below 100 bytes, 29 fields, 32 values, 10 kernels and 8 arrays. */
 void fk_facts_write(const fk_source *s, const char key[65], char out[FK_FACTS_BYTES]) {
     text t = {out, FK_FACTS_BYTES};
     put(&t, MAGIC "key: %s\nfamily: %s\n", key, s->plan.family);

@@ -123,17 +123,16 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         return packed ? make_packed_grid(kernel, a, own_keys, out, err) : make_tile_grid(kernel, a, own_keys, out, err);
     case FK_GRID_PERSISTENT:
         return fk_persistent_grid(kernel, a, out, err);
-    case FK_GRID_VALUES: {
-        fk_values values;
-        fk_values_lay_out(kernel, a, &values); /* whether they fit is seen with the workspace */
-        *out = make_row_grid(values.heads, values.tiles);
-        return FK_OK;
-    }
+    case FK_GRID_VALUES:
     case FK_GRID_WIDEN: {
         fk_values values;
-        fk_values_lay_out(kernel, a, &values);
-        *out = make_row_grid(values.heads, packed ? fk_packed_tiles(a->total_k, a->batch, FK_WIDEN_KEYS)
-                                                  : (a->seqlen_k + FK_WIDEN_KEYS - 1) / FK_WIDEN_KEYS);
+        const fk_status status = fk_persistent_grid(kernel, a, out, err); /* where it does not fit, values have no heads */
+        if (status) return status;
+        fk_values_lay_out(kernel, a, &values); /* whether they fit is seen with the workspace */
+        if (kind == FK_GRID_WIDEN)
+            values.tiles = packed ? fk_packed_tiles(a->total_k, a->batch, FK_WIDEN_KEYS)
+                                  : (a->seqlen_k + FK_WIDEN_KEYS - 1) / FK_WIDEN_KEYS;
+        *out = make_row_grid(values.heads, values.tiles);
         return FK_OK;
     }
     case FK_GRID_RUNS:

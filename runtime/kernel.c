@@ -25,6 +25,7 @@ static void take_launches(fk_kernel *kernel, const fk_source *source) {
     kernel->d_pad = source->d_pad;
     kernel->dq_block_m = source->dq_block_m;
     kernel->leading_rows = source->leading_rows;
+    kernel->most_keys = source->most_keys;
     kernel->pattern = source->pattern;
     kernel->early = source->early;
 }

@@ -182,6 +182,7 @@ struct fk_kernel {
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
+    int32_t most_keys;                                 /* fk_source's */
     bool pattern;                                      /* fk_source's */
     uint32_t early;                                    /* fk_source's */
     void *library, *function[FK_MAX_KERNELS];          /* CUlibrary; CUfunctions in the primary context */

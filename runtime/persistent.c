@@ -150,6 +150,10 @@ fk_status fk_persistent_grid(const fk_kernel *kernel, const fk_args *a, fk_grid 
     const bool fits = fk_persistent_lay_out(kernel, a, &tiles);
     const fk_plan_info *plan = &kernel->info.plan;
     const bool by_total = counts_by_total(kernel), own_keys = kernel->problem.op == FK_BACKWARD;
+    if (a->seqlen_k > kernel->most_keys)
+        return fk_fail(err, FK_BAD_ARGUMENT,
+                       "seqlen_k is %lld; with this mask a plan of %d x %d tiles serves %d keys, and others more",
+                       (long long)a->seqlen_k, plan->block_m, plan->block_n, kernel->most_keys);
     if (!fits)
         return fk_fail(
             err, FK_BAD_ARGUMENT,

@@ -53,8 +53,27 @@ static void test_model_is_near_what_was_measured(void **state) {
     }
 }
 
+/* Beside four warpgroups' flags a word has room for 2^22 tiles of keys. */
+static void test_keys_that_a_word_does_not_tell(void **state) {
+    (void)state;
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    for (int64_t keys = 1 << 28; keys <= (1 << 28) + 1; ++keys) {
+        options.shape = (fk_shape){1, 1, 1, 64, keys};
+        fk_plan_info *plans;
+        const size_t count = enumerate("fwd bf16 d64 keep=\"(k - q) % 4 == 0\"", "h200", &options, &plans);
+        size_t at = 0;
+        while (at < count && (!is_wgmma(&plans[at]) || plans[at].block_m != 256 || plans[at].block_n != 64))
+            ++at;
+        assert_true(at < count && plans[at].legal == (keys == 1 << 28));
+        if (keys > 1 << 28) assert_message(plans[at].reason, "268435456 keys, seqlen_k is 268435457");
+        assert_true(plans[0].legal);
+        free(plans);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys_that_a_word_does_not_tell),
         cmocka_unit_test(test_model_is_near_what_was_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

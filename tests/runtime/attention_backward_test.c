@@ -30,6 +30,7 @@ static fk_kernel a_kernel(int deterministic) {
     kernel.dq_block_m = deterministic ? 32 : 0;
     if (deterministic) kernel.launch[2] = (fk_kernel_launch){"fk_backward_dq_tiles", 64, 1000, FK_GRID_DQ_TILES};
     kernel.num_launches = 3;
+    kernel.most_keys = FK_MAX_SEQLEN;
     kernel.d_pad = 64;
     kernel.l2_bytes = 40 << 20;
     kernel.mask_value[0] = 1024, kernel.mask_value[1] = -3;

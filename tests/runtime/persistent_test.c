@@ -33,6 +33,7 @@ static fk_kernel a_kernel(int packed) {
     kernel.info.plan.block_m = 128, kernel.info.plan.block_n = 64, kernel.info.plan.ctas_per_sm = 1;
     kernel.launch[0] = (fk_kernel_launch){"fk_forward", 384, 1000, FK_GRID_PERSISTENT};
     kernel.num_launches = 1;
+    kernel.most_keys = FK_MAX_SEQLEN;
     kernel.l2_bytes = 40 << 20;
     kernel.context = &context;
     context.runs.num_sms = 132;
@@ -338,6 +339,26 @@ static void too_many_tiles(void **state) {
     a.batch = INT32_MAX, a.num_heads_q = a.num_heads_kv = 1, a.total_q = INT32_MAX;
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PERSISTENT, &grid, &err), FK_BAD_ARGUMENT);
     assert_non_null(strstr(err.text, "total_q 2147483647"));
+    kernel = a_kernel(0), a = good_args(&kernel); /* values of 8 bits are counted by the same tiles */
+    kernel.problem.kv_e4m3 = 1;
+    a.batch = 1, a.num_heads_q = a.num_heads_kv = 1 << 8, a.seqlen_q = FK_MAX_SEQLEN;
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_VALUES, &grid, &err), FK_BAD_ARGUMENT);
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_WIDEN, &grid, &err), FK_BAD_ARGUMENT);
+}
+
+static void too_many_keys(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel(0);
+    fk_args a = good_args(&kernel);
+    fk_grid grid;
+    fk_error err;
+    kernel.most_keys = 1 << 28;
+    a.seqlen_k = (1 << 28) + 1;
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PERSISTENT, &grid, &err), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(err.text, "seqlen_k is 268435457; with this mask a plan of 128 x 64 tiles serves 268435456"));
+    assert_int_equal(fk_kernel_workspace(&kernel, &a), 0);
+    --a.seqlen_k;
+    assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PERSISTENT, &grid, &err), FK_OK);
 }
 
 static uint64_t epoch_of_another_process(void) {
@@ -380,6 +401,7 @@ int main(void) {
         cmocka_unit_test(sequences),
         cmocka_unit_test(refused),
         cmocka_unit_test(too_many_tiles),
+        cmocka_unit_test(too_many_keys),
         cmocka_unit_test(sides),
         cmocka_unit_test(every_tile_once),
         cmocka_unit_test(leading_tiles_in_parts),
