@@ -62,6 +62,11 @@ fk_status fk_tuning_load(const fk_vfs *vfs, const char *path, fk_tuning_text *ou
     *out = (fk_tuning_text){NULL, 0};
     const int fd = fk_vfs_open_retry(vfs, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | FK_VFS_FOLLOW, 0);
     if (fd < 0) return fk_fail(err, FK_IO, "%s: %s", path, strerror(errno));
+    struct stat st;
+    if (vfs->stat_fd(fd, &st) || !S_ISREG(st.st_mode)) {
+        vfs->close(fd);
+        return fk_fail(err, FK_IO, "%s: must be a file, of records", path);
+    }
     const fk_status status = read_all(vfs, fd, path, out, err);
     vfs->close(fd);
     if (status == FK_OK) return FK_OK;

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HOOK_STEP = 1000, MAX_FILE_BYTES = 4 << 20 };
+enum { HOOK_STEP = 1000 };
 static const fk_lua_limits default_limits = {.memory = 64u << 20, .instructions = 50000000, .fail_at = 0};
 
 struct fk_lua {
@@ -137,8 +137,8 @@ bool fk_lua_has_file(lua_State *L, const char *path) {
 
 /* Reads into memory that Lua owns, so that nothing between open and close can raise. */
 static const char *read_override(lua_State *L, const char *path, const struct stat *info, size_t *size) {
-    if (!S_ISREG(info->st_mode) || info->st_size > MAX_FILE_BYTES) {
-        fk_lua_raise(L, FK_IO, "%s: must be a file of at most %d bytes", path, MAX_FILE_BYTES);
+    if (!S_ISREG(info->st_mode) || info->st_size > FK_MAX_TEMPLATE_BYTES) {
+        fk_lua_raise(L, FK_IO, "%s: must be a file of at most %d bytes", path, FK_MAX_TEMPLATE_BYTES);
     }
     const size_t wanted = (size_t)info->st_size;
     char *bytes = lua_newuserdatauv(L, wanted + 1, 0);

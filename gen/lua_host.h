@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+enum { FK_MAX_TEMPLATE_BYTES = 4 << 20 }; /* of a file of template_dir */
+
 typedef struct lua_State lua_State; /* lua.h */
 typedef struct fk_lua fk_lua;
 

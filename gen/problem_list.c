@@ -79,9 +79,11 @@ static fk_status read_lines(spelling_list *list, char *text, fk_error *err) {
         number++;
         next = strchr(line, '\n');
         if (next) *next++ = '\0';
-        line[strcspn(line, "\r")] = '\0';
+        line[strcspn(line, "\r#")] = '\0'; /* no spelling has a # */
         line += strspn(line, " \t");
-        if (line[0] && line[0] != '#') status = append(list, line, "line", number, err);
+        for (size_t end = strlen(line); end && strchr(" \t", line[end - 1]); --end)
+            line[end - 1] = '\0';
+        if (line[0]) status = append(list, line, "line", number, err);
     }
     return status;
 }

@@ -54,8 +54,8 @@ static void read_nonzero(char *type, fk_term_param *param) {
     if (param->nonzero) type[size] = 0;
 }
 
-/* And of a pattern's or a mask's: "=" its default, "<=" and ">=" its limits. Numbers written otherwise than fk_term_write does are
- * found by comparing lines. */
+/* And of a pattern's or a mask's: "=" its default, "<=" and ">=" its limits. Numbers written otherwise than
+ * fk_term_write does are found by comparing lines. */
 static void read_numbers(char *type, fk_term_param *param) {
     char *most = strstr(type, "<="), *least = strstr(type, ">="), *end = type + strcspn(type, "<>=");
     if (most) param->most = atoi(most + 2);

@@ -294,9 +294,10 @@ fk_status fk_plan_count_tiles(const fk_problem *p, const fk_plan_info *plan, con
     return status;
 }
 
-static uint8_t tile_state(counter *c, const fk_expr *keep, int64_t n) {
+/* `masks_end`: of the last keys, where a tile is longer, as count_row has it forward. */
+static uint8_t tile_state(counter *c, const fk_expr *keep, int64_t n, bool masks_end) {
     const fk_interval seen = keep ? ask(c, keep, true) : point(1);
-    const bool is_cut = (n + 1) * c->walked.block > c->walked.length; /* its end is masked */
+    const bool is_cut = masks_end && (n + 1) * c->walked.block > c->walked.length;
     return seen.hi <= 0 ? FK_TILE_EMPTY : seen.lo >= 1 && !is_cut ? FK_TILE_FULL : FK_TILE_PARTIAL;
 }
 
@@ -318,7 +319,7 @@ fk_status fk_plan_map_tiles(const fk_problem *p, const fk_plan_info *plan, const
         for (int64_t i = 0; status == FK_OK && i < rows * columns; ++i) {
             set_range(&c, &c.own, i / columns, i / columns + 1);
             set_range(&c, &c.walked, i % columns, i % columns + 1);
-            out[i] = tile_state(&c, r.terms.mask.keep, i % columns);
+            out[i] = tile_state(&c, r.terms.mask.keep, i % columns, r.problem.op == FK_FORWARD);
         }
     }
     fk_expr_pool_destroy(r.pool);

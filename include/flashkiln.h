@@ -536,12 +536,12 @@ typedef struct fk_args {
     const uint64_t *dropout_state;
     /** Packed: where sequences begin; device pointers (host pointers on the emulator) to batch + 1 numbers that never
      *  decrease, from at least 0 to at most total_q and total_k, by at most seqlen_q and seqlen_k. Sequence b has
-     * queries cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise; it may have none. On a GPU this is
-     * trusted. */
+     * queries cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise, or none. On a GPU this is trusted. */
     const int32_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
-    const int32_t
-        *seqused_k; /**< seqused_k: batch numbers; one outside 0 to the sequence's length counts as that end */
+    /** batch numbers; one outside 0 to the sequence's length counts as that end. As the lists above and the table
+     * below, not looked at where the problem lacks the word. */
+    const int32_t *seqused_k;
     /** Problems with `split`: 1 to FK_MAX_SPLITS shares of each row's keys; 0: as many as take the
      * shortest time (docs/sequences.md). Results differ between numbers of splits in rounding alone. */
     int32_t num_splits;
@@ -796,7 +796,7 @@ typedef struct fk_pack_info {
     char generator[65], version[16]; /**< the sources that made it, and their version */
     int32_t usable;                  /**< 1: by this build of the library */
     char signer[65];                 /**< public key, or "" */
-    char signature[256];             /**< "ok", or what is wrong with it; "" where there is none */
+    char signature[256]; /**< "ok", or what is wrong with it, by FLASHKILN_PACK_KEYS where set; else "" without one */
 } fk_pack_info;
 /** Reads a pack whole. `*entries` (may be null) is the caller's: fk_free. @return FK_IO: no pack, or damaged */
 FK_API fk_status fk_pack_list(const char *path, fk_pack_info *info, fk_pack_entry **entries, size_t *count);

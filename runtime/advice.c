@@ -27,10 +27,23 @@ const fk_buckets *fk_advice_buckets(void) {
 
 /* ---- the record that counts ---- */
 
-bool fk_advice_is_off(const fk_plan_options *options) {
+static const char *variable(void) {
     const char *value = secure_getenv("FLASHKILN_TUNING");
-    return options->reproducible || options->plan || options->rule != FK_RULE_MODEL ||
-           (value && (strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0));
+    return value ? value : "";
+}
+
+static bool says_off(const char *value) {
+    return strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0;
+}
+
+bool fk_advice_is_off(const fk_plan_options *options) {
+    return options->reproducible || options->plan || options->rule != FK_RULE_MODEL || says_off(variable());
+}
+
+fk_status fk_advice_check_environment(fk_error *err) {
+    const char *value = variable();
+    if (!*value || says_off(value) || strcasecmp(value, "on") == 0 || strcmp(value, "1") == 0) return FK_OK;
+    return fk_fail(err, FK_BAD_ARGUMENT, "FLASHKILN_TUNING is \"%.40s\": must be on or off", value);
 }
 
 typedef struct candidates {

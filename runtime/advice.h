@@ -27,6 +27,8 @@ fk_status fk_advice_is_tuned(const fk_problem *p, const fk_device_info *device, 
                              const fk_advice *advice, int32_t rigor, bool *tuned, fk_error *err);
 /** Whether records are left aside: by the options, or by $FLASHKILN_TUNING. */
 bool fk_advice_is_off(const fk_plan_options *options);
+/** @return FK_BAD_ARGUMENT: FLASHKILN_TUNING says neither on nor off */
+fk_status fk_advice_check_environment(fk_error *err);
 /** The table of buckets that came with the library. */
 const fk_buckets *fk_advice_buckets(void);
 /** More than there are files that kernels are written by. */

@@ -105,13 +105,26 @@ static fk_status check_pointer(const char *name, const void *data, uintptr_t ali
     return fk_check_aligned(name, data, alignment, err);
 }
 
-/* Two rows of a result at one address would be a race. */
+/* Two rows of a result at one address would be a race: a stride spans all that smaller ones reach. */
 static fk_status check_result_rows(const tensor *t, fk_error *err) {
-    for (int i = 0; i < 3; i++)
-        if (t->size[i] > 1 && t->stride[i] < t->dim)
+    int order[3] = {2, 1, 0};
+    for (int i = 1; i < 3; i++)
+        for (int j = i; j > 0 && t->stride[order[j]] < t->stride[order[j - 1]]; j--) {
+            const int smaller = order[j];
+            order[j] = order[j - 1];
+            order[j - 1] = smaller;
+        }
+    int64_t span = t->dim; /* below 2^60: check_strides */
+    for (int n = 0; n < 3; n++) {
+        const int i = order[n];
+        if (t->size[i] <= 1) continue;
+        if (t->stride[i] < span)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "%s_stride[%d] (%s) is %lld, so that rows of %s overlap; it must be at least %s, %lld",
-                           t->name, i, axis_name[i], (long long)t->stride[i], t->name, t->dim_name, (long long)t->dim);
+                           t->name, i, axis_name[i], (long long)t->stride[i], t->name,
+                           span == t->dim ? t->dim_name : "what smaller strides span", (long long)span);
+        span += t->stride[i] * (t->size[i] - 1);
+    }
     return FK_OK;
 }
 

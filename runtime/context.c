@@ -1,4 +1,5 @@
 /* A context is a device, the device planned for, a store and a table of kernels. */
+#include "advice.h"
 #include "object.h"
 
 #include <stdarg.h>
@@ -144,6 +145,7 @@ static fk_status open_all(fk_context *context, const fk_context_options *options
     const char *packs = options->packs ? options->packs : fk_packs_from_environment();
     const char *keys = options->pack_keys ? options->pack_keys : fk_pack_keys_from_environment();
     fk_status status = fk_cache_mode_choose(options->cache_mode, &context->cache_mode, err);
+    if (!status) status = fk_advice_check_environment(err);
     if (status) return status;
     context->planning = options->planning;
     if (!copy_text(options->planning.template_dir, &context->template_dir) ||

@@ -103,6 +103,7 @@ static void look_at_store(report *r, const char *dir) {
         tell(r, "mode", WRONG, "%.400s", err.text);
     else if (mode)
         tell(r, "mode", NOTE, "FLASHKILN_CACHE_MODE is %s", secure_getenv("FLASHKILN_CACHE_MODE"));
+    if (fk_advice_check_environment(&err)) tell(r, "tuning", WRONG, "%.400s", err.text);
     if (fk_store_open(dir, FK_CACHE_READ_ONLY, &store, &err)) {
         tell(r, "directory", WRONG, "%.400s", err.text);
         return;

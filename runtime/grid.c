@@ -31,9 +31,9 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
     const int64_t num_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
     if (num_tiles > MAX_GRID_YZ)
         return fk_fail(err, FK_BAD_ARGUMENT,
-                       "seqlen_%c is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
-                       own_keys ? 'k' : 'q', (long long)own, own_keys ? "key" : "query", (long long)block,
-                       (long long)(MAX_GRID_YZ * block));
+                       "seqlen_%c%s is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
+                       own_keys ? 'k' : 'q', row_heads > 1 ? " x num_heads_q / num_heads_kv" : "", (long long)own,
+                       own_keys ? "key" : "query", (long long)block, (long long)(MAX_GRID_YZ * block));
     out->x = (uint32_t)(group * (own_keys ? 1 : ratio / row_heads));
     out->y = (uint32_t)num_tiles;
     out->z = (uint32_t)((kv_heads + group - 1) / group * fk_num_splits(kernel, a));
@@ -126,7 +126,8 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     case FK_GRID_VALUES:
     case FK_GRID_WIDEN: {
         fk_values values;
-        const fk_status status = fk_persistent_grid(kernel, a, out, err); /* where it does not fit, values have no heads */
+        const fk_status status =
+            fk_persistent_grid(kernel, a, out, err); /* where it does not fit, values have no heads */
         if (status) return status;
         fk_values_lay_out(kernel, a, &values); /* whether they fit is seen with the workspace */
         if (kind == FK_GRID_WIDEN)

@@ -9,11 +9,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static fk_status digest_file(const char *path, char out[65], fk_error *err) {
     char bytes[4096];
     size_t got;
     fk_sha256 sha;
+    struct stat info;
+    if (stat(path, &info) == 0 && (!S_ISREG(info.st_mode) || info.st_size > FK_MAX_TEMPLATE_BYTES))
+        return fk_fail(err, FK_IO, "%s: must be a file of at most %d bytes", path, FK_MAX_TEMPLATE_BYTES);
     FILE *file = fopen(path, "rbe");
     if (!file) return fk_fail(err, FK_IO, "%s: %s", path, strerror(errno));
     fk_sha256_start(&sha);

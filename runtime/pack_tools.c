@@ -22,9 +22,11 @@ static void describe(const fk_pack *pack, fk_pack_info *out) {
     fk_pack_info_line(pack, "generator", out->generator, sizeof out->generator);
     fk_pack_info_line(pack, "version", out->version, sizeof out->version);
     out->usable = strcmp(out->generator, fk_embedded_digest) == 0;
-    if (!fk_pack_signer(pack, signer)) return;
-    hex(signer, out->signer);
-    if (fk_pack_check_signature(pack, &err))
+    const char *keys = fk_pack_keys_from_environment();
+    const bool is_signed = fk_pack_signer(pack, signer);
+    if (is_signed) hex(signer, out->signer);
+    if (!is_signed && !keys) return;
+    if (keys ? fk_pack_check_trust(pack, keys, &err) : fk_pack_check_signature(pack, &err))
         snprintf(out->signature, sizeof out->signature, "%.*s", (int)sizeof out->signature - 1, err.text);
     else
         snprintf(out->signature, sizeof out->signature, "ok");

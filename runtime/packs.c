@@ -67,6 +67,21 @@ bool fk_pack_next_term(const char **at, char line[FK_TERM_TEXT]) {
     return false;
 }
 
+/* Lines of one name that differ; the names of lines that say nothing are found later. */
+static fk_status check_names(const fk_pack *pack, fk_error *err) {
+    char line[FK_TERM_TEXT], other[FK_TERM_TEXT], name[32], of_other[32];
+    fk_term_kind kind;
+    fk_term_file file;
+    for (const char *at = fk_pack_text(pack); fk_pack_next_term(&at, line);) {
+        if (fk_term_read(line, &kind, name, &file, NULL) != FK_OK) continue;
+        for (const char *later = at; fk_pack_next_term(&later, other);)
+            if (strcmp(line, other) != 0 && fk_term_read(other, &kind, of_other, &file, NULL) == FK_OK &&
+                strcmp(name, of_other) == 0)
+                return fk_fail(err, FK_CHECK_FAILED, "\"%.500s\" is \"%.500s\" by a later line", line, other);
+    }
+    return FK_OK;
+}
+
 /* Its terms, which must mean what they do here, and stand in for files that are not here. All are compared before any
  * is learnt: a pack that is refused teaches nothing. */
 static fk_status learn_terms(const fk_pack *pack, const char *template_dir, fk_error *err) {
@@ -75,7 +90,8 @@ static fk_status learn_terms(const fk_pack *pack, const char *template_dir, fk_e
     fk_lua *lua = NULL;
     fk_error why;
     if (!fk_pack_next_term(&at, line)) return FK_OK;
-    fk_status status = fk_term_lua_open(template_dir, &lua, &why);
+    fk_status status = check_names(pack, &why);
+    if (!status) status = fk_term_lua_open(template_dir, &lua, &why);
     for (int learns = 0; learns < 2 && !status; ++learns) {
         bool is_file = false;
         for (at = fk_pack_text(pack); !status && fk_pack_next_term(&at, line);) {

@@ -168,7 +168,7 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
         p, shape, &context->planned, dir, fk_tune_device_compiler(device), context->driver == NULL, options->rigor};
     mark_choice(trials, count);
     qsort(trials, count, sizeof *trials, by_time);
-    if (!status && !options->dry_run && !options->compile_only && *dir) status = append_records(&c, trials, count, err);
+    if (!status && !options->dry_run && !options->compile_only) status = append_records(&c, trials, count, err);
     fk_tune_device_close(device);
     return status;
 }
@@ -180,6 +180,9 @@ static fk_status check_mode(const fk_context *context, const fk_tune_options *op
                        "the cache mode is READ_ONLY, so that no tuning record can be written to %s; "
                        "dry_run = 1 writes none",
                        fk_store_dir(context->store));
+    if (!*fk_store_dir(context->store) && !options->dry_run && !options->compile_only)
+        return fk_fail(err, FK_IO, "%s, so that no tuning record can be written; dry_run = 1 writes none",
+                       *fk_store_reason(context->store) ? fk_store_reason(context->store) : "there is no store");
     return FK_OK;
 }
 

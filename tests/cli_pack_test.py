@@ -293,10 +293,17 @@ class Pack(Case):
         self.env["FLASHKILN_PACK_KEYS"] = key
         self.env["FLASHKILN_PACK"] = self.path("a.fkpack")
         self.bad(UNAVAILABLE, ["not signed"], *run)
+        self.assertEqual(self.program("pack", "verify", "a.fkpack").returncode, CHECK_FAILED)
+        self.assertIn(": ok", self.good("pack", "verify", "signed.fkpack"))
         self.env["FLASHKILN_PACK"] = self.path("signed.fkpack")
         self.good(*run)
         self.env["FLASHKILN_PACK_KEYS"] = "0" * 64
         self.bad(UNAVAILABLE, ["another key"], *run)
+        for keys, message in (("0" * 64, "another key"), ("zz", "must be keys of 64 hex digits")):
+            self.env["FLASHKILN_PACK_KEYS"] = keys
+            result = self.program("pack", "verify", "signed.fkpack")
+            self.assertEqual(result.returncode, CHECK_FAILED)
+            self.assertIn(message, result.stderr)
 
     def test_what_is_wrong_is_named(self):
         self.path("list.lua", LIST)

@@ -135,6 +135,9 @@ class Sequences(Case):
             self.env["FLASHKILN_EMU_" + name] = value
             self.bad(BAD_INPUT, [f'FLASHKILN_EMU_{name} is "{value}"', limits], *run)
             del self.env["FLASHKILN_EMU_" + name]
+        self.env["FLASHKILN_TUNING"] = "no"
+        self.bad(BAD_INPUT, ['FLASHKILN_TUNING is "no": must be on or off'], *run)
+        del self.env["FLASHKILN_TUNING"]
         self.env.update(FLASHKILN_EMU_SEED="0x10", FLASHKILN_EMU_SMS="", FLASHKILN_EMU_THREADS="1")
         self.good(*run)
 

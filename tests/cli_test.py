@@ -162,6 +162,8 @@ class Planning(Case):
         shown = ["pattern", "show", "bwd bf16 d64", "blocks(64x32)=h == 1 && i * 2 >= j", "causal", "--n", "128"]
         self.assertEqual(self.good(*shown, "--head", "1").splitlines()[3:], ["  +...", "  ##+."])
         self.assertEqual(self.good(*shown).splitlines()[3:], ["  ....", "  ...."])
+        lines = self.good("pattern", "show", "local(32,0)", "--n", "4096").splitlines()[3:]  # two rows of blocks a character
+        self.assertEqual(lines[:2], ["  a character is 2 x 2 blocks", "  +" + "." * 63])
         self.good("pattern", "show", "bigbird(64)", "--n", "1000", "-o", "bigbird.svg")
         with open(self.path("bigbird.svg"), encoding="utf-8") as file:
             text = file.read()

@@ -113,7 +113,10 @@ static void print_info(const char *path, const fk_pack_info *info, size_t count)
     printf("%s: %zu kernel%s, %s, made by FlashKiln %s (sources %.12s)%s\n", path, count, count == 1 ? "" : "s",
            cli_bytes((double)info->file_bytes, size), info->version, info->generator,
            info->usable ? "" : ": not by this build, which will not use it");
-    if (info->signer[0]) printf("signed by %s: %s\n", info->signer, info->signature);
+    if (info->signer[0])
+        printf("signed by %s: %s\n", info->signer, info->signature);
+    else if (info->signature[0])
+        printf("%s\n", info->signature);
 }
 
 static int compare_entries(const void *a, const void *b) {
@@ -143,7 +146,7 @@ static cli_exit list_pack(const request *r, const char *path, bool verify) {
         if (rows) printf("\n");
         print_info(path, &info, count);
     }
-    const bool forged = info.signer[0] && strcmp(info.signature, "ok") != 0;
+    const bool forged = info.signature[0] && strcmp(info.signature, "ok") != 0;
     if (invalid) return cli_fail(CLI_CHECK_FAILED, "%s: %zu of %zu kernels are damaged", path, invalid, count);
     if (verify && forged) return cli_fail(CLI_CHECK_FAILED, "%s: signature: %s", path, info.signature);
     if (verify && !r->json) printf("every byte is as it was written\n");

@@ -45,18 +45,25 @@ static void count(const grid *g, int64_t counts[3]) {
 
 /* ---- as text ---- */
 
-/* A character for so many blocks: the most that one of them shows. */
+/* What so many rows and columns of blocks show together. */
+static uint8_t state_of(const grid *g, int64_t row, int64_t column, int64_t step) {
+    const uint8_t first = g->state[row * g->columns + column];
+    for (int64_t y = row; y < row + step && y < g->rows; y++)
+        for (int64_t x = column; x < column + step && x < g->columns; x++)
+            if (g->state[y * g->columns + x] != first) return FK_TILE_PARTIAL;
+    return first;
+}
+
+/* A character for a block, or for several. */
 static void print_text(const grid *g) {
     enum { MOST = 64 };
     const int64_t step = ((g->rows > g->columns ? g->rows : g->columns) + MOST - 1) / MOST;
+    if (step > 1) printf("  a character is %lld x %lld blocks\n", (long long)step, (long long)step);
     for (int64_t i = 0; i < g->rows; i += step) {
         fputs("  ", stdout);
         for (int64_t j = 0; j < g->columns; j += step) {
-            uint8_t most = FK_TILE_EMPTY;
-            for (int64_t y = i; y < i + step && y < g->rows; y++)
-                for (int64_t x = j; x < j + step && x < g->columns; x++)
-                    most = g->state[y * g->columns + x] > most ? g->state[y * g->columns + x] : most;
-            fputs(most == FK_TILE_EMPTY ? "." : most == FK_TILE_FULL ? "#" : "+", stdout);
+            const uint8_t state = state_of(g, i, j, step);
+            fputs(state == FK_TILE_EMPTY ? "." : state == FK_TILE_FULL ? "#" : "+", stdout);
         }
         putchar('\n');
     }

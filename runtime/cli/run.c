@@ -326,7 +326,7 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
                     "likewise; with --random, SQ and SK are else the longest of drawn lengths"),
         option_text("--cu-seqlens-k", "A,B,C|FILE.npy", &r.lengths[CU_SEQLENS_K], "packed"),
         option_text("--seqused-k", "A,B|FILE.npy", &r.lengths[SEQUSED_K],
-                    "seqused_k: how many keys of each sequence are used"),
+                    "seqused_k: how many keys of each sequence are used; more than it has: all"),
         option_int("--num-splits", "N", &r.num_splits, 0, FK_MAX_SPLITS,
                    "split: shares of the keys; 0 (default): as many as fill the GPU"),
         option_int("--page-size", "N", &r.page_size, 1, FK_MAX_SEQLEN,

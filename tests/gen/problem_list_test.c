@@ -60,7 +60,7 @@ static void refuses(const char *path, const char *text, fk_status status, const 
 static void both_kinds(void **state) {
     (void)state;
     static const char *const two[] = {"fwd fp16 d64", "fwd bf16 d128 causal"};
-    reads(text_path, "# kernels\n\n  fwd fp16 d64\r\nfwd causal bf16 d128", two, 2);
+    reads(text_path, "# kernels\n\n  fwd fp16 d64\r\nfwd causal bf16 d128 # comes last", two, 2);
     reads(lua_path,
           "local out = {}\n"
           "for _, line in ipairs({ 'fwd fp16 d64', 'fwd bf16 d128 causal' }) do out[#out + 1] = line end\n"

@@ -214,6 +214,9 @@ static void test_maps_are_what_is_counted(void **state) {
     assert_int_equal(fk_problem_parse("fwd fp16 d64 causal top-left", &p), FK_OK);
     assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 1, map, 4), FK_OK);
     assert_memory_equal(map, "\1\0\2\1", 4);
+    assert_int_equal(fk_problem_parse("bwd fp16 d64", &p), FK_OK); /* which masks no keys past the end */
+    assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 1, map, 4), FK_OK);
+    assert_memory_equal(map, "\2\2\2\2", 4);
     assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 2, map, 4), FK_BAD_ARGUMENT);
     assert_message(fk_last_error(), "head is 2: must be from 0 to 1");
     assert_int_equal(fk_plan_tile_map(&p, &plan, &options, 0, map, 3), FK_BAD_ARGUMENT);

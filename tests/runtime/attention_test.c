@@ -82,6 +82,7 @@ CHANGE(q_stride_huge, a->q_stride[0] = INT64_MAX - 7)
 CHANGE(k_stride_huge, a->k_stride[1] = (int64_t)1 << 55)
 CHANGE(o_stride_zero, a->o_stride[1] = 0)
 CHANGE(o_stride_small, a->o_stride[2] = 24)
+CHANGE(o_heads_within, a->o_stride[1] = a->o_stride[2] = 32)
 CHANGE(o_is_q, a->o = q)
 CHANGE(o_in_k, a->o = k + 64)
 CHANGE(lse_in_v, a->lse = (float *)(void *)v)
@@ -123,6 +124,7 @@ static const refusal refusals[] = {
     {"k stride huge", k_stride_huge, {"k_stride[1] (seqlen) is 36028797018963968", "300 entries", "2^60"}},
     {"o stride 0", o_stride_zero, {"o_stride[1] (seqlen) is 0", "overlap", "head_dim_v, 32"}},
     {"o stride 24", o_stride_small, {"o_stride[2] (head) is 24", "overlap", "head_dim_v, 32"}},
+    {"o heads in rows", o_heads_within, {"o_stride[1] (seqlen) is 32", "overlap", "what smaller strides span, 192"}},
     {"o is q", o_is_q, {"o at 0x", "overlaps q at 0x"}},
     {"o in k", o_in_k, {"o at 0x", "overlaps k at 0x"}},
     {"lse in v", lse_in_v, {"lse at 0x", "overlaps v at 0x"}},

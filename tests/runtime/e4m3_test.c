@@ -210,7 +210,7 @@ static void arguments(void **state) {
     expect_refusal(kernel, &a, "it must be aligned to 4 bytes");
     a = t.args, a.k_stride[1] = 136,
     expect_refusal(kernel, &a, "k_stride[1] (seqlen) is 136; it must be a multiple of 16");
-    a = t.args, a.o_stride[1] = 136; /* o is bf16: a multiple of 8 will do */
+    a = t.args, a.o_stride[0] = 60 * 136, a.o_stride[1] = 136; /* o is bf16: a multiple of 8 will do */
     a.v_descale = (const float *)t.o, expect_refusal(kernel, &a, "o at 0x");
     assert_non_null(strstr(fk_last_error(), "overlaps v_descale"));
     assert_int_equal(fk_problem_parse(other.spelling, &p), FK_OK);

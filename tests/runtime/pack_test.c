@@ -194,6 +194,10 @@ static const char *names_that_mean_something_else(void) {
            fk_problem_parse("fwd fp16 d64 b_first mine", &p) == FK_OK);
     EXPECT(!write_term(up) && fk_context_load_pack(own, pack_path) == FK_OK);
     EXPECT(fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED && strstr(fk_last_error(), "opened before"));
+    EXPECT(!write_term("mask b_first = k < q") && fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED);
+    EXPECT(!write_term("mask zebra = k <= q\nterm: mask zebra = k < q") &&
+           fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED && strstr(fk_last_error(), "by a later line"));
+    EXPECT(fk_problem_parse("fwd fp16 d64 zebra", &p) == FK_BAD_PROBLEM);
     EXPECT(!write_term("mask causal = k >= q + diag") && fk_context_load_pack(plain, pack_path) == FK_CHECK_FAILED);
     EXPECT(strstr(fk_last_error(), "templates/mask/causal.lua"));
     fk_context_destroy(own);

@@ -355,7 +355,8 @@ static void too_many_keys(void **state) {
     kernel.most_keys = 1 << 28;
     a.seqlen_k = (1 << 28) + 1;
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PERSISTENT, &grid, &err), FK_BAD_ARGUMENT);
-    assert_non_null(strstr(err.text, "seqlen_k is 268435457; with this mask a plan of 128 x 64 tiles serves 268435456"));
+    assert_non_null(
+        strstr(err.text, "seqlen_k is 268435457; with this mask a plan of 128 x 64 tiles serves 268435456"));
     assert_int_equal(fk_kernel_workspace(&kernel, &a), 0);
     --a.seqlen_k;
     assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_PERSISTENT, &grid, &err), FK_OK);
