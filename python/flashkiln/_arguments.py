@@ -82,7 +82,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
             raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
     elif cu_seqlens_k is not None or layout == "packed":
         raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k, and packed sequences, need it")
-    shapes, mask = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
+    dropout_p = _problem.dropout_of(dropout_p)
+    shapes, (mask, patterns) = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
     if not isinstance(mask, str) and mask is not None:
         alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
         mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(*shapes[:2], layout) if alike else None)
@@ -90,20 +91,32 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
         score, arrays = _problem.read("score", score, arrays)
     named, own, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
     terms = _problem.terms(causal, tuple(window) if isinstance(window, list) else window, mask, score, softcap, align, own,
-                           given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None)
+                           given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None,
+                           patterns=patterns)
     sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
     sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
                             None if page_table is None else tuple(page_table.shape))
     _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
+    _problem.check_head_dims(sizes.dim, sizes.dim_v)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
-                 layout, scale, float(dropout_p), _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
+                 layout, scale, dropout_p, _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
+
+
+def refuse_unknown(function, options):
+    """As Python refuses keywords, by the name of the function that was called."""
+    for name in options:
+        if name not in ask.__kwdefaults__:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
 
 
 def refuse_bools(key, x):
     """A table of blocks has a bit for each; a bool taken for its word would show one of 32."""
     if key.partition(":")[0].strip() == "block_bits" and str(getattr(x, "dtype", "")).endswith("bool"):
         raise BadArgument("array block_bits has bools; it must have ints, of 32 blocks each: create_block_mask(blocks=...) takes bools")
+
+
+BOOL_BIAS = 'bias is of bool: a mask is mask=..., such as mask="keep[b][h][q][k] != 0", arrays={"keep": x}'
 
 
 def name_arrays(convert, bias, alibi_slopes, sink, arrays):
@@ -114,6 +127,8 @@ def name_arrays(convert, bias, alibi_slopes, sink, arrays):
         named["slope" if len(slopes.shape) == 1 else "batch_slope"] = slopes
     if bias is not None:
         bias = convert(bias)
+        if dtype_name(bias) == "bool":
+            raise BadArgument(BOOL_BIAS)
         named["bias"] = bias.reshape(*(1,) * (4 - len(bias.shape)), *bias.shape)
     if sink is not None:
         named["sink"] = convert(sink)

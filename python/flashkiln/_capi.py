@@ -113,6 +113,12 @@ class Library:
         self("fk_problem_arrays", byref(problem), out, byref(count))
         return list(out[:count.value])
 
+    def blocks(self, problem):
+        """Rows and columns of the blocks of a problem's first pattern; 0 and 0 without one."""
+        rows, columns = ctypes.c_int32(), ctypes.c_int32()
+        self("fk_problem_blocks", byref(problem), byref(rows), byref(columns))
+        return rows.value, columns.value
+
     def arrays(self, problem):
         """Names of a problem's arrays, in the order of fk_args.array."""
         return [decl.name.decode() for decl in self.array_decls(problem)]

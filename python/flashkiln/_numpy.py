@@ -2,14 +2,18 @@
 whoever speaks DLPack or __cuda_array_interface__, on the GPU that they are on. Results are arrays of q's library."""
 from __future__ import annotations
 
+from operator import index
+
 import numpy
 
 from . import _problem, _runtime
-from ._arguments import NUMPY_DTYPES, ask, dtype_name, is_tensor, names_of, padded
+from ._arguments import NUMPY_DTYPES, ask, dtype_name, is_tensor, names_of, padded, refuse_unknown
 from ._arrays import library_of
 from ._dlpack import contiguous
 from .errors import BadArgument, Unsupported
 
+OF_TENSORS = {"q_descale": "float8_e4m3fn", "k_descale": "float8_e4m3fn", "v_descale": "float8_e4m3fn",
+              "fast": "float8_e4m3fn or bfloat16"}  # dtypes that arguments of attention are for
 EXTRAS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table")
 _launches = {}
 
@@ -72,7 +76,7 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
     if is_tensor(q):  # this function was imported before PyTorch was
         from ._torch import attention as of_tensors
         return of_tensors(q, k, v, deterministic=deterministic, return_lse=return_lse, generator=generator, **options)
-    call = Call(q, k, v, options)
+    call = Call(q, k, v, of_arrays("attention", options))
     state = seeds(call.asked.dropout_p, generator)
     o, lse = call.new(call.shape_o(), call.q, 0), None
     if return_lse:
@@ -109,7 +113,7 @@ def attention_backward(q, k, v, o, lse, dout, *, dlse=None, grad=(), determinist
         raise Unsupported("q is a tensor of PyTorch: attention(...) has gradients by autograd")
     if options.get("page_table") is not None:
         raise Unsupported("page_table: keys in pages have no gradients")
-    call = Call(q, k, v, options)
+    call = Call(q, k, v, of_arrays("attention_backward", options))
     asked = call.asked
     names = names_of(grad, asked.terms)
     o, dout, lse, dlse = (None if x is None else call.library.array(x) for x in (o, dout, lse, dlse))
@@ -131,6 +135,16 @@ def attention_backward(q, k, v, o, lse, dout, *, dlse=None, grad=(), determinist
     return (*found, *(call.library.result(grads[name].reshape(*given.get(name, grads[name].shape))) for name in names))
 
 
+def of_arrays(function, options):
+    """The options without those that are for tensors of PyTorch, which must be off."""
+    for name, dtypes in OF_TENSORS.items():
+        value = options.pop(name, None)
+        if value is not None and (name != "fast" or value):
+            raise BadArgument(f"{name} is that of tensors of PyTorch, of {dtypes}")
+    refuse_unknown(function, options)
+    return options
+
+
 def cut(dim):
     """What is left of a head dim that was padded; None where it was not."""
     return dim if dim % 8 else None
@@ -145,8 +159,14 @@ def seeds(dropout_p, generator):
                           "generator=SEED, (SEED, OFFSET) or a NumPy Generator")
     if hasattr(generator, "integers"):
         generator = generator.integers(0, 2**64, 2, "uint64")
-    seed, offset = generator if hasattr(generator, "__len__") else (generator, 0)
-    return int(seed) % 2**64, int(offset) % 2**64
+    try:
+        seed, offset = map(index, generator if hasattr(generator, "__len__") else (generator, 0))
+    except (TypeError, ValueError):
+        raise BadArgument(f"generator is {generator!r}; it must be SEED, (SEED, OFFSET) or a NumPy Generator, of ints") from None
+    for name, x in (("seed", seed), ("offset", offset)):
+        if not -2**63 <= x < 2**64:  # those below 0: as PyTorch draws them
+            raise BadArgument(f"generator: the {name} is {x}; it must have 64 bits, from -2**63 to 2**64 - 1")
+    return seed % 2**64, offset % 2**64
 
 
 class Call:

@@ -90,10 +90,10 @@ DIMENSIONS = {"slope": "[h]", "batch_slope": "[b][h]", "bias": "[b][h][q][k]", "
 
 @functools.lru_cache(maxsize=4096)
 def terms(causal=False, window=None, mask=None, score=None, softcap=None, align="bottom-right", brought=(), arrays=(),
-          dropout=False, packed=False, seqused_k=False, paged=False, fast=False):
-    """Terms of attention's arguments. mask, score: a string or a tuple of them. arrays: (key, element, rank) of each of
-    the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: (name, element) of those of other arguments, with
-    names in BUILT_IN. Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
+          dropout=False, packed=False, seqused_k=False, paged=False, fast=False, patterns=()):
+    """Terms of attention's arguments. mask, score: a string or a tuple of them; patterns: a tuple of sparsity's. arrays:
+    (key, element, rank) of each of the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: (name, element) of
+    those of other arguments, with names in BUILT_IN. Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
     brought = dict(brought)
     names = [*brought, *(key.partition(":")[0].strip() for key, _, _ in arrays)]
     if len(set(names)) != len(names):
@@ -102,10 +102,10 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     masks, scores = several("mask", mask), several("score", score)
     words = [window_words(causal, window)]
     words += [f"softcap({float(softcap)!r})"] if softcap else []
-    words += [term for name, term in BUILT_IN.items() if name in brought]
-    words += [text if NAMED_TERM.match(text) else f'score="{quotable("score", text)}"' for text in scores]
-    words += [text if NAMED_TERM.match(text) or BLOCKS_TERM.match(text) else f'keep="{quotable("mask", text)}"' for text in masks]
-    expressions = [text for text in masks + scores if not NAMED_TERM.match(text)]
+    words += [word for name, word in BUILT_IN.items() if name in brought]
+    words += [term("score", text) for text in scores] + [term("mask", text) for text in masks]
+    words += [term("sparsity", text) for text in patterns]
+    expressions = [text for text in masks + scores + patterns if not NAMED_TERM.match(text)]
     words += [declaration(key, element, rank, expressions) for key, element, rank in arrays]
     words += [f"array={name}:{element}{DIMENSIONS[name]}" for name, element in brought.items()
               if element != "float" or name == "batch_slope"]
@@ -115,6 +115,35 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     flags = {"dropout": dropout, "packed": packed, "seqused_k": seqused_k, "fast": fast, "paged": paged}
     words += [word for word, on in flags.items() if on]
     return Terms.of(" ".join(filter(None, words)))
+
+
+TERMS = {"mask": "an expression, a mask or a pattern (docs/masks-and-scores.md, docs/block-sparse.md)",
+         "score": "an expression or a score term (docs/masks-and-scores.md)",
+         "sparsity": 'a pattern, such as "butterfly(128)" or \'blocks(64)="i >= j"\' (docs/block-sparse.md)'}
+
+
+def term(what, text):
+    """The word of a problem for a text that is given as mask, score or sparsity."""
+    if NAMED_TERM.match(text):
+        check_word(what, text)
+        return text
+    if what != "score" and BLOCKS_TERM.match(text):
+        return text
+    if what == "sparsity":
+        raise BadArgument(f"sparsity is {text!r}; it must be {TERMS[what]}")
+    return f'{"keep" if what == "mask" else what}="{quotable(what, text)}"'
+
+
+def check_word(what, text):
+    """Raises unless this word of the problem language is a `what`: a problem of it alone has a mask, a score or a pattern more."""
+    why, fits = "", False
+    try:
+        problem = library().problem("fwd bf16 d64 " + text)
+        fits = {"mask": problem.num_masks, "score": problem.num_scores, "sparsity": library().blocks(problem)[0]}[what]
+    except BadProblem as error:  # unknown, or a word of dtypes and sizes, or its values are wrong
+        why = f": {error}"
+    if not fits:
+        raise BadArgument(f"{what} is {text!r}; it must be {TERMS[what]}{why}")
 
 
 def quotable(what, text):
@@ -138,10 +167,10 @@ def read(what, value, arrays, shape=None):
 
 
 def joined(mask, sparsity):
-    """What attention takes as mask= and sparsity=: masks all of them."""
-    if mask is None or sparsity is None:
-        return sparsity if mask is None else mask
-    return [part for value in (mask, sparsity) for part in (value if isinstance(value, (list, tuple)) else [value])]
+    """What attention takes as mask= and sparsity=, as (mask with sparsity's block masks, texts of sparsity: patterns)."""
+    masks, parts = ([] if x is None else list(x) if isinstance(x, (list, tuple)) else [x] for x in (mask, sparsity))
+    others = [part for part in parts if not isinstance(part, str)]
+    return masks + others if others else mask, tuple([part for part in parts if isinstance(part, str)])
 
 
 def several(what, value):
@@ -330,6 +359,19 @@ def check_array(decl, shape, sizes):
                               f"{what or 'positive'}{f', which is {allowed}' if what else ''}")
 
 
+def check_head_dims(dim, dim_v):
+    """Those of the caller's, before they are padded to multiples of 8."""
+    for name, n in (("head_dim", dim), ("head_dim of v", dim_v)):
+        if n > MAX_HEAD_DIM:
+            raise BadArgument(f"{name} is {n}; it must be at most {MAX_HEAD_DIM}")
+
+
+def dropout_of(dropout_p):
+    if not 0 <= dropout_p < 1:  # nor nan
+        raise BadArgument(f"dropout_p is {dropout_p}; it must be in [0, 1)")
+    return float(dropout_p)
+
+
 def scale_of(softmax_scale, dim):
     """The factor of the scores: 1 / sqrt(dim) unless given."""
     if softmax_scale is None:
@@ -360,5 +402,5 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
     return few and sizes.seqlen_k >= DECODING_KEYS
 
 
-MAX_SPLITS = 128  # FK_MAX_SPLITS
+MAX_SPLITS, MAX_HEAD_DIM = 128, 256  # FK_MAX_SPLITS, FK_MAX_HEAD_DIM
 DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

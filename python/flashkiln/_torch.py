@@ -10,7 +10,7 @@ from torch._C import _len_torch_dispatch_stack
 from torch.compiler import is_compiling
 
 from . import _problem, _torch_e4m3, _torch_ops  # noqa: F401  the latter registers the operators
-from ._arguments import refuse_bools
+from ._arguments import BOOL_BIAS, refuse_bools
 from ._torch_launch import DTYPES, E4M3, ELEMENTS, NO_EXTRAS, apply, converted, forward, with_tiles
 from .errors import BadArgument, Unsupported
 
@@ -92,9 +92,10 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         return of_arrays(**locals())
     if not (isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
         raise BadArgument(f"k is a {type(k).__name__} and v a {type(v).__name__}; they must be tensors, as q is")
-    traced, named, brought, given = is_compiling(), {}, (), ()
+    traced, named, brought, given, patterns = is_compiling(), {}, (), (), ()
+    dropout_p = _problem.dropout_of(dropout_p)
     if sparsity is not None:
-        mask = _problem.joined(mask, sparsity)
+        mask, patterns = _problem.joined(mask, sparsity)
     if mask.__class__ is not str and mask is not None:
         whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
         mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(q.shape, k.shape, layout) if whole else None)
@@ -105,7 +106,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if window.__class__ is list:
         window = tuple(window)
     said = (causal, window, mask, score, softcap, align, brought, given, dropout_p > 0, cu_seqlens_q is not None,
-            seqused_k is not None, page_table is not None, bool(fast))
+            seqused_k is not None, page_table is not None, bool(fast), patterns)
     terms = traced_terms(fixed(said)) if traced else _problem.terms(*said)
     tensors = ()
     if named or terms.names:
@@ -120,6 +121,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         elif q.dtype is not E4M3:
             q, = autocast(q)
     dim, dim_v, unit, pad = q.shape[-1], v.shape[-1], 8, padded
+    _problem.check_head_dims(dim, dim_v)
     scale = _problem.scale_of(softmax_scale, dim)
     if e4m3:
         unit, pad = (_torch_e4m3.UNIT, _torch_e4m3.padded) if q.dtype is E4M3 else (_torch_e4m3.KV_UNIT, _torch_e4m3.padded_beside)
@@ -142,7 +144,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     by_operator = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
     if e4m3:
         _torch_e4m3.check(q, k, v, fast, q_descale, (*tensors, k_descale, v_descale))
-        how = (layout, scale, float(dropout_p), _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
+        how = (layout, scale, dropout_p, _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
         given = q_descale, k_descale, v_descale
         if by_operator:
             given = [_torch_e4m3.as_float32(x, q) for x in given]
@@ -160,7 +162,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
         if fast:
             raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
-    how = (layout, scale, float(dropout_p), _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
+    how = (layout, scale, dropout_p, _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
     if by_operator:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,
                                                        bool(deterministic))
@@ -178,11 +180,6 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
 def of_arrays(**arguments):
     """attention() of arrays that are no tensors."""
     from ._numpy import attention
-    for name in ("q_descale", "k_descale", "v_descale"):
-        if arguments.pop(name) is not None:
-            raise BadArgument(f"{name} is that of tensors of PyTorch, of float8_e4m3fn")
-    if arguments.pop("fast"):
-        raise BadArgument("fast is that of tensors of PyTorch, of float8_e4m3fn or bfloat16")
     return attention(**arguments)
 
 
@@ -192,6 +189,8 @@ def name_arrays(q, bias, alibi_slopes, sink, arrays):
     if alibi_slopes is not None:
         named["slope" if alibi_slopes.dim() == 1 else "batch_slope"] = alibi_slopes
     if bias is not None:
+        if bias.dtype is torch.bool:
+            raise BadArgument(BOOL_BIAS)
         named["bias"] = bias[(None,) * (4 - bias.dim())] if bias.dim() < 4 else bias
     if sink is not None:
         named["sink"] = sink
@@ -252,4 +251,6 @@ def int32(x):
 
 def draw(q, generator):
     """{seed, offset} of a call's dropout, in device memory: what a captured graph replays draws anew."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise BadArgument(f"generator is {generator!r}; it must be a torch.Generator")
     return torch.randint(-2**63, 2**63 - 1, (2,), dtype=torch.int64, device=q.device, generator=generator)

@@ -3,20 +3,34 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_void_p
+from operator import index
 
 from . import _explain
 from ._capi import library
+from .errors import BadArgument
 
 RIGORS = {"measure": "FK_RIGOR_MEASURE", "patient": "FK_RIGOR_PATIENT"}
+SIZES = ("batch", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k")
 STATES = ("waiting", "timed", "rejected", "skipped")
 
 
 def shape_of(shape):
-    """None, seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); zeros are filled in as planning does."""
+    """None, seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); what is not said is filled in as planning does."""
     kind = library().header.types["fk_shape"]
     if shape is None:
         return kind()
-    return kind(0, 0, 0, shape, shape) if isinstance(shape, int) else kind(*shape)
+    alone = not isinstance(shape, (tuple, list))
+    try:
+        sizes = [index(n) for n in ([shape] if alone else shape)]
+    except TypeError:
+        sizes = []
+    if len(sizes) != (1 if alone else 5):
+        raise BadArgument(f"shape is {shape!r}; it must be seqlen, or five ints: {', '.join(SIZES)}")
+    most = library().values["FK_MAX_SEQLEN"]
+    for name, n in zip(["seqlen"] if alone else SIZES, sizes):
+        if not 1 <= n <= most:
+            raise BadArgument(f"shape: {name} is {n}; it must be from 1 to {most}")
+    return kind(0, 0, 0, *sizes * 2) if alone else kind(*sizes)
 
 
 def told(trial):

@@ -385,7 +385,6 @@ def test_saved_tensors_may_come_back_with_other_strides(pack):
     ({"arrays": {"x": torch.ones(2)}}, "BadProblem", "no mask or score reads 'x'"),
     ({"bias": torch.ones(20, 23)}, "BadArgument", r"'bias' has shape \(1, 1, 20, 23\); axis 3 .* 24"),
     ({"score": "s + x[h]", "arrays": {"x": torch.ones(2, 2)}}, "BadProblem", "'x' has 2 dimensions"),
-    ({"dropout_p": 1.0}, "BadArgument", "dropout p is 1"),
     ({"softmax_scale": 0.0}, "BadArgument", "softmax_scale is 0"),
     ({"num_splits": -3}, "BadArgument", "num_splits is -3; it must be 0 to 128"),
     ({"align": "middle"}, "BadProblem", "align is 'middle'"),

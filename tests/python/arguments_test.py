@@ -1,0 +1,124 @@
+"""What attention() refuses, and by which words: the same of NumPy's arrays and of PyTorch's tensors. Needs NumPy alone."""
+import math
+import re
+
+import numpy as np
+import pytest
+
+import flashkiln
+from flashkiln import BadArgument, _numpy
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def front(request):
+    """(attention, what makes its arrays)"""
+    if request.param == "numpy":
+        return _numpy.attention, lambda x: x
+    torch = pytest.importorskip("torch")
+    return flashkiln.attention, torch.from_numpy
+
+
+def call(front, dim=16, dim_v=None, **given):
+    function, made = front
+    given = {name: made(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
+    q, k, v = (made(zeros(1, 8, 2, n)) for n in (dim, dim, dim_v or dim))
+    return function(q, k, v, **given)
+
+
+NO_MASK = r"it must be an expression, a mask or a pattern"
+NO_SCORE = r"it must be an expression or a score term"
+NO_PATTERN = r"it must be a pattern, such as \"butterfly\(128\)\""
+
+
+@pytest.mark.parametrize("given, text", [
+    (dict(mask="dropout"), f"mask is 'dropout'; {NO_MASK}"),
+    (dict(mask="gqa"), f"mask is 'gqa'; {NO_MASK}"),
+    (dict(mask="softcap(3)"), rf"mask is 'softcap\(3\)'; {NO_MASK}"),
+    (dict(mask=["k <= q", "fp16"]), f"mask is 'fp16'; {NO_MASK}"),
+    (dict(mask="caussal"), f"mask is 'caussal'; {NO_MASK}.*unknown word \"caussal\""),
+    (dict(mask="window(2)"), rf"mask is 'window\(2\)'; {NO_MASK}.*window"),
+    (dict(score="window(2,0)"), rf"score is 'window\(2,0\)'; {NO_SCORE}"),
+    (dict(score=["s", "butterfly(8)"]), rf"score is 'butterfly\(8\)'; {NO_SCORE}"),
+    (dict(score="split"), f"score is 'split'; {NO_SCORE}"),
+    (dict(sparsity="softcap(3)"), rf"sparsity is 'softcap\(3\)'; {NO_PATTERN}"),
+    (dict(sparsity="causal"), f"sparsity is 'causal'; {NO_PATTERN}"),
+    (dict(sparsity=["butterfly(8)", "packed"]), f"sparsity is 'packed'; {NO_PATTERN}"),
+    (dict(sparsity="k <= q"), f"sparsity is 'k <= q'; {NO_PATTERN}"),
+    (dict(dropout_p=-0.1, generator=1), r"dropout_p is -0.1; it must be in \[0, 1\)"),
+    (dict(dropout_p=1.0), r"dropout_p is 1.0; it must be in \[0, 1\)"),
+    (dict(dropout_p=math.nan), r"dropout_p is nan; it must be in \[0, 1\)"),
+    (dict(bias=np.ones((8, 8), bool)), "bias is of bool: a mask is mask="),
+    (dict(dim=257), "head_dim is 257; it must be at most 256"),
+    (dict(dim_v=300), "head_dim of v is 300; it must be at most 256"),
+    (dict(dropout_p=0.5, generator="a"), "generator is 'a'; it must be"),
+    (dict(dropout_p=0.5, generator=(1, 2, 3)), r"generator is \(1, 2, 3\); it must be"),
+    (dict(dropout_p=0.5, generator=3.5), "generator is 3.5; it must be"),
+])
+def test_what_is_refused(front, given, text):
+    with pytest.raises(BadArgument) as raised:
+        call(front, **given)
+    assert re.match(text, str(raised.value), re.S), str(raised.value)
+
+
+def test_a_tensor_s_generator_is_no_seed():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(BadArgument, match="generator is 3; it must be a torch.Generator"):
+        call((flashkiln.attention, torch.from_numpy), dropout_p=0.5, generator=3)
+
+
+def test_seeds_have_64_bits():
+    for generator, name in ((2**70, "seed"), ((3, -2**63 - 1), "offset"), (2**64, "seed")):
+        with pytest.raises(BadArgument, match=rf"generator: the {name} is -?\d+; it must have 64 bits"):
+            _numpy.seeds(0.5, generator)
+    assert _numpy.seeds(0.5, (np.uint64(2**64 - 1), -1)) == (2**64 - 1, 2**64 - 1)
+    assert _numpy.seeds(0.5, np.int64(3)) == (3, 0) and _numpy.seeds(0.5, np.array([5, 7])) == (5, 7)
+
+
+@pytest.mark.parametrize("given, spelled", [
+    (dict(mask="causal"), "causal"), (dict(mask=["chunked(4)", "local(4,1)"]), "chunked(4) local(4x4,1)"),
+    (dict(score="softcap(3)"), "softcap(3)"), (dict(score=["s * 2.0", "sink"], arrays={"sink": [0.0] * 2}), 'score="s * 2.0" sink'),
+    (dict(sparsity="butterfly(4x8)"), "butterfly(4x8)"),
+    (dict(mask="k != 3", sparsity='blocks(8)="i >= j"'), 'keep="k != 3" blocks(8x8)="i >= j"'),
+    (dict(mask="causal", sparsity=[flashkiln.create_block_mask(lambda b, h, q, k: q != k), "bigbird(8)"]),
+     'causal keep="q != k" bigbird(8)')])
+def test_words_of_each_kind(given, spelled):
+    q = zeros(1, 8, 2, 16)
+    told = flashkiln.spell(q, q, q, **given)
+    assert told == flashkiln.spell("fwd fp32 d16 " + spelled)
+
+
+def test_files_of_ones_own(tmp_path, monkeypatch):
+    for kind, text in (("mask", 'return { keep = "k != q" }'), ("score", 'return { score = "s + 1.0" }'),
+                       ("pattern", 'return { block = "i != j" }')):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"own_{kind}.lua").write_text(text)
+    monkeypatch.setenv("FLASHKILN_TEMPLATE_DIR", str(tmp_path))
+    q = zeros(1, 8, 2, 16)
+    assert flashkiln.spell(q, q, q, mask="own_mask", score="own_score", sparsity="own_pattern(8)").endswith(
+        "d16 own_score own_mask own_pattern(8)")
+    for given in (dict(mask="own_score"), dict(score="own_mask"), dict(sparsity="own_mask")):
+        with pytest.raises(BadArgument, match=f"{[*given][0]} is 'own_"):
+            flashkiln.spell(q, q, q, **given)
+
+
+def test_arguments_of_tensors_alone():
+    for given in (dict(fast=True), dict(k_descale=0.5)):
+        with pytest.raises(BadArgument, match=f"{[*given][0]} is that of tensors of PyTorch, of float8_e4m3fn"):
+            call((_numpy.attention, lambda x: x), **given)
+    assert not call((_numpy.attention, lambda x: x), fast=False, q_descale=None).any()
+
+
+def test_misspelt_keywords(front):
+    with pytest.raises(TypeError, match=r"^attention\(\) got an unexpected keyword argument 'casual'"):
+        call(front, casual=True)
+    q = zeros(1, 8, 2, 16)
+    with pytest.raises(TypeError, match=r"^attention_backward\(\) got .* 'casual'"):
+        flashkiln.attention_backward(q, q, q, q, q, q, casual=True)
+    with pytest.raises(TypeError, match=r"^explain\(\) got .* 'casual'"):
+        flashkiln.explain(q, q, q, casual=True)
