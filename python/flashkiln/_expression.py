@@ -121,7 +121,7 @@ def call(name, args, kind, range=ALL):
 
 
 def number(x):
-    """Bools count as 0 and 1, as in Python."""
+    """Bools count as 0 and 1 where they meet numbers."""
     x = lift(x)
     if x.kind != "bool":
         return x
@@ -224,17 +224,30 @@ def bit(word: Any, n: Any) -> Symbol:
 # ---- operators ----
 
 
+def both_bools(x, y):
+    """Their sums and products are bools, as PyTorch, NumPy and FlexAttention have it; Python's own are ints."""
+    return lift(x).kind == lift(y).kind == "bool"
+
+
 def add(x, y):
+    if both_bools(x, y):
+        return logical_or(x, y)
     x, y, kind = numbers(x, y)
     return binary("+", x, y, kind, (x.range[0] + y.range[0], x.range[1] + y.range[1]))
 
 
 def subtract(x, y):
+    if both_bools(x, y):
+        x, y = lift(x), lift(y)
+        raise TraceError(f"`{x.text}` - `{y.text}` of bools, which PyTorch refuses, too: write x & ~y or x ^ y, or make ints of "
+                         "them by flashkiln.where(x, 1, 0)")
     x, y, kind = numbers(x, y)
     return binary("-", x, y, kind, (x.range[0] - y.range[1], x.range[1] - y.range[0]))
 
 
 def multiply(x, y):
+    if both_bools(x, y):
+        return logical_and(x, y)
     x, y, kind = numbers(x, y)
     natural = x.range[0] >= 0 and y.range[0] >= 0
     return binary("*", x, y, kind, COUNT if natural else ALL)

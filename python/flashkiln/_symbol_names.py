@@ -48,7 +48,7 @@ def sigmoid(x):
 
 
 def sign(x):
-    return ops.subtract(ops.compare(">", x, 0), ops.compare("<", x, 0))
+    return ops.subtract(ops.number(ops.compare(">", x, 0)), ops.compare("<", x, 0))
 
 
 def add(x, y, alpha=1):

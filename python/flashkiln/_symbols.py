@@ -7,9 +7,10 @@ captured under generated names:
     >>> trace_mask(lambda b, h, q, k: (k <= q) & (q - k < 256))
     ('k <= q && q - k < 256', {})
 
-Values are those of Python: `/` divides truly, `//` and `%` round down, ints and floats meet as floats. Beyond it holds
-what docs/expressions.md says: x // 0 is 0, floats are float32, and an index outside an array reads the nearest element
-(a negative literal counts from the end, a negative value does not)."""
+Values are those of Python: `/` divides truly, `//` and `%` round down, ints and floats meet as floats. Only +, * and - of
+two bools are PyTorch's: or, and, an error. Beyond it holds what docs/expressions.md says: x // 0 is 0, floats are
+float32, and an index outside an array reads the nearest element (a negative literal counts from the end, a negative value
+does not)."""
 import itertools
 import threading
 from typing import Any, Callable, Dict, Optional, Tuple

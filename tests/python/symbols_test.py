@@ -52,6 +52,21 @@ def test_ints(name):
     assert same.all(), text
 
 
+def test_sums_and_products_of_bools_are_bools():
+    """As PyTorch and NumPy have it; beside a number they count as 0 and 1."""
+    def text(function):
+        return fk.trace_mask(function)[0]
+    q, k = np.ix_(range(N), range(N))
+    for function in (lambda b, h, q, k: ((q < k) + (k < 10)) > 1, lambda b, h, q, k: (q < k) * (k < 10) + (q == k) == 1,
+                     lambda b, h, q, k: (q < k) + (k < 10) + 0 == 1, lambda b, h, q, k: 2 * (q < k) - (k < 10) == 1,
+                     lambda b, h, q, k: np.multiply(q < k, np.add(k < 10, q == 3))):
+        assert (shown(text(function))[0, 0] == function(0, 0, q, k)).all(), text(function)
+    assert text(lambda b, h, q, k: (q < k) + (k < 10)) == "q < k || k < 10"
+    assert text(lambda b, h, q, k: (q < k) * (k < 10)) == "q < k && k < 10"
+    assert text(lambda b, h, q, k: True * (q < k)) == "q < k"
+    assert text(lambda b, h, q, k: np.sign(q - k) == 1) == "(q - k > 0 ? 1 : 0) - (q - k < 0 ? 1 : 0) == 1"
+
+
 def test_a_wrong_expression_is_noticed():
     calls = []
     same, _ = agrees(lambda x, y: x + y + (1 if symbolic(x) and not calls.append(x) else 0))
@@ -229,6 +244,7 @@ ERRORS = {
     "math": (lambda b, h, q, k: math.exp(q) == 1, TypeError, "flashkiln's"),
     "no bool": (lambda b, h, q, k: q & 1, TypeError, r"int `q & 1`: must be bool, such as `\(q & 1\) != 0`"),
     "float floor": (lambda b, h, q, k: q * 0.5 // 2 == k, TypeError, "rounds ints only"),
+    "bools": (lambda b, h, q, k: (q < k) - (k < 10), TypeError, r"`q < k` - `k < 10` of bools.*x & ~y"),
     "string": (lambda b, h, q, k: q == "1", TypeError, "str '1' meets a symbol"),
     "literal": (lambda b, h, q, k: q == 2**31, TypeError, "2147483648: must be from -2147483647"),
     "nan": (lambda b, h, q, k: q < math.nan, TypeError, "nan"),
