@@ -235,7 +235,7 @@ def test_errors():
     with pytest.raises(ValueError, match="bsr is given and blocks, too"):
         bm.create_block_mask(bsr=(torch.tensor([0, 1]), torch.tensor([0])), KV_LEN=8, blocks=torch.ones(1, 1))
     with pytest.raises(ValueError, match=r"shape \(4,\): must be"):
-        bm.create_block_mask(blocks=torch.ones(4), BLOCK_SIZE=8)
+        bm.create_block_mask(blocks=torch.ones(4, dtype=torch.bool), BLOCK_SIZE=8)
     with pytest.raises(fk.TraceError, match="sin"):  # without lengths it cannot be evaluated either
         bm.create_block_mask(MODS["sine"])
     with pytest.raises(ValueError, match="is for 40 queries and 29 keys: there are 41 and 29"):
