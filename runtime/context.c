@@ -1,5 +1,4 @@
 /* A context is a device, the device planned for, a store and a table of kernels. */
-#include "advice.h"
 #include "object.h"
 
 #include <stdarg.h>

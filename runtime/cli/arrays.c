@@ -91,7 +91,11 @@ static cli_exit draw_array(uint64_t seed, const fk_args *args, size_t i, arrays 
     for (int d = 0; d < decl->rank; d++) {
         shape[d] = declared_size(args, decl->dim[d]);
         if (!shape[d] || decl->type == FK_INT32 || count > ((int64_t)1 << 40) / shape[d])
-            return cli_fail(CLI_USAGE, "run: array %s cannot be drawn; give --array %s=FILE.npy", decl->name,
+            return cli_fail(CLI_USAGE, "run: array %s cannot be drawn, as it has %s; give --array %s=FILE.npy",
+                            decl->name,
+                            decl->type == FK_INT32 ? "ints"
+                            : shape[d]             ? "2^40 elements and more"
+                                                   : "a dimension of any size",
                             decl->name);
         count *= shape[d];
     }
