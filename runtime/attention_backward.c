@@ -187,7 +187,6 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
                               fk_backward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     parts part;
     fk_status status = fk_args_check(&kernel->problem, &kernel->arrays, a, true, workspace, err);
-    if (!status) status = fk_splits_check(&kernel->problem, a, err);
     if (!status) status = check_head_rows(kernel, a, err);
     if (status) return status;
     const bool fits = lay_out(kernel, a, &part);
