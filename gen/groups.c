@@ -14,7 +14,9 @@
 int64_t fk_walked_bytes(const fk_problem *p, const fk_shape *shape, int d_pad, bool wgmma) {
     const int64_t row = (p->head_dim + p->head_dim_v) * fk_walked_element_bytes(p, wgmma);
     const int64_t ratio = shape->num_heads_q / shape->num_heads_kv;
-    return p->op == FK_BACKWARD ? shape->seqlen_q * (row + 8 + d_pad * 4) * ratio : shape->seqlen_k * row;
+    int64_t bytes;
+    if (p->op == FK_FORWARD) return shape->seqlen_k * row;
+    return __builtin_mul_overflow(shape->seqlen_q * (row + 8 + d_pad * 4), ratio, &bytes) ? INT64_MAX : bytes;
 }
 
 /* More than one, so that the longest tiles of many heads come first and the shortest last; but

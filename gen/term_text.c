@@ -86,6 +86,7 @@ static const char *read_param(const char *at, fk_term_kind kind, fk_term_file *o
         param->least = -FK_MAX_SEQLEN, param->most = FK_MAX_SEQLEN;
         if (kind != FK_TERM_SCORE) read_numbers(type, param);
         if (kind == FK_TERM_SCORE) read_nonzero(type, param);
+        if (kind == FK_TERM_MASK && param->has_default) return NULL;
         param->is_float = strcmp(type, "float") == 0;
     }
     return at;

@@ -120,7 +120,7 @@ static fk_status check_result_rows(const tensor *t, fk_error *err) {
         if (t->size[i] <= 1) continue;
         if (t->stride[i] < span)
             return fk_fail(err, FK_BAD_ARGUMENT,
-                           "%s_stride[%d] (%s) is %lld, so that rows of %s overlap; it must be at least %s, %lld",
+                           "%s_stride[%d] (%s) is %lld, so that rows of %s may overlap; it must be at least %s, %lld",
                            t->name, i, axis_name[i], (long long)t->stride[i], t->name,
                            span == t->dim ? t->dim_name : "what smaller strides span", (long long)span);
         span += t->stride[i] * (t->size[i] - 1);

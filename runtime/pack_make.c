@@ -200,7 +200,9 @@ static fk_status fetch(void *user, size_t i, fk_entry *out, fk_error *err) {
     if (!fk_store_get(all->work->parts, key, job->target, out, note, sizeof note))
         return fk_fail(err, FK_IO, "%s: \"%s\" for %s is gone: %s", fk_store_dir(all->work->parts), job->spelling,
                        job->gpu, note);
-    const fk_status status = out->text ? fk_facts_read(out->text, NULL, &source, out->key, err) : FK_CHECK_FAILED;
+    const fk_status status =
+        out->text ? fk_facts_read(out->text, NULL, &source, out->key, err)
+                  : fk_fail(err, FK_CHECK_FAILED, "\"%s\" for %s has no launch facts", job->spelling, job->gpu);
     if (status) fk_entry_free(out);
     return status;
 }
@@ -263,8 +265,9 @@ fk_status fk_pack_read_secret(const char *path, uint8_t secret[32], fk_error *er
 static fk_status digest_records(fk_pack_work *work, fk_error *err) {
     fk_tuning_text own;
     fk_sha256 sha;
-    if (fk_advice_is_off(&work->how->planning)) return FK_OK;
-    const fk_status status = fk_tuning_load_dir(&fk_vfs_posix, NULL, &own, err);
+    fk_status status = fk_advice_check_environment(err);
+    if (status || fk_advice_is_off(&work->how->planning)) return status;
+    status = fk_tuning_load_dir(&fk_vfs_posix, NULL, &own, err);
     if (status) return status;
     fk_sha256_start(&sha);
     fk_sha256_add(&sha, own.bytes, own.size);

@@ -67,16 +67,20 @@ bool fk_pack_next_term(const char **at, char line[FK_TERM_TEXT]) {
     return false;
 }
 
-/* Lines of one name that differ; the names of lines that say nothing are found later. */
+/* The name in a line, behind its kind. */
+static size_t name_of(const char *line, const char **name) {
+    *name = line + strcspn(line, " ");
+    *name += **name == ' ';
+    return strcspn(*name, " ");
+}
+
+/* Lines of one name that differ. */
 static fk_status check_names(const fk_pack *pack, fk_error *err) {
-    char line[FK_TERM_TEXT], other[FK_TERM_TEXT], name[32], of_other[32];
-    fk_term_kind kind;
-    fk_term_file file;
-    for (const char *at = fk_pack_text(pack); fk_pack_next_term(&at, line);) {
-        if (fk_term_read(line, &kind, name, &file, NULL) != FK_OK) continue;
+    char line[FK_TERM_TEXT], other[FK_TERM_TEXT];
+    for (const char *at = fk_pack_text(pack), *name, *of_other; fk_pack_next_term(&at, line);) {
+        const size_t length = name_of(line, &name);
         for (const char *later = at; fk_pack_next_term(&later, other);)
-            if (strcmp(line, other) != 0 && fk_term_read(other, &kind, of_other, &file, NULL) == FK_OK &&
-                strcmp(name, of_other) == 0)
+            if (name_of(other, &of_other) == length && memcmp(name, of_other, length) == 0 && strcmp(line, other) != 0)
                 return fk_fail(err, FK_CHECK_FAILED, "\"%.500s\" is \"%.500s\" by a later line", line, other);
     }
     return FK_OK;

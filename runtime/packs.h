@@ -10,7 +10,7 @@
 
 /* ---- launch facts (facts.c) --------------------------------------------------------------------------- */
 
-#define FK_FACTS_BYTES 8192
+#define FK_FACTS_BYTES 16384
 /** What a launch needs of a source, as lines of text; and the key of its text, fk_build_key's. */
 void fk_facts_write(const fk_source *source, const char key[65], char out[FK_FACTS_BYTES]);
 /** Reads them, accepting only what fk_facts_write writes. `p`: canonical, of the source's class, whose run-time values

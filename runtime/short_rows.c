@@ -6,7 +6,7 @@
 #define BELOW_LAST 15 /* rows: 113 stand for 65 to 128, which are as many tiles of any kind as 128 */
 
 static int64_t steps(int64_t seqlen) {
-    return (seqlen + FK_SHORT_STEP - 1) / FK_SHORT_STEP;
+    return seqlen / FK_SHORT_STEP + (seqlen % FK_SHORT_STEP != 0);
 }
 
 int fk_short_rows_of(const fk_problem *p) {

@@ -71,7 +71,7 @@ static bool planned_trial(const settings *s, fk_context *context, const char *gp
 static bool emulated_trial(const settings *s, const drawn *d, char plan[FK_MAX_PLAN], verdict *out) {
     char seed[24], sms[12];
     fk_context *context = NULL;
-    snprintf(sms, sizeof sms, "%d", d->emulator_sms);
+    snprintf(sms, sizeof sms, d->emulator_sms ? "%d" : "", d->emulator_sms);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)d->emulator_seed);
     setenv("FLASHKILN_EMU_SMS", sms, 1);
     setenv("FLASHKILN_EMU_SEED", seed, 1);

@@ -62,7 +62,7 @@ def spell(*what: Any, backward: bool = False, grad: Sequence[str] = (), determin
     'fwd bf16 d128 window(1073741823,0)'
 
     Raises as attention does."""
-    return Question(what, backward, grad, deterministic, options).spelling
+    return Question("spell", what, backward, grad, deterministic, options).spelling
 
 
 def explain(*what: Any, gpu: Optional[str] = None, backward: bool = False, grad: Sequence[str] = (),
@@ -79,27 +79,27 @@ def explain(*what: Any, gpu: Optional[str] = None, backward: bool = False, grad:
     ('fwd bf16 d64 causal', 64, True)
 
     Raises as attention does, and NoDevice for an unknown gpu."""
-    return Explanation(Question(what, backward, grad, deterministic, options), gpu)
+    return Explanation(Question("explain", what, backward, grad, deterministic, options), gpu)
 
 
 class Question:
     """Either form of what explain and spell are asked. shape: that of a launch, zeros where nothing is known."""
 
-    def __init__(self, what, backward, grad, deterministic, options):
+    def __init__(self, asker, what, backward, grad, deterministic, options):
         self.device, self.notes = None, []
         if len(what) == 1 and isinstance(what[0], str):
             given = {name: options.pop(name, 0) for name in ("batch", "heads", "heads_kv", "seqlen_q", "seqlen_k")}
             if options or backward or grad or deterministic:
-                raise TypeError("explain: a spelling says all but sizes and gpu")
+                raise TypeError(f"{asker}: a spelling says all but sizes and gpu")
             self.spelling = library().spell(library().problem(what[0]))
             self.shape = (given["batch"], given["heads"], given["heads_kv"] or given["heads"], given["seqlen_q"],
                           given["seqlen_k"] or given["seqlen_q"])
             return
         if len(what) != 3:
-            raise TypeError("explain: takes a spelling, or q, k and v")
+            raise TypeError(f"{asker}: takes a spelling, or q, k and v")
         for name in ("return_lse", "generator"):
             options.pop(name, None)
-        refuse_unknown("explain", options)
+        refuse_unknown(asker, options)
         asked = ask(*what, convert=as_array, **options)
         sizes = asked.sizes
         self.shape = (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k)

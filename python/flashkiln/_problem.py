@@ -170,6 +170,9 @@ def joined(mask, sparsity):
     """What attention takes as mask= and sparsity=, as (mask with sparsity's block masks, texts of sparsity: patterns)."""
     masks, parts = ([] if x is None else list(x) if isinstance(x, (list, tuple)) else [x] for x in (mask, sparsity))
     others = [part for part in parts if not isinstance(part, str)]
+    for part in others:
+        if isinstance(part, (int, float)):
+            raise BadArgument(f"sparsity is {part!r}; it must be {TERMS['sparsity']}")
     return masks + others if others else mask, tuple([part for part in parts if isinstance(part, str)])
 
 

@@ -18,7 +18,8 @@ def method_where(score, condition, other):  # tensor.where(condition, other)
 
 
 def masked_fill(x, mask, value):
-    return ops.where(mask, value, x)
+    x = ops.lift(x)
+    return ops.where(mask, ops.to_bool(value) if x.kind == "bool" else value, x)
 
 
 def clamp(x, min=None, max=None, a_min=None, a_max=None):

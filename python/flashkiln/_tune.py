@@ -26,10 +26,10 @@ def shape_of(shape):
         sizes = []
     if len(sizes) != (1 if alone else 5):
         raise BadArgument(f"shape is {shape!r}; it must be seqlen, or five ints: {', '.join(SIZES)}")
-    most = library().values["FK_MAX_SEQLEN"]
+    least, most = int(alone), library().values["FK_MAX_SEQLEN"]  # of five, 0 stands for what planning fills in
     for name, n in zip(["seqlen"] if alone else SIZES, sizes):
-        if not 1 <= n <= most:
-            raise BadArgument(f"shape: {name} is {n}; it must be from 1 to {most}")
+        if not least <= n <= most:
+            raise BadArgument(f"shape: {name} is {n}; it must be from {least} to {most}")
     return kind(0, 0, 0, *sizes * 2) if alone else kind(*sizes)
 
 

@@ -282,6 +282,6 @@ const cli_verb verb_pattern = {
     "pattern", "show SPELLING [--n N] [-o FILE.svg|png]", "what a mask shows, and the tiles that are visited for it",
     "SPELLING may be a pattern alone, butterfly(128): of fwd fp16 d64 then. A table of bits is drawn\n"
     "as planned for: a quarter of it, at random. As text: # all pairs, + some, . none;\n"
-    "blocks that the last keys leave short count as in part.\n"
+    "forward, blocks that the last keys leave short count as in part.\n"
     "Without --gpu: h200.\n",
     pattern_main};

@@ -280,7 +280,7 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
         option_flag("--skip-unsupported", &r.skip_unsupported, "a problem that the GPU cannot run is no failure"),
         option_flag("--resume", &r.resume, "leave out what a search as rigorous has been recorded of, at these shapes"),
         option_flag("--dry-run", &r.dry_run, "write no records"),
-        option_text("--from", "FILE", &r.from, "first take over the records of FILE that would count here"),
+        option_text("--from", "FILE", &r.from, "first take over the records of FILE, no pipe, that would count here"),
         option_text("--export", "FILE", &r.export_to, "last write the records that count to FILE"),
         option_text("--csv", "FILE", &r.csv, "write all trials"),
         option_text("--svg", "FILE", &r.svg, "draw modelled against measured times"),

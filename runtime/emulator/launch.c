@@ -73,8 +73,9 @@ static void *work(void *arg) {
 
 static fk_status count_workers(uint64_t blocks, uint32_t *count, fk_error *err) {
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t n = online < 1 ? 1 : online < (long)MAX_WORKERS ? (uint64_t)online : MAX_WORKERS;
-    const fk_status status = fk_emu_number("FLASHKILN_EMU_THREADS", 1, MAX_WORKERS, &n, err);
+    uint64_t n = online < 1 ? 1 : (uint64_t)online;
+    const fk_status status = fk_emu_number("FLASHKILN_EMU_THREADS", 1, UINT32_MAX, &n, err);
+    if (n > MAX_WORKERS) n = MAX_WORKERS;
     *count = n < blocks ? (uint32_t)n : (uint32_t)blocks;
     return status;
 }

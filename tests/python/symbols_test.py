@@ -59,7 +59,8 @@ def test_sums_and_products_of_bools_are_bools():
     q, k = np.ix_(range(N), range(N))
     for function in (lambda b, h, q, k: ((q < k) + (k < 10)) > 1, lambda b, h, q, k: (q < k) * (k < 10) + (q == k) == 1,
                      lambda b, h, q, k: (q < k) + (k < 10) + 0 == 1, lambda b, h, q, k: 2 * (q < k) - (k < 10) == 1,
-                     lambda b, h, q, k: np.multiply(q < k, np.add(k < 10, q == 3))):
+                     lambda b, h, q, k: np.multiply(q < k, np.add(k < 10, q == 3)),
+                     lambda b, h, q, k: np.maximum(q < k, k < 10) + (q == k) > 1, lambda b, h, q, k: np.minimum(q < k, k < 10) + (q == k) > 1):
         assert (shown(text(function))[0, 0] == function(0, 0, q, k)).all(), text(function)
     assert text(lambda b, h, q, k: (q < k) + (k < 10)) == "q < k || k < 10"
     assert text(lambda b, h, q, k: (q < k) * (k < 10)) == "q < k && k < 10"

@@ -50,7 +50,7 @@ def test_what_is_refused(cache):
     for shape, text in (((1, 2, 3), r"shape is \(1, 2, 3\); it must be seqlen, or five ints: batch, num_heads_q"),
                         ((1, 2, 2, 64, 64, 5), "it must be seqlen, or five ints"), (64.5, "shape is 64.5; it must be"),
                         ((1, 2, 2, 64, "64"), "it must be seqlen, or five ints"), (0, "shape: seqlen is 0; it must be from 1 to"),
-                        ((1, 0, 2, 64, 64), "shape: num_heads_q is 0"), (2**40, "to 1073741824")):
+                        ((1, -1, 2, 64, 64), "shape: num_heads_q is -1; it must be from 0"), (2**40, "to 1073741824")):
         with pytest.raises(flashkiln.BadArgument, match=text):
             flashkiln.tune("fwd fp16 d64", shape, device="emu")
     with pytest.raises(flashkiln.BadProblem):

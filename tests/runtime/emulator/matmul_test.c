@@ -155,13 +155,15 @@ static void test_missing_wait_changes_the_result(void **state) {
 static void test_os_threads_do_not_matter(void **state) {
     (void)state;
     fk_emu_image *image = load_matmul(WAIT_1 BARRIERS SWIZZLED);
-    static const char *const counts[] = {"1", "3", "16", "0", "not a number"};
+    static const char *const counts[] = {"1", "3", "16", "1000", ""};
     fk_error err = {FK_OK, ""};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
         setenv("FLASHKILN_EMU_THREADS", counts[i], 1);
         assert_int_equal(run(image, &strict, NULL, &err), FK_OK);
         assert_memory_equal(out, expected, sizeof expected);
     }
+    setenv("FLASHKILN_EMU_THREADS", "not a number", 1);
+    assert_int_equal(run(image, &strict, NULL, &err), FK_BAD_ARGUMENT);
     unsetenv("FLASHKILN_EMU_THREADS");
     fk_emu_unload(image);
 }
