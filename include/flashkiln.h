@@ -469,8 +469,7 @@ FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem
  * refuses more. Compiled if need be. @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
-/** The plan it takes, a pack's for these sizes too; if that spills, another may follow. @return as fk_plan_list;
- * FK_BAD_ARGUMENT */
+/** The plan it takes, or a pack's; if that spills, another may follow. @return as fk_plan_list; FK_BAD_ARGUMENT */
 FK_API fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_plan_info *out);
 /** Gives one handle up; null is fine. The code stays loaded until its context and all its kernels are destroyed. */
 FK_API void fk_kernel_destroy(fk_kernel *kernel);
