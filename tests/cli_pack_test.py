@@ -311,6 +311,8 @@ class Pack(Case):
         self.bad(USAGE, ["build, ls"], "pack", "fly")
         for option in (["--gpu", "t4"], ["--sized"], ["--emu"], ["--key", "nope"], ["--jobs", "2"], ["-o", "x"]):
             self.bad(USAGE, [f"pack ls: {option[0]} belongs to build"], "pack", "ls", "a.fkpack", *option)
+        self.bad(USAGE, ["pack diff: --json belongs to ls"], "pack", "diff", "a.fkpack", "b.fkpack", "--json")
+        self.bad(USAGE, ["cache path: --json belongs to ls"], "cache", "path", "--json")
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")

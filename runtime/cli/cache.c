@@ -128,6 +128,8 @@ static cli_exit cache_main(const cli_verb *verb, int argc, char **argv) {
     if (argc != 1) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
     if (max_size >= 0 && strcmp(argv[0], "prune") != 0)
         return cli_fail(CLI_USAGE, "cache %s: --max-size belongs to prune", argv[0]);
+    if (json && (strcmp(argv[0], "prune") == 0 || strcmp(argv[0], "path") == 0))
+        return cli_fail(CLI_USAGE, "cache %s: --json belongs to ls, verify and doctor", argv[0]);
     if (strcmp(argv[0], "ls") == 0) return list(dir, false, json);
     if (strcmp(argv[0], "verify") == 0) return list(dir, true, json);
     if (strcmp(argv[0], "prune") == 0) return prune(dir, max_size);

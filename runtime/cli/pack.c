@@ -348,7 +348,8 @@ static cli_exit check_options(const request *r, const char *act) {
                    {"--emu", "build", r->emulate},
                    {"--skip-unsupported", "build", r->skip_unsupported},
                    {"--sized", "build", r->sized},
-                   {"--key", "build, merge and sign", r->key_file != NULL}};
+                   {"--key", "build, merge and sign", r->key_file != NULL},
+                   {"--json", "ls, verify, hits, merge and sign", r->json}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given && !strstr(options[i].acts, act))
             return cli_fail(CLI_USAGE, "pack %s: %s belongs to %s", act, options[i].name, options[i].acts);

@@ -47,6 +47,7 @@ NO_PATTERN = r"it must be a pattern, such as \"butterfly\(128\)\""
     (dict(score=["s", "butterfly(8)"]), rf"score is 'butterfly\(8\)'; {NO_SCORE}"),
     (dict(score="split"), f"score is 'split'; {NO_SCORE}"),
     (dict(sparsity="softcap(3)"), rf"sparsity is 'softcap\(3\)'; {NO_PATTERN}"),
+    (dict(sparsity=3), f"sparsity is 3; {NO_PATTERN}"),
     (dict(sparsity="causal"), f"sparsity is 'causal'; {NO_PATTERN}"),
     (dict(sparsity=["butterfly(8)", "packed"]), f"sparsity is 'packed'; {NO_PATTERN}"),
     (dict(sparsity="k <= q"), f"sparsity is 'k <= q'; {NO_PATTERN}"),
@@ -64,6 +65,11 @@ def test_what_is_refused(front, given, text):
     with pytest.raises(BadArgument) as raised:
         call(front, **given)
     assert re.match(text, str(raised.value), re.S), str(raised.value)
+
+
+def test_errors_name_who_was_asked():
+    with pytest.raises(TypeError, match="spell.. got an unexpected keyword argument 'casual'"):
+        flashkiln.spell(*[np.zeros((1, 8, 1, 8), np.float16)] * 3, casual=True)
 
 
 def test_a_tensor_s_generator_is_no_seed():
