@@ -39,8 +39,8 @@ static const term_row scores[] = {
 
 static const term_row masks[] = {
     {"prefix", 0, 0},
-    {"chunked($)", 0, 90},
-    {"dilated($)", 0, 6},
+    {"chunked($)", 1, 90},
+    {"dilated($)", 1, 6},
     {"document", 0, 0},
     {"document causal", 0, 0},
     {"key_padding", 0, 0},

@@ -58,7 +58,7 @@ static bool same_launch(const fk_kernel *a, const fk_kernel *b) {
         same = !strcmp(a->launch[i].entry, b->launch[i].entry) && a->launch[i].threads == b->launch[i].threads &&
                a->launch[i].smem_bytes == b->launch[i].smem_bytes && a->launch[i].grid == b->launch[i].grid;
     return same && a->d_pad == b->d_pad && a->dq_block_m == b->dq_block_m && a->leading_rows == b->leading_rows &&
-           a->pattern == b->pattern && a->grad == b->grad && a->once == b->once &&
+           a->most_keys == b->most_keys && a->pattern == b->pattern && a->grad == b->grad && a->once == b->once &&
            !memcmp(a->mask_value, b->mask_value, sizeof a->mask_value) &&
            !memcmp(a->score_value, b->score_value, sizeof a->score_value) &&
            a->has_score_values == b->has_score_values && same_arrays(&a->arrays, &b->arrays) &&

@@ -74,6 +74,7 @@ static inline int emit_plan(const plan_wanted *v) {
     kernel.info.plan = source.plan;
     kernel.launch[0] = source.kernel[0];
     kernel.num_launches = 1;
+    kernel.most_keys = source.most_keys;
     kernel.l2_bytes = device.l2_bytes;
     allocate();
     return 0;
