@@ -44,6 +44,20 @@ class Terms:
     def of(words):
         return Terms(words)
 
+    @functools.cached_property
+    def scored(self):
+        """For each array: does a score read it? One that masks alone read has no gradient."""
+        lib = library()
+        tile = lib.make("fk_plan_info", block_m=64, block_n=64)
+
+        def is_scored(name):
+            try:  # what reads the terms, and is soon done
+                lib.tiles(lib.problem(f"bwd bf16 d64 {self.words} grad={name}"), tile, lib.shape(1, 1, 64))
+            except BadProblem as error:  # or something else is wrong with a backward pass
+                return "no score term reads it" not in str(error)
+            return True
+        return tuple(is_scored(name) for name in self.names)
+
     def spelling(self, op, dtype, shapes, *more):
         """The problem's spelling for tensors of these shapes; `more` are words besides."""
         dims = f"d{shapes.dim}" + (f" dv{shapes.dim_v}" if shapes.dim_v != shapes.dim else "")
@@ -381,7 +395,7 @@ def scale_of(softmax_scale, dim):
         if not dim:
             raise BadArgument("head_dim is 0; it must be at least 1")
         return 1.0 / math.sqrt(dim)
-    if not softmax_scale > 0 or math.isinf(softmax_scale):
+    if not 0 < softmax_scale < math.inf:
         raise BadArgument(f"softmax_scale is {softmax_scale}; it must be finite and greater than 0")
     return float(softmax_scale)
 

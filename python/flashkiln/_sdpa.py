@@ -40,6 +40,8 @@ TRACED = (FakeTensor, FunctionalTensor)  # of torch.compile; other classes have 
 
 _switch = threading.RLock()
 _installed = None  # (Library, cpu)
+_enabled = None  # the cpu of enable_sdpa()
+_blocks = []  # and of the `with` blocks that are open, in all threads
 _falling_back = threading.local()
 
 
@@ -55,18 +57,31 @@ def enable_sdpa(cpu: bool = False) -> None:
     >>> o = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
     >>> flashkiln.sdpa_report().taken
     {'fwd fp32 d16 causal': 1}"""
-    global _installed
+    global _enabled
     with _switch:
-        if _installed is not None and _installed[1] == cpu:
-            return
-        disable_sdpa()
-        library = torch.library.Library("aten", "IMPL")
-        for device in ["CUDA", "CPU"] if cpu else ["CUDA"]:
-            for key in ("Autograd" + device, device):  # the latter: torch.inference_mode()
-                library.impl("scaled_dot_product_attention", scaled_dot_product_attention, key)
-            for name, function in INNER.items():
-                install_inner(library, name, function, "Autograd" + device)
-        _installed = library, cpu
+        _enabled = cpu
+        install()
+
+
+def install() -> None:
+    """What is asked for by now, under _switch."""
+    global _installed
+    asked = _blocks + ([] if _enabled is None else [_enabled])
+    cpu = any(asked)
+    if _installed is not None and asked and _installed[1] == cpu:
+        return
+    if _installed is not None:
+        _installed[0]._destroy()
+        _installed = None
+    if not asked:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    for device in ["CUDA", "CPU"] if cpu else ["CUDA"]:
+        for key in ("Autograd" + device, device):  # the latter: torch.inference_mode()
+            library.impl("scaled_dot_product_attention", scaled_dot_product_attention, key)
+        for name, function in INNER.items():
+            install_inner(library, name, function, "Autograd" + device)
+    _installed = library, cpu
 
 
 def install_inner(library, name, function, key):
@@ -77,12 +92,11 @@ def install_inner(library, name, function, key):
 
 
 def disable_sdpa() -> None:
-    """Gives scaled_dot_product_attention back to PyTorch. The report stays."""
-    global _installed
+    """Gives scaled_dot_product_attention back to PyTorch, once no block of sdpa() is open. The report stays."""
+    global _enabled
     with _switch:
-        if _installed is not None:
-            _installed[0]._destroy()
-            _installed = None
+        _enabled = None
+        install()
 
 
 @contextlib.contextmanager
@@ -91,14 +105,15 @@ def sdpa(cpu: bool = False) -> Iterator[None]:
 
     >>> with flashkiln.sdpa(cpu=True):
     ...     o = torch.nn.functional.scaled_dot_product_attention(q, q, q)"""
-    before = _installed
-    enable_sdpa(cpu)
+    with _switch:
+        _blocks.append(cpu)
+        install()
     try:
         yield
     finally:
-        disable_sdpa()
-        if before is not None:
-            enable_sdpa(before[1])
+        with _switch:
+            _blocks.remove(cpu)
+            install()
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------

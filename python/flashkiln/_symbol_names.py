@@ -28,6 +28,13 @@ def clamp(x, min=None, max=None, a_min=None, a_max=None):
     return x if high is None else ops.minimum(x, high)
 
 
+def detach(x):
+    x = ops.lift(x)
+    if x.kind == "float":
+        raise TraceError(f"`{x.text}`.detach(): the kernel knows one gradient of a score; detach the tensor that is read: a.detach()[h]")
+    return x
+
+
 def div(x, y, rounding_mode=None):
     if rounding_mode == "floor":
         return ops.floor_divide(x, y)
@@ -121,7 +128,7 @@ ALIASES = {
     "rsqrt": lambda x: ops.exp(ops.multiply(-0.5, ops.log(x))), "sigmoid": sigmoid, "sign": sign, "relu": lambda x: ops.maximum(x, 0),
     "getitem": getitem, "to type astype": to, "float double half bfloat16": ops.to_float, "int long short": ops.to_int,
     "bool": ops.to_bool, "new_ones ones_like": filled(1), "new_zeros zeros_like": filled(0),
-    "clone detach contiguous": same,
+    "clone contiguous": same, "detach": detach,
 }
 NAMES = {name: function for names, function in ALIASES.items() for name in names.split()}
 METHODS = {**NAMES, "where": method_where}

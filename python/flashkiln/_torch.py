@@ -112,6 +112,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if named or terms.names:
         tensors = tuple([converted(x, ELEMENTS[element])
                          for x, element in zip(_problem.in_order(terms.names, named), terms.elements)])
+        if any([x.requires_grad for x in tensors]):
+            tensors = tuple([x if scored else x.detach() for x, scored in zip(tensors, terms.scored)])
     e4m3 = k.dtype is E4M3
     if not e4m3 and (q_descale is not None or k_descale is not None or v_descale is not None):
         raise BadArgument(f"q_descale, k_descale and v_descale are those of float8_e4m3fn; k is of {k.dtype}")
@@ -220,13 +222,14 @@ def fixed(value):
 def traced_terms(said):
     """What a traced call needs of its Terms, as a constant: the compiler does not look inside."""
     terms = _problem.terms(*said)
-    return TracedTerms(terms.words, terms.names, terms.elements)
+    return TracedTerms(terms.words, terms.names, terms.elements, terms.scored)
 
 
 class TracedTerms(NamedTuple):
     words: str
     names: Tuple[str, ...]
     elements: Tuple[str, ...]
+    scored: Tuple[bool, ...]
 
 
 def autocast(*tensors):

@@ -40,9 +40,19 @@ def register() -> None:
     if check is not None and not hasattr(check, "flashkiln"):
         @functools.wraps(check)
         def renamed(self, attn_implementation, *args, **options):
+            if attn_implementation in (NAME, INNER_NAME):
+                refuse_own_attention(type(self))
             return check(self, INNER_NAME if attn_implementation == NAME else attn_implementation, *args, **options)
         renamed.flashkiln = True
         PreTrainedModel._check_and_adjust_attn_implementation = renamed
+
+
+def refuse_own_attention(model) -> None:
+    """Models that compute attention themselves would take no mask for one that hides nothing."""
+    takes = getattr(model, "_can_set_attn_implementation", None)
+    if takes is not None and not takes():
+        raise ValueError(f'{model.__name__} computes attention itself, and takes no attn_implementation="{NAME}"; where "sdpa" serves it, '
+                         "flashkiln.enable_sdpa() does")
 
 
 # ---- the attention interface -----------------------------------------------------------------------------------------

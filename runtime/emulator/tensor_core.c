@@ -129,10 +129,10 @@ void fk_warp_mma(fk_block *block, fk_warp *warp, fk_emu_op op) {
 
 /* ---- parts of floats ------------------------------------------------------------------------------------ */
 
-/* Towards zero. */
+/* Towards zero; what is too large is infinite. */
 static float truncated(double x) {
     const float nearest = (float)x;
-    if (!(fabs((double)nearest) > fabs(x))) return nearest; /* a NaN, too */
+    if (!(fabs((double)nearest) > fabs(x)) || isinf(nearest)) return nearest; /* a NaN, too */
     return nextafterf(nearest, 0);
 }
 

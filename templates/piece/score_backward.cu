@@ -111,7 +111,9 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @ scalars()
 @ if texts.caps then
     const float factor = tanh_factor(p, at), unit = $(score.factor);
-    const ShortTanh tanh(factor, log2_e * unit);
+    ShortTanh tanh(factor, log2_e * unit);
+    // Of factors below those, whose higher powers vanish, the argument is its own tanh, which what follows for large ones would have as 0.
+    if (fabsf(factor) <= 0x1p-60f && fabsf(factor) >= 0x1p-126f) tanh.limit = 0x1p60f;
 @   local looks_past_masked = plan.family == "wgmma"
 @   local function at_once(masked)
         const SlopeAtOnce slope(factor, unit * factor * rcp(p.scale));

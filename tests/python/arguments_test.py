@@ -128,3 +128,14 @@ def test_misspelt_keywords(front):
         flashkiln.attention_backward(q, q, q, q, q, q, casual=True)
     with pytest.raises(TypeError, match=r"^explain\(\) got .* 'casual'"):
         flashkiln.explain(q, q, q, casual=True)
+
+
+def test_what_is_to_have_no_gradient_has_none():
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.randn(1, 9, 2, 16, requires_grad=True) for _ in range(3))
+    slope, reach = torch.randn(2, requires_grad=True), torch.tensor(3.5, requires_grad=True)
+    with pytest.raises(TypeError, match=r"\.detach\(\).*a\.detach\(\)\[h\]"):
+        flashkiln.attention(q, k, v, score=lambda s, b, h, i, j: s + slope[h].detach() * (i - j))
+    o = flashkiln.attention(q, k, v, score=lambda s, b, h, i, j: s + slope.detach()[h] * (i - j), mask=lambda b, h, i, j: i - j < reach)
+    assert torch.autograd.grad(o.sum(), [q, slope, reach], allow_unused=True)[1:] == (None, None)
+    assert not flashkiln.attention(*(x.detach() for x in (q, k, v)), mask=lambda b, h, i, j: i - j < reach).requires_grad

@@ -404,3 +404,17 @@ def test_vision_transformer():
     for exact, own, got in zip(*results):
         close(got, own, exact)
     assert takeover.sdpa_report().taken == {f"fwd {SPELLED} d64": size["depth"]}
+
+
+def test_blocks_that_overlap():
+    """As those of two threads: whoever ends first leaves the other its own."""
+    inputs, first, second = tensors(), taken_over(), taken_over()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    F.scaled_dot_product_attention(*inputs)
+    assert takeover.sdpa_report().taken
+    second.__exit__(None, None, None)
+    takeover.sdpa_report(reset=True)
+    F.scaled_dot_product_attention(*inputs)
+    assert not takeover.sdpa_report().taken

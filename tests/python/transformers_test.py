@@ -259,3 +259,10 @@ def test_what_it_has_not_is_said():
     module, q = torch.nn.Module().eval(), torch.randn(1, 2, 8, 16, device=DEVICE)
     with pytest.raises(ValueError, match="output_attentions"):
         flashkiln.hf.attention_forward(module, q, q, q, None, output_attentions=True)
+
+
+def test_models_with_attention_of_their_own_are_refused():
+    """They would take no mask for one that hides nothing."""
+    config = transformers.BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=4)
+    with pytest.raises(ValueError, match="BloomModel computes attention itself"):
+        transformers.AutoModel.from_config(config, attn_implementation="flashkiln")

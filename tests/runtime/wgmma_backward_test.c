@@ -22,7 +22,8 @@ static void samples(void **state) {
         {"bwd fp16 d248 dv232", "h200", 1, 1, 1, 65, 133, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h200", 1, 1, 1, 129, 257, FK_BSHD, 0},
         {"bwd bf16 d64 causal top-left softcap(20)", "h200", 1, 1, 1, 260, 100, FK_BSHD, 0}, /* keys that nobody sees */
-        {"bwd fp16 d64 softcap(50)", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0}, /* small arguments, and large ones */
+        {"bwd fp16 d64 softcap(50)", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0},  /* small arguments, and large ones */
+        {"bwd fp16 d64 softcap(1e18)", "h200", 1, 1, 1, 70, 100, FK_BSHD, 0}, /* arguments whose squares vanish */
         {"bwd bf16 d128 softcap(3) causal", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
          0}, /* queries that see none */
