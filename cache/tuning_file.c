@@ -65,7 +65,7 @@ fk_status fk_tuning_load(const fk_vfs *vfs, const char *path, fk_tuning_text *ou
     struct stat st;
     if (vfs->stat_fd(fd, &st) || !S_ISREG(st.st_mode)) {
         vfs->close(fd);
-        return fk_fail(err, FK_IO, "%s: must be a file, of records", path);
+        return fk_fail(err, FK_IO, "%s: must be a file of records, not a pipe or a directory", path);
     }
     const fk_status status = read_all(vfs, fd, path, out, err);
     vfs->close(fd);

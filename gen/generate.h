@@ -93,8 +93,8 @@ typedef struct fk_kernel_launch {
     fk_grid_kind grid;
 } fk_kernel_launch;
 
-#define FK_MAX_KERNELS                                                                                                 \
-    10 /* all that backward may have: clear, delta, sinks, seen, itself, combine, dq, arrays, and two more */
+/* What backward may have: clear, delta, sinks, seen, itself, combine, dq, arrays; and two more. */
+#define FK_MAX_KERNELS 10
 
 /** Everything that is launched by: text and its launch facts. */
 typedef struct fk_source {

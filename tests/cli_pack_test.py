@@ -316,6 +316,10 @@ class Pack(Case):
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
+        os.makedirs(self.path("own/mask"))
+        os.mkfifo(self.path("own/mask/window.lua"))  # would be waited for where it is opened as files are
+        self.bad(IO, ["window.lua: must be a file of at most"], "pack", "build", "fwd fp16 d64", "--emu", "--gpu", "t4", "-o",
+                 "x.fkpack", "--template-dir", "own")
         self.env["FLASHKILN_CACHE_MODE"] = "shut"
         self.bad(BAD_INPUT, ["FLASHKILN_CACHE_MODE", "shut"], "run", "fwd fp16 d64", *SMALL)
         self.bad(USAGE, ["--no-cache excludes --cache"], "run", "fwd fp16 d64", *SMALL, "--no-cache", "--cache", "sealed")

@@ -63,6 +63,11 @@ class Tune(Case):
         self.bad(UNAVAILABLE, ["FK_NO_JIT", "forbids"], "tune", "fwd fp16 d256", *EMULATED, "--dry-run")
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
 
+    def test_without_a_store_nothing_is_timed_in_vain(self):
+        self.env["FLASHKILN_CACHE_MAX_MB"] = "much"
+        self.bad(IO, ["FLASHKILN_CACHE_MAX_MB", "much", "no tuning record", "dry_run"], "tune", "fwd fp16 d256", *EMULATED)
+        self.assertFalse(os.path.exists(self.cache))
+
     def test_goes_on_where_it_was(self):
         self.path("list.txt", "fwd fp16 d256\nfwd fp16 d256 causal\n")
         self.good("tune", "fwd fp16 d256 causal", *EMULATED)
@@ -93,6 +98,8 @@ class Tune(Case):
         with open(self.path("ours.jsonl"), encoding="utf-8") as file:
             self.assertEqual(json.loads(file.read())["us"], 900)
         self.bad(IO, ["nowhere.jsonl"], "tune", "--from", "nowhere.jsonl")
+        os.mkfifo(self.path("pipe"))  # would be waited for where it is opened as files are
+        self.bad(IO, ["pipe: must be a file of records"], "tune", "--from", "pipe")
 
     def test_a_plan_can_be_asked_for(self):
         asked = ("--gpu", "t4", "--plan", "mma m64 n64 w4 s1 c1")

@@ -180,8 +180,7 @@ def where(condition_: Any, x: Any, y: Any) -> Symbol:
 
 def minimum(x: Any, y: Any) -> Symbol:
     """The smaller of two numbers; of two bools whether both hold."""
-    x, y = lift(x), lift(y)
-    if x.kind == y.kind == "bool":
+    if both_bools(x, y):
         return logical_and(x, y)
     x, y, kind = numbers(x, y)
     return call("min", [x, y], kind, (min(x.range[0], y.range[0]), min(x.range[1], y.range[1])))
@@ -189,8 +188,7 @@ def minimum(x: Any, y: Any) -> Symbol:
 
 def maximum(x: Any, y: Any) -> Symbol:
     """The larger of two numbers; of two bools whether one holds."""
-    x, y = lift(x), lift(y)
-    if x.kind == y.kind == "bool":
+    if both_bools(x, y):
         return logical_or(x, y)
     x, y, kind = numbers(x, y)
     return call("max", [x, y], kind, (max(x.range[0], y.range[0]), max(x.range[1], y.range[1])))

@@ -267,10 +267,9 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
                     "time at these: 512,4096,4x16x16x197x197; a number is seqlen_q and seqlen_k of 16,384\n"
                     "tokens and 2,048 hidden, five are B x HQ x HKV x SQ x SK (default: 4096)"),
         option_text("--budget", "TIME", &r.budget, "wall time of each search: 60s (default), 500ms, 2m"),
-        option_choice(
-            "--rigor", "RIGOR", &r.rigor, rigors,
-            "measure (default): the plans that the model ranks first; patient: far more, each\ntimed as long as "
-            "the fastest"),
+        option_choice("--rigor", "RIGOR", &r.rigor, rigors,
+                      "measure (default): the plans that the model ranks first; patient: far more, each\n"
+                      "timed as long as the fastest"),
         option_text("--device", "DEVICE", &r.device, "cuda:N, emu, or auto (default): the first GPU, else emu"),
         option_text("--plan-for", "KEY", &r.plan_for, "emu: the GPU that is planned for"),
         option_flag("--modelled", &r.modelled, "nothing is run: the model and NVRTC's reports choose for --gpu"),

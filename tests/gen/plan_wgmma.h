@@ -2,6 +2,7 @@
 #ifndef FK_TESTS_PLAN_WGMMA_H
 #define FK_TESTS_PLAN_WGMMA_H
 
+#include "gen/generate.h"
 #include "gen/plan.h"
 #include "test.h"
 
@@ -28,6 +29,19 @@ static inline size_t enumerate(const char *spelling, const char *gpu, const fk_p
     size_t count;
     if (fk_plan_enumerate(&p, &device, options, plans, &count, &err) != FK_OK) fail_msg("%s: %s", spelling, err.text);
     return count;
+}
+
+/** The text of the plan that is chosen; the caller frees it by fk_source_free. */
+static inline fk_source source_of(const char *spelling, const char *gpu) {
+    const fk_problem p = problem_of(spelling);
+    const fk_device_info device = device_of(gpu);
+    fk_plan_info plan;
+    fk_source source;
+    fk_error err = {.text = ""};
+    if (fk_plan_best(&p, &device, NULL, &plan, &err) != FK_OK) fail_msg("%s: %s", spelling, err.text);
+    if (fk_source_create(&p, &device, &plan, NULL, true, &source, &err) != FK_OK)
+        fail_msg("%s: %s", spelling, err.text);
+    return source;
 }
 
 static inline bool is_wgmma(const fk_plan_info *plan) {

@@ -147,13 +147,7 @@ static void test_backward_rejections_name_the_limit(void **state) {
 /* Of all kinds of kernels that a backward pass has, but one for parts of the queries. */
 static void test_all_kernels_at_once(void **state) {
     (void)state;
-    const fk_device_info h200 = device_of("h200");
-    const fk_problem p = problem_of("bwd bf16 d64 sink bits dropout deterministic grad=sink");
-    fk_plan_info plan;
-    fk_source source;
-    fk_error err = {.text = ""};
-    assert_int_equal(fk_plan_best(&p, &h200, NULL, &plan, &err), FK_OK);
-    if (fk_source_create(&p, &h200, &plan, NULL, true, &source, &err) != FK_OK) fail_msg("%s", err.text);
+    fk_source source = source_of("bwd bf16 d64 sink bits dropout deterministic grad=sink", "h200");
     assert_int_equal(source.num_kernels, 9);
     for (int k = 0; k < source.num_kernels; ++k)
         assert_message(source.text, source.kernel[k].entry);

@@ -410,14 +410,9 @@ static void test_rows_are_read_strictly(void **state) {
 
 static void test_source_is_launched_as_planned(void **state) {
     (void)state;
-    const fk_problem p = problem_of("fwd bf16 d64 causal dropout");
-    const fk_device_info h200 = device_of("h200");
-    fk_plan_info plan;
-    fk_source source;
-    fk_error err = {.text = ""};
-    assert_int_equal(fk_plan_best(&p, &h200, NULL, &plan, &err), FK_OK);
+    fk_source source = source_of("fwd bf16 d64 causal dropout", "h200");
+    const fk_plan_info plan = source.plan;
     assert_true(is_wgmma(&plan));
-    if (fk_source_create(&p, &h200, &plan, NULL, true, &source, &err) != FK_OK) fail_msg("%s", err.text);
     assert_string_equal(source.kernel[0].entry, "fk_forward");
     assert_int_equal(source.kernel[0].grid, FK_GRID_PERSISTENT);
     assert_int_equal(source.kernel[0].threads, plan.warps * 32);
