@@ -418,6 +418,12 @@ inline unsigned int byte_permute(unsigned int a, unsigned int b, unsigned int se
     return r;
 }
 
+/* bmsk.clamp: start and width are unsigned, and what lies beyond bit 31 is left out. */
+inline unsigned int bit_mask(int start, int width) {
+    const unsigned long long ones = (unsigned int)width >= 32 ? 0xffffffffull : (1ull << width) - 1;
+    return (unsigned int)start >= 32 ? 0 : (unsigned int)(ones << start);
+}
+
 /* ex2.approx.ftz: subnormal operands and results are zero. */
 inline float ex2(float x) {
     const float y = exp2f(x);

@@ -76,7 +76,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
 @ include("piece/store.cu")
 
-@ include("piece/epilogue.cu", { ones = false, few_keys = false })
+@ include("piece/epilogue.cu", { ones = false, estimates = false, few_keys = false })
 
 @ if problem.split then
 @   include("piece/split.cu")

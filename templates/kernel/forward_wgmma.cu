@@ -95,7 +95,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3" or plan.widens_before)
 @ include("piece/pipeline.cu", { staged = staged, trusts = trusts, sparse = mask.words ~= nil and estimates })
 
-@ include("piece/epilogue.cu", { ones = ones, few_keys = few_keys })
+@ include("piece/epilogue.cu", { ones = ones, estimates = estimates, few_keys = few_keys })
 
 // ---- the consumers ----
 @ local e4m3, steps = problem.dtype == "e4m3", {}

@@ -144,7 +144,7 @@ struct Ranges {
     }
 
     __device__ __forceinline__ void write(u32 place) const {
-        const int lane = $(e4m3 and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;$(e4m3 and " // not kept: with head dims above 224 this warp has 24 registers" or "")
+        const int lane = $(e4m3 and "lane_anew()" or "threadIdx.x % 32");$(e4m3 and " // not kept: with head dims above 224 this warp has 24 registers" or "")
         if (lane >= consumers) return;
         st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
         st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(before, behind, 0, 0));

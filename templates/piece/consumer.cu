@@ -5,7 +5,7 @@
 @ if steps.drops_absent then
 // What pages and rows that are not used have in a tile behind the last key is anything: scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - own_key(at, n);
+    const int lane = lane_anew(), keys = at.seqlen_k - own_key(at, n);
     if (keys >= block_n) return;
 #pragma unroll
     for (int i = 0; i < s_atoms; ++i)
@@ -175,12 +175,12 @@ struct Consumer {
             store_lse(lse, p, there);
 @ end
 @ -- The rows of the tile before, in o, leave. Of wide rows of e4m3 no register is left to keep which are a lane's.
-@ local store_thread = plan.q_stages == 1 and problem.dtype == "e4m3" and "opaque(int(threadIdx.x))" or "int(threadIdx.x)"
+@ local store_lane = plan.q_stages == 1 and problem.dtype == "e4m3" and "lane_anew()" or "int(threadIdx.x) % 32"
 @ local function store_step(parts)
         {
             const Leaving there(p, smem, done);
 @   if problem.dtype == "e4m3" and plan.consumers > 2 then
-            const int warp = same(opaque(int(threadIdx.x)) / 32); // not kept through the loop, which has no register for it
+            const int warp = same(int(opaque(threadIdx.x) / 32)); // not kept through the loop, which has no register for it
 @   end
 @   if mask.leading_rows > 0 then
             if (there.split >= 0) {
@@ -197,7 +197,7 @@ struct Consumer {
 @   if plan.q_stages == 2 then
             held = done.index();
 @   end
-            const int row = warp_row() + $(store_thread) % 32 / 4;
+            const int row = warp_row() + $(store_lane) / 4;
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
 @ if pair then
@@ -208,13 +208,17 @@ struct Consumer {
             __syncwarp(); // before any lane gives back the buffer
         }
 @ end
+@ local residue, low = steps.few_keys == "bounds" and ", lone" or steps.few_keys and ", lost" or "", steps.estimates and ", low" or ""
 @ local function finish_step(where)
 @   if steps.few_keys == "bounds" then
-            float lost[2];
-            sum_lost(lost, l_i, p, $(where));
+            bool lone[2];
+            find_lone_keys(lone, p, $(where));
 @   end
-            finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", lost" or ""), p, $(where));
-            find_strays(spoiled, $(steps.prescaled and "lse" or "m_i, l_i" .. (steps.far and ", score_scale(p)" or "")));
+@   if steps.estimates then
+            bool low[2];
+@   end
+            finish_rows(inverse, lse$(low), m_i, l_i$(residue), p, $(where));
+            find_strays(spoiled$(low), $(steps.prescaled and "lse" or "m_i, l_i" .. (steps.far and ", score_scale(p)" or "")));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
 @ local function last_step(from)
@@ -388,7 +392,10 @@ struct Consumer {
                 release_held();
 @ end
                 fill(o, 0.0f);
-                finish_rows(inverse, lse, m_i, l_i$(steps.few_keys and ", {}" or ""), p, at);
+@ if steps.estimates then
+                bool low[2];
+@ end
+                finish_rows(inverse, lse$(low), m_i, l_i$(steps.few_keys and ", {}" or ""), p, at);
                 spoiled[0] = spoiled[1] = 0;
                 optimistic = false;
 @ if bounds then

@@ -39,6 +39,8 @@
             __syncwarp(); // all lanes have read them
 @   end
 @ end
+@ -- Walks go from the last key backwards: where no mask is, the first tile alone may have keys that are none.
+@ local masks_later = #mask.upper + #mask.lower > 0 or mask.residual or mask.words or steps.weighs
 @ function steps.mask_step()
         if (!$(whole)) {
 @   steps.mask_scores(true)
@@ -128,9 +130,11 @@
 @     end
 @   elseif steps.settles then
         if (!settled || !$(whole)) { // one branch, past which most tiles go
+@     if masks_later then
             if (!$(whole)) {
-@     steps.mask_scores()
+@       steps.mask_scores()
             }
+@     end
             if (!settled) {
 @     steps.raise_step()
             }
@@ -140,7 +144,9 @@
 @     end
 @   else
         if (!$(whole)) {
-@     steps.mask_scores()
+@     if masks_later then
+@       steps.mask_scores()
+@     end
 @     if steps.estimates or steps.prescaled then
             if (careful) { // then no tile is whole
 @       steps.raise_step()

@@ -1,7 +1,7 @@
 // O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. `inverse` is
-// what the rows of acc are to be multiplied by.
-__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], const float (&m_i)[m_atoms][2],
-                                            const float (&l_i)[m_atoms][2], $(few_keys and "const float (&lost)[2], " or "")const Params &p, const Where &at) {
+// what the rows of acc are to be multiplied by.$(estimates and " `low`: the reference was too high." or "")
+__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], $(estimates and "bool (&low)[2], " or "")const float (&m_i)[m_atoms][2],
+                                            const float (&l_i)[m_atoms][2], $(few_keys == "bounds" and "const bool (&lone)[2], " or few_keys and "const float (&lost)[2], " or "")const Params &p, const Where &at) {
 @ if #score.sinks > 0 and not problem.joins_heads then
 @   include("piece/sink.cu", { of = "at" })
 @ end
@@ -31,14 +31,19 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ end
 @ local prescaled = plan.family == "wgmma" and problem.prescaled
 @ if prescaled then natural = "m_i[m][r] * 0.6931471805599453f" end
-@ local sum = ones and "l_i[m][r]" or "quad_sum(l_i[m][r])" -- all lanes of a row have the sums of a product
+            const float sum = $(ones and "l_i[m][r]" or "quad_sum(l_i[m][r])");$(ones and " // all lanes of a row have the sums of a product" or "")
+@ if estimates then
+            low[r] = sum < $(problem.dtype == "fp16" and "1.0f" or "0x1p-64f");
+@ end
 @ if #score.sinks == 0 and (ones or prescaled) then -- without a choice, which would be a branch of which the products' loop loses its uniform registers
-            const float l = $(sum)$(unit);
+            const float l = sum$(unit);
             inverse[m][r] = $(factor) * rcp(fmaxf(l, 0x1p-100f)); // where l is 0, acc is
             lse[m][r] = $(natural) + $(log("l"));
 @ elseif #score.sinks == 0 then
-            const float l = $(sum)$(unit);
-@   if few_keys then
+            const float l = sum$(unit);
+@   if few_keys == "bounds" then -- of a lone key l is the weight
+            const float rounded = lone[r] ? lower_$(problem.dtype)(pack_$(problem.dtype)(l, 0.0f)) : l; // as acc has the weights
+@   elseif few_keys then
             const float rounded = l - quad_sum(lost[r]); // as acc has the weights
 @   end
             inverse[m][r] = l == 0.0f ? 0.0f : $(factor) $(fast and "* rcp(" .. (few_keys and "rounded" or "l") .. ")" or "/ l");
@@ -55,7 +60,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @   end
             top = top == NEG_INF ? 0.0f : top;
             const float keys = expf($(natural) - top); // what the sinks leave of the row's weights
-            float l = $(sum)$(unit) * keys;
+            float l = sum$(unit) * keys;
 @   for i = 1, #score.sinks do
             l += expf(sink$(i) - top);
 @   end
@@ -67,7 +72,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 
 @ if plan.family == "wgmma" then
 __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], const Params &p, const Leaving &there) {
-    const int lane = opaque(int(threadIdx.x)) % 32, row = warp_row() + lane / 4;
+    const int lane = lane_anew(), row = warp_row() + lane / 4;
     if (!p.lse || lane % 4 != 0) return;
     float *out = p.lse + $(problem.packed and "i64(there.h) * p.total_q" or "i64(there.b * p.num_heads_q + there.h) * p.seqlen_q") + there.first + row;
 #pragma unroll
@@ -76,7 +81,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], const 
 }
 @ else
 __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int row_0, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
     if (!p.lse || lane % 4 != 0) return;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -104,7 +109,7 @@ __device__ __forceinline__ void store_lse(const float (&lse)[m_atoms][2], int ro
 
 __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                              const float (&l_i)[m_atoms][2], u32 tile_o, const Params &p, const Where &at) {
-    const int row_0 = opaque(int(threadIdx.x)) / 32 * rows_per_warp;
+    const int row_0 = int(opaque(threadIdx.x) / 32) * rows_per_warp;
     float inverse[m_atoms][2], lse[m_atoms][2];
     finish_rows(inverse, lse, m_i, l_i, p, at);
     store_lse(lse, row_0, p, at);

@@ -1,27 +1,22 @@
 @ local fp16 = problem.dtype == "fp16" -- whose weights have room above and below
 @ local scale = #score.terms > 0 and "score_scale(p)" or problem.kv_dtype == "e4m3" and "at.scale" or "p.scale_log2"
 // Of the first tile's raw scores, seen or not: what the largest of a row would be at the row's own place among the keys, where most terms
-// that go by place take least. Where rows are not like that their sums leave their range. What lies behind the last key is no score.
-__device__ __forceinline__ void estimate_maximum(const float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
+// that go by place take least. Where rows are not like that their sums leave their range. What lies behind the last key is no score, and
+// hidden already here.
+__device__ __forceinline__ void estimate_maximum(float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
                                                  const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32, keys = at.seqlen_k - own_key(at, n);
-    if (keys >= block_n) {
+    const int lane = lane_anew(), keys = at.seqlen_k - own_key(at, n);
+    if (keys < block_n) {
 #pragma unroll
-        for (int m = 0; m < m_atoms; ++m)
+        for (int i = 0; i < 2 * s_atoms; ++i)
+            if (8 * (i / 2) + 2 * (lane % 4) + i % 2 >= keys)
 #pragma unroll
-            for (int r = 0; r < 2; ++r) estimate[m][r] = row_maximum(s, m, r);
-    } else {
-#pragma unroll
-        for (int m = 0; m < m_atoms; ++m)
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                float most = NEG_INF;
-#pragma unroll
-                for (int i = 0; i < 2 * s_atoms; ++i)
-                    if (i / 2 * 8 + lane % 4 * 2 + i % 2 < keys) most = fmaxf(most, s[m][i / 2][2 * r + i % 2]);
-                estimate[m][r] = quad_max(most);
-            }
+                for (int m = 0; m < m_atoms; ++m) s[m][i / 2][i % 2] = s[m][i / 2][2 + i % 2] = NEG_INF;
     }
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) estimate[m][r] = row_maximum(s, m, r);
 @ if #score.terms > 0 or fp16 then
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
@@ -46,10 +41,10 @@ __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const fl
 }
 @ if few_keys == "bounds" then
 
-// What rounding takes from the weight, one lane's, of a row that the mask's bounds leave one key.
-__device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
+// Whether the mask's bounds leave a row one key.
+__device__ __forceinline__ void find_lone_keys(bool (&lone)[2], const Params &p, const Where &at) {
 @   include("piece/mask_scalars.cu", { form = "", wants = function(name) return name ~= "h" end })
-    const int first_row = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
+    const int first_row = opaque(at.q_first) + warp_row() + lane_anew() / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 @   if mask.uses.q or problem.joins_heads and mask.uses.h then
@@ -68,8 +63,7 @@ __device__ __forceinline__ void sum_lost(float (&lost)[2], const float (&l_i)[m_
 @   for _, bound in ipairs(mask.lower_at) do
         first = max(first, $(bound));
 @   end
-        const float rounded = lower_$(problem.dtype)(pack_$(problem.dtype)(l_i[0][r], 0.0f));
-        lost[r] = first == last ? l_i[0][r] - rounded : 0.0f;
+        lone[r] = first == last;
     }
 }
 @ elseif few_keys then

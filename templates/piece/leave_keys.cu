@@ -1,7 +1,7 @@
     // Leaves what part of the queries gives to a gradient of the warp's keys: columns `first` and on of `width`, in their rows from column `to` on.
     template <int ATOMS>
     __device__ __forceinline__ void leave(const float (&x)[m_atoms][ATOMS][4], const Where &at, int split, int kv_head, int to, int first, int width) const {
-        const int lane = opaque(int(threadIdx.x)) % 32; // else addresses are kept through the walk
+        const int lane = lane_anew(); // else addresses are kept through the walk
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int k = at.k_first + warp_row() + 8 * r + lane / 4;

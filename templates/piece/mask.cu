@@ -115,6 +115,12 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   return
 @ end
+@ -- Bounds as distances from the lane's first key, which then are compared with constants.
+@ local by_distance = plan.family == "wgmma" and walk == "k"
+@ if by_distance and #mask.lower_at > 0 and not mask.residual then -- elsewhere it gains nothing, and makes kernels spill
+@   include("piece/mask_range.cu", { staged_q = staged.q, scalars = scalars, reads_row = reads_row, row_place = row_place })
+@   return
+@ end
 @ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.
 @ local upper_at, lower_at, divided = {}, {}, {}
 @ for _, side in ipairs { { name = "upper", bounds = mask.upper_at, at = upper_at }, { name = "lower", bounds = mask.lower_at, at = lower_at } } do
@@ -126,8 +132,6 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @     end
 @   end
 @ end
-@ -- Bounds as distances from the lane's first key, which then are compared with constants.
-@ local by_distance = plan.family == "wgmma" and walk == "k"
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 @ if by_block then
 @   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and "own_key(at, n)" or "n * " .. score_block .. " + warp_col()",
@@ -137,7 +141,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 // Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(#staged.q > 0 and ", u32 q_rows" or "")$(#staged.k > 0 and ", u32 k_rows" or "")) {
-    const int lane = $(in_bits and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32;
+    const int lane = $(in_bits and "lane_anew()" or "threadIdx.x % 32");
 @ if reads_row then
     const int first = opaque(at.$(own)_first) + warp_row() + lane / 4;
 @ end

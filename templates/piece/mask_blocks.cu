@@ -21,7 +21,7 @@ struct SeenBlocks {
 @ end
 
     __device__ __forceinline__ SeenBlocks(int n, const Params &p, const Where &at) {
-        const int lane = opaque(int(threadIdx.x)) % 32, base = $(base);
+        const int lane = lane_anew(), base = $(base);
 @ scalars("")
 @ if not fits then
         start = base % $(block);
@@ -64,7 +64,7 @@ struct SeenBlocks {
     // Element i of row half r, as mask_tile counts them.
     __device__ __forceinline__ bool sees(int m, int r, int i) const {
 @ if block % 8 ~= 0 then
-        const int lane = opaque(int(threadIdx.x)) % 32;
+        const int lane = lane_anew();
 @ end
         const int nth = ($(fits and "" or "start + ")$(block % 8 == 0 and "8 * (i / 2)" or element)) / $(block);
         return bits[m][r] >> $(by_element and "(in_place ? nth : i)" or "nth") & 1;

@@ -33,7 +33,7 @@ struct $(side == "q" and "QueryRows" or "KeyRows") {
     }
 
     __device__ __forceinline__ void write(u32 to) const {
-        const int lane = opaque(int(threadIdx.x)) % 32, position = $(position);
+        const int lane = lane_anew(), position = $(position);
 #pragma unroll
         for (int i = 0; i < $(#rows[side]); ++i)
 #pragma unroll

@@ -8,7 +8,7 @@ struct MaskWords {
     __device__ __forceinline__ MaskWords(int n, const Params &p, const Where &at) { read(n, p, at); }
     __device__ __forceinline__ void read(int n, const Params &p, const Where &at) {
 @ if reads_row then
-        const int first = opaque(at.q_first) + warp_row() + opaque(int(threadIdx.x)) % 32 / 4;
+        const int first = opaque(at.q_first) + warp_row() + lane_anew() / 4;
 @ end
 @ scalars("")
 #pragma unroll
@@ -28,7 +28,7 @@ struct MaskWords {
 // Sets the scores of unseen pairs of tile n to -inf. Of a word's keys a lane has eight in each of its rows: bits 0, 1, 8, 9, 16, ...
 // behind a shift of its own.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at, const MaskWords &words) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
 @ local bounds = #mask.upper_at + #mask.lower_at > 0
 @ if bounds then
 @   if reads_row then

@@ -3,7 +3,7 @@
 // those of all queries, and pass them on.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at) {
     constexpr int queries = 8 * s_atoms;
-    const int lane = opaque(int(threadIdx.x)) % 32, first_q = n * part_m + warp_col();
+    const int lane = lane_anew(), first_q = n * part_m + warp_col();
 @ scalars("")
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m) {

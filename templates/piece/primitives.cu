@@ -69,6 +69,9 @@
 @   include("primitive/byte_permute.cu")
 @ end
 #endif
+
+// The lane, worked out where it is used: no register keeps it.
+__device__ __forceinline__ int lane_anew() { return int(opaque(threadIdx.x) % 32); }
 @ if plan.family == "wgmma" then
 
 // A word from another warp, for all lanes. Lane 0 alone reads it, which also arrives when it may be overwritten; by the shuffle the

@@ -90,7 +90,7 @@ struct Scanner {
                 scan_tiles(scan, end, tiles, p, at);
                 if (__any_sync(full_warp, scan.active)) break;
             }
-            const int lane = opaque(int(threadIdx.x)) % 32; // of a warp with the fewest registers
+            const int lane = lane_anew(); // of a warp with the fewest registers
             parity = ld_shared_u32(smem + scan_turn) ^ 1;
             st_shared_u32(smem + scan_active + 4 * lane, scan.active);
             st_shared_u32(smem + scan_full + 4 * lane, scan.full);

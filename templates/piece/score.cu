@@ -78,7 +78,7 @@ template <int AHEAD> struct KeyPairs {
 
     __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * block_n <= at.seqlen_k && $(together)) {
         if (!whole) return;
-        const int lane = opaque(int(threadIdx.x)) % 32;
+        const int lane = lane_anew();
 @   scalars()
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -106,7 +106,7 @@ template <int AHEAD> struct KeyPairs {
 @ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
 $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_tile(float (&acc)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(reads and ", const KeyPairs<AHEAD> &key_pairs" or "")$(staged and ", u32 tile" or "")) {
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+    const int lane = lane_anew(); // registers are dearer here than a few operations
 @ if staged then
     const u32 first = $(staged.bytes == 2 and "half" or "word")_place(tile);
 @ end

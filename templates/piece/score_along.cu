@@ -30,7 +30,7 @@ struct Lines {
 
     __device__ __forceinline__ Lines() {}
     __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
-        const int lane = opaque(int(threadIdx.x)) % 32, first_k = n * block_n + 2 * (lane % 4);
+        const int lane = lane_anew(), first_k = n * block_n + 2 * (lane % 4);
         float scaled[2];
         unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll

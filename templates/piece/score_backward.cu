@@ -103,7 +103,7 @@ struct ArraySums {
 @ local lse_type = walk == "q" and "u32 lse" or "const float (&lse)[m_atoms][2]"
 __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms][s_atoms][4], " or "")float (&dp)[m_atoms][s_atoms][4], $(fused and lse_type .. ", " or "")int n,
                                                const Params &p, const Where &at$(sums and ", ArraySums &sums" or "")$(staged_grad and ", u32 tile" or "")) {
-    const int lane = opaque(int(threadIdx.x)) % 32; // registers are dearer here than a few operations
+    const int lane = lane_anew(); // registers are dearer here than a few operations
 @ if staged_grad then
     const u32 first = word_place(tile);
     const bool boxed = $(staged_grad.grad).boxed; // the gradient takes the tile's place in the stage, from where it is sent

@@ -59,7 +59,7 @@ struct Line {
         if (!__all_sync(full_warp, fabsf(half) < $(tile == "fp16" and "0x1p15f" or "0x1p100f"))) return; // an operand that is no number
         slopes = u32(line_step(own));
         slope = by_key * log2_e;
-        const int lane = opaque(int(threadIdx.x)) % 32;
+        const int lane = lane_anew();
         float scaled[2], other[2];
         unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll

@@ -11,7 +11,7 @@ constexpr u32 array_panel = $(layout.array_bytes) / array_panels; // bytes from 
 @ if walk == "q" and (not halves or staged.staged_grad) then
 // Where $(halves and "the gradients, in panels of 32 keys," or "the elements") of queries 2 (lane % 4) and keys lane / 4 of the warp's lie; and of score i of row r. No two lanes share a bank.
 __device__ __forceinline__ u32 word_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32, q = 2 * (lane % 4);
+    const int lane = lane_anew(), q = 2 * (lane % 4);
     return tile + warp_row() / 32 * 8192 + q * 128 + ((warp_row() % 32 / 4 + lane / 16 ^ q) << 4) + lane / 4 % 4 * 4;
 }
 __device__ __forceinline__ u32 word_place(u32 first, int i, int r) { return (first ^ r * 32 ^ i % 2 * 16) + i % 2 * 128 + i / 2 * 1024; }
@@ -19,7 +19,7 @@ __device__ __forceinline__ u32 word_place(u32 first, int i, int r) { return (fir
 @ if walk == "q" and halves then
 // Where query `lane` has the warp's first eight keys.
 __device__ __forceinline__ u32 half_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
     return tile + warp_row() / 64 * array_panel + lane * 128 + ((warp_row() % 64 / 8 ^ lane % 8) << 4);
 }
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ void read_panel(u32 (&pairs)[4], u32 first, int i, in
 @ elseif halves then
 // Where query lane % 8 of the warp's has the keys of atom lane / 8.
 __device__ __forceinline__ u32 half_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
     return tile + (warp_row() % 64 + lane % 8) * 128 + ((lane / 8 ^ lane % 8) << 4);
 }
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ void read_panel(u32 (&pairs)[4], u32 first, int i, in
 @ elseif walk == "k" then
 // Where the elements of queries lane / 4 and keys 2 (lane % 4) of the warp's lie; and of score i of row r.
 __device__ __forceinline__ u32 word_place(u32 tile) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
     return tile + (warp_row() % 64 + lane / 4) * 128 + ((lane / 2 % 2 ^ lane / 4) << 4) + lane % 2 * 8;
 }
 __device__ __forceinline__ u32 word_place(u32 first, int i, int r) { return (first ^ i / 2 % 4 * 32) + i / 8 * 8192 + r * 1024 + i % 2 * 4; }
@@ -45,7 +45,7 @@ __device__ __forceinline__ u32 word_place(u32 first, int i, int r) { return (fir
 // Pairs of keys of the panel's four atoms of 8, from score i of row r on. Shared memory serves four rows at once, which would share banks
 // in twos: odd rows read the atom that is two further on or back.
 __device__ __forceinline__ void read_panel(uint2 (&pairs)[4], u32 first, int i, int r) {
-    const bool odd = opaque(int(threadIdx.x)) / 4 % 2;
+    const bool odd = lane_anew() / 4 % 2;
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = ld_shared_v2(word_place(odd ? first ^ 64 : first, i + 2 * j, r));
 #pragma unroll
@@ -59,7 +59,7 @@ __device__ __forceinline__ void read_panel(uint2 (&pairs)[4], u32 first, int i, 
 
 // Each warp brings what its lanes read, where no map describes the array's rows.
 __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, const Where &at) {
-    const int lane = opaque(int(threadIdx.x)) % 32, stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * $(staged.bytes);
+    const int lane = lane_anew(), stride = int(p.array[$(slot)].stride[$(staged.rank - 1)]) * $(staged.bytes);
 @ if halves then
     const bool together = $(staged.name)_pairs(p) && at.seqlen_k % 2 == 0; // two keys, whose elements share a word
 @   if walk == "k" then

@@ -3,7 +3,7 @@
 @   local at_once = tanh and caps.bare
 $(tanh and "template <class Tanh>\n" or "")__device__ __forceinline__ void $(name)(float (&acc)[m_atoms][s_atoms][4], const u64 (&m_scaled)[m_atoms], $(in_parts and "" or "float (&l_i)[m_atoms][2], ")int n,
                                            const Params &p, const Where &at$(in_parts and ", int first, int last" or "")$(tanh and ", const Tanh &tanh" or "")) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
 @   scalars()
 @   if not at_once then
     const float unit = score_scale(p);

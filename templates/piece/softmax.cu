@@ -268,13 +268,10 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 // at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
 // before gave no m.
 @ if plan.family == "wgmma" then
-__device__ __forceinline__ void find_strays(u32 (&spoiled)[2], const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]$(far and ", float scale_log2" or "")) {
+__device__ __forceinline__ void find_strays(u32 (&spoiled)[2], $(estimates and "const bool (&low)[2], " or "")const float (&m_i)[m_atoms][2], const float (&l_i)[m_atoms][2]$(far and ", float scale_log2" or "")) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-@   if estimates then
-        const float sum = quad_sum(l_i[0][r]); // of a reference that may be too high as well
-@   end
-        const bool left = m_i[0][r] == NEG_INF || $(far and "is_far(m_i[0][r], scale_log2) || " or "")!(l_i[0][r] <= 0x1p64f)$(estimates and " || sum < " .. (problem.dtype == "fp16" and "1.0f" or "0x1p-64f") or "");
+        const bool left = m_i[0][r] == NEG_INF || $(far and "is_far(m_i[0][r], scale_log2) || " or "")!(l_i[0][r] <= 0x1p64f)$(estimates and " || low[r]" or "");
         spoiled[r] = left ? 0x3c003c00 : 0; // which stays what it is where zeros are added
     }
 }

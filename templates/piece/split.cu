@@ -4,7 +4,8 @@
 // Rows of several heads, of whose keys no other CTA has any.
 __device__ __forceinline__ void store_joined(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                              const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
-    const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
+    const u32 thread = opaque(threadIdx.x);
+    const int lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
     float inverse[m_atoms][2], lse[m_atoms][2];
     finish_rows(inverse, lse, m_i, l_i, p, at);
 #pragma unroll
@@ -28,7 +29,8 @@ __device__ __forceinline__ void store_joined(const float (&o)[m_atoms][o_atoms][
 // and lse = -inf.
 __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                               const float (&l_i)[m_atoms][2], const Params &p, const Where &at) {
-    const int thread = opaque(int(threadIdx.x)), lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
+    const u32 thread = opaque(threadIdx.x);
+    const int lane = thread % 32, row_0 = thread / 32 * rows_per_warp;
 @ local factor = problem.dropout and "p.dropout_scale" or "1.0f" -- of acc / l
 @ if plan.widens then
 @   factor = "factor"

@@ -4,7 +4,7 @@
 template <int ROWS, int COLS, int COLS_IN_MEMORY, bool SHORT, int M, int N>
 __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const float (&factor)[M][2], u32, int row_0, int col,
                                            Element *out, i64 row_stride, int num_rows) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const fl
 template <int ROWS, int COLS, int COLS_IN_MEMORY, bool SHORT, int M, int N>
 __device__ __forceinline__ void store_rows(const float (&acc)[M][N][4], const float (&factor)[M][2], u32 tile, int row_0, int col,
                                            $(problem.op == "fwd" and "Output" or "Element") *out, i64 row_stride, int num_rows) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll

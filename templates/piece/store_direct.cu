@@ -3,7 +3,7 @@
 // not finite.
 __device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 (&spoiled)[2],
                                            const Params &p, const Leaving &there) {
-    const int lane = $(problem.dtype == "e4m3" and "opaque(int(threadIdx.x))" or "threadIdx.x") % 32, odd = lane % 2, row = warp_row() + lane / 4;
+    const int lane = $(problem.dtype == "e4m3" and "lane_anew()" or "threadIdx.x % 32"), odd = lane % 2, row = warp_row() + lane / 4;
     Output *out = p.o + $(problem.packed and "" or "there.b * p.o_batch_stride + ")there.h * p.o_head_stride + (there.first + row) * p.o_row_stride + lane % 4 / 2 * 4;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {

@@ -2,7 +2,7 @@
 // fk_forward_combine replaces. Rows behind the last query have their places, too.
 __device__ __forceinline__ void store_part(const float (&o)[m_atoms][o_atoms][4], const float (&lse)[m_atoms][2], const Params &p,
                                            const Leaving &there) {
-    const int lane = opaque(int(threadIdx.x)) % 32;
+    const int lane = lane_anew();
     const i64 row = i64(there.claim - p.first_part) * block_m + warp_row() + lane / 4;
     float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
 #pragma unroll

@@ -1,7 +1,7 @@
 // Of a part of a tile O, each row times its factor, and lse, in float32: piece/combine.cu adds up what splits leave. `spoiled` as below.
 __device__ __forceinline__ void store_part(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], const float (&lse)[m_atoms][2],
                                            u32 (&spoiled)[2], const Params &p, const Leaving &there) {
-    const int lane = opaque(int(threadIdx.x)) % 32, first = there.first + warp_row() + lane / 4;
+    const int lane = lane_anew(), first = there.first + warp_row() + lane / 4;
     const i64 row = there.split * p.partial_rows + i64(there.b * p.num_heads_q + there.h) * $(mask.leading_rows) + first;
     float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
 #pragma unroll
