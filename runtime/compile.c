@@ -1,5 +1,5 @@
-/* NVRTC by dlopen. The library is found once and kept; compiling takes no lock of ours (NVRTC is thread-safe, though
- * its front end runs one thread at a time). Its own disk cache is switched off: the store is the only cache, and
+/* NVRTC by dlopen. The library is found once and kept. NVRTC is thread-safe, though its front end runs one thread at a
+ * time, behind a lock that a fork must not inherit: compiling reads a lock of ours, which fk_compile_fork writes. Its own disk cache is switched off: the store is the only cache, and
  * compile_ms means compiling. */
 #include "compile.h"
 #include "clock.h"
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* X(member, parameters): nvrtc functions; a program is an opaque pointer, 0 is success. */
 #define FK_NVRTC_FUNCTIONS(X)                                                                                          \
@@ -35,6 +36,8 @@ typedef struct nvrtc {
 } nvrtc;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Whoever forks comes before those who begin to compile, or would wait as long as anyone does. */
+static pthread_rwlock_t compiling = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static nvrtc table;
 static const nvrtc *opened; /* &table once it is complete; written under `lock` */
 
@@ -228,6 +231,7 @@ fk_status fk_compile(const char *text, const char *entry, const char *target, fk
     char *log = NULL;
     size_t log_size = 0;
     const double begin = fk_now_ms();
+    pthread_rwlock_rdlock(&compiling);
     int result = n->CreateProgram(&program, text, name, 0, NULL, NULL);
     if (result) {
         status = fk_fail(err, FK_COMPILE_FAILED, "NVRTC made no program (error %d)", result);
@@ -247,12 +251,27 @@ fk_status fk_compile(const char *text, const char *entry, const char *target, fk
     status = take_image(n, program, cubin, &image, err);
 done:
     if (program) n->DestroyProgram(&program);
+    pthread_rwlock_unlock(&compiling);
     free(log);
     if (status)
         free(image.bytes);
     else
         *out = image;
     return status;
+}
+
+pid_t fk_compile_fork(void) {
+    pthread_rwlock_wrlock(&compiling);
+    pthread_mutex_lock(&lock);
+    const pid_t pid = fork();
+    if (pid == 0) { /* made anew: the one who could unlock them is a thread of the parent's */
+        compiling = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+        lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        return 0;
+    }
+    pthread_mutex_unlock(&lock);
+    pthread_rwlock_unlock(&compiling);
+    return pid;
 }
 
 fk_status fk_compiler_name(char out[96], fk_error *err) {

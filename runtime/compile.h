@@ -2,6 +2,8 @@
 #ifndef FK_RUNTIME_COMPILE_H
 #define FK_RUNTIME_COMPILE_H
 
+#include <sys/types.h>
+
 #include "gen/error.h"
 
 /* The options that decide the image's bytes, in order; with text and target they are the key. */
@@ -19,6 +21,9 @@ typedef struct fk_image {
 /** @param target  "sm_80" makes a cubin, "compute_75" PTX
  *  @return FK_NO_COMPILER: the message lists where NVRTC was looked for; FK_COMPILE_FAILED: it holds NVRTC's log */
 fk_status fk_compile(const char *text, const char *entry, const char *target, fk_image *out, fk_error *err);
+
+/** fork(), for children that compile while other threads of the parent may be compiling: it waits until none is. */
+pid_t fk_compile_fork(void);
 
 /** The compiler's name, as fk_image.compiler has it. @return FK_NO_COMPILER */
 fk_status fk_compiler_name(char out[96], fk_error *err);

@@ -3,6 +3,7 @@
  * call no driver. */
 #include "tune_rig.h"
 #include "clock.h"
+#include "compile.h"
 #include "tune_check.h"
 #include "tune_tail.h"
 
@@ -54,7 +55,7 @@ static double now_ms(void *user) {
 static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
     if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store)) return false;
-    const pid_t pid = fork();
+    const pid_t pid = fk_compile_fork();
     if (pid < 0) return false;
     if (pid == 0) {
         fk_built built;

@@ -3,6 +3,10 @@
 
 #include "runtime/compile.h"
 
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static const char good[] = "#line 7 \"templates/kernel/probe.cu\"\n"
                            "extern \"C\" __global__ void fk_forward(float *o) {\n"
                            "    __shared__ float s[256];\n"
@@ -122,6 +126,38 @@ static const char *folder(void) {
     return NULL;
 }
 
+static void *compile_on(void *done) {
+    fk_error err;
+    fk_image image;
+    while (!__atomic_load_n((bool *)done, __ATOMIC_RELAXED))
+        if (fk_compile(good, "fk_forward", "sm_80", &image, &err) == FK_OK) free(image.bytes);
+    return NULL;
+}
+
+/* A child that inherits the compiler's lock waits for a thread that it does not have. */
+static const char *fork_beside_compiles(void) {
+    fk_error err;
+    fk_image image;
+    bool done = false;
+    pthread_t other;
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
+    setenv("FAKE_NVRTC", "slow", 1);
+    EXPECT(pthread_create(&other, NULL, compile_on, &done) == 0);
+    usleep(60000);
+    for (int i = 0; i < 5; i++) {
+        int how = -1;
+        const pid_t pid = fk_compile_fork();
+        if (pid == 0) {
+            alarm(5);
+            _exit(fk_compile(good, "fk_forward", "sm_80", &image, &err) != FK_OK);
+        }
+        EXPECT(pid > 0 && waitpid(pid, &how, 0) == pid && how == 0);
+    }
+    __atomic_store_n(&done, true, __ATOMIC_RELAXED);
+    pthread_join(other, NULL);
+    return NULL;
+}
+
 static void fakes(void **state) {
     (void)state;
     fake_build("nvrtc", "", "nvrtc.so");
@@ -135,6 +171,7 @@ static void fakes(void **state) {
     fake_run(nvrtc_12_0);
     fake_run(nvrtc_12_4);
     fake_run(folder);
+    fake_run(fork_beside_compiles);
 }
 
 static void real(void **state) {

@@ -13,6 +13,7 @@
 #endif
 
 int fake_nvrtc_compiles;
+static int front_end; /* held by whoever compiles, as in the real one */
 
 #define SERIALIZED                                                                                                     \
     "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "          \
@@ -45,8 +46,7 @@ int nvrtcDestroyProgram(void **p) {
     *p = NULL;
     return 0;
 }
-int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
-    program *self = p;
+static int compile(program *self, int num_options, const char *const *options) {
     const char *spill = getenv("FAKE_NVRTC_SPILL"), *spills = getenv("FAKE_NVRTC_SPILLS");
     const char *serialized = getenv("FAKE_NVRTC_SERIALIZED");
     const int number = __atomic_add_fetch(&fake_nvrtc_compiles, 1, __ATOMIC_RELAXED);
@@ -78,6 +78,13 @@ int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
              serialized && number <= atoi(serialized) ? SERIALIZED : "", spill ? atoi(spill) : 0,
              spill ? atoi(spill) : 0);
     return 0;
+}
+int nvrtcCompileProgram(void *p, int num_options, const char *const *options) {
+    while (__atomic_exchange_n(&front_end, 1, __ATOMIC_ACQUIRE))
+        usleep(200);
+    const int result = compile(p, num_options, options);
+    __atomic_store_n(&front_end, 0, __ATOMIC_RELEASE);
+    return result;
 }
 int nvrtcGetProgramLogSize(void *p, size_t *size) {
     *size = strlen(((program *)p)->log) + 1;
