@@ -113,10 +113,12 @@ typedef struct fk_tuning_text {
 
 /** Reads a file of records. @return FK_IO, FK_NO_MEMORY */
 fk_status fk_tuning_load(const struct fk_vfs *vfs, const char *path, fk_tuning_text *out, fk_error *err);
-/** All records of the directory `dir` (null: as fk_store_open), file after file; none if there is none, or it is not
- *  trusted. @return FK_NO_MEMORY */
-fk_status fk_tuning_load_dir(const struct fk_vfs *vfs, const char *dir, fk_tuning_text *out, fk_error *err);
-/** Appends whole lines to the file of `device` in the directory, in one write, so that writers at once do not mix. */
+/** The records of the directory `dir` (null: as fk_store_open), file after file; none if there is no directory.
+ *  @param all  what is not trusted, or cannot be read, is FK_IO; else it is left out, as it is no advice
+ *  @return FK_NO_MEMORY, FK_IO */
+fk_status fk_tuning_load_dir(const struct fk_vfs *vfs, const char *dir, bool all, fk_tuning_text *out, fk_error *err);
+/** Appends whole lines to the file of `device` in the directory, in one write, so that writers at once do not mix. With
+ *  no lines it only says whether it could (the file is made). @return FK_IO, FK_NO_MEMORY */
 fk_status fk_tuning_append(const struct fk_vfs *vfs, const char *dir, const char *device, const char *lines,
                            size_t size, fk_error *err);
 

@@ -78,13 +78,18 @@ fk_status fk_tuning_load(const fk_vfs *vfs, const char *path, fk_tuning_text *ou
 static fk_status read_file(const fk_store *store, int dir, const char *name, fk_tuning_text *out, fk_error *err) {
     const fk_vfs *vfs = store->vfs;
     struct stat st;
+    char note[160] = "";
     const int fd = fk_vfs_open_retry(vfs, dir, name, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0) return FK_OK;
-    fk_status status = FK_OK;
-    if (!vfs->stat_fd(fd, &st) && S_ISREG(st.st_mode) && fk_store_trusts(store, &st, name, (fk_note){NULL, 0}))
+    if (fd < 0) return fk_fail(err, FK_IO, "%s/%s: %s", store->dir, name, strerror(errno));
+    fk_status status;
+    if (vfs->stat_fd(fd, &st) || !S_ISREG(st.st_mode))
+        status = fk_fail(err, FK_IO, "%s/%s: not a regular file", store->dir, name);
+    else if (!fk_store_trusts(store, &st, name, (fk_note){note, sizeof note}))
+        status = fk_fail(err, FK_IO, "%s/%s: %s", store->dir, name, note);
+    else
         status = read_all(vfs, fd, name, out, err);
     vfs->close(fd);
-    return status == FK_IO ? FK_OK : status; /* what cannot be read is no advice */
+    return status;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -109,31 +114,39 @@ static fk_status list_files(const fk_vfs *vfs, DIR *list, record_file **names, s
 }
 
 /* In the order of their names, so that equal directories give equal advice. */
-static fk_status read_files(const fk_store *store, int dir, fk_tuning_text *out, fk_error *err) {
+static fk_status read_files(const fk_store *store, int dir, bool all, fk_tuning_text *out, fk_error *err) {
     record_file *names = NULL;
     size_t count = 0;
     DIR *list = store->vfs->list_open(dir);
     if (!list) {
-        const bool no_memory = errno == ENOMEM;
+        const int reason = errno;
         store->vfs->close(dir);
-        return no_memory ? fk_fail(err, FK_NO_MEMORY, "no memory to list tuning records") : FK_OK;
+        if (reason == ENOMEM) return fk_fail(err, FK_NO_MEMORY, "no memory to list tuning records");
+        return fk_fail(err, FK_IO, "%s: %s", store->dir, strerror(reason));
     }
     fk_status status = list_files(store->vfs, list, &names, &count, err);
     if (count) qsort(names, count, sizeof *names, by_name);
-    for (size_t i = 0; i < count && status == FK_OK; i++)
+    for (size_t i = 0; i < count && status == FK_OK; i++) {
         status = read_file(store, dirfd(list), names[i], out, err);
+        if (status == FK_IO && !all) status = FK_OK; /* what cannot be read is no advice */
+    }
     free(names);
     store->vfs->list_close(list);
     return status;
 }
 
-fk_status fk_tuning_load_dir(const fk_vfs *vfs, const char *dir, fk_tuning_text *out, fk_error *err) {
+fk_status fk_tuning_load_dir(const fk_vfs *vfs, const char *dir, bool all, fk_tuning_text *out, fk_error *err) {
     fk_store *store;
+    char note[512] = "";
     *out = (fk_tuning_text){NULL, 0};
     fk_status status = fk_store_open_with(dir, FK_CACHE_READ_ONLY, vfs, &store, err);
     if (status != FK_OK) return status;
-    const int fd = store->reason[0] ? -1 : fk_store_open_dir(store, false, (fk_note){NULL, 0});
-    if (fd >= 0) status = read_files(store, fd, out, err);
+    const int fd = store->reason[0] ? -1 : fk_store_open_dir(store, false, (fk_note){note, sizeof note});
+    if (fd >= 0)
+        status = read_files(store, fd, all, out, err);
+    else if (store->reason[0] || errno != ENOENT)
+        status = fk_fail(err, FK_IO, "tuning records: %s", store->reason[0] ? store->reason : note);
+    if (status == FK_IO && !all) status = FK_OK;
     fk_store_close(store);
     if (status == FK_OK) return FK_OK;
     free(out->bytes);
@@ -141,6 +154,7 @@ fk_status fk_tuning_load_dir(const fk_vfs *vfs, const char *dir, fk_tuning_text 
     return status;
 }
 
+/* No lines: only whether they could be. */
 static fk_status append(const fk_store *store, int dir, const char *name, const char *lines, size_t size,
                         fk_error *err) {
     const fk_vfs *vfs = store->vfs;
@@ -154,6 +168,8 @@ static fk_status append(const fk_store *store, int dir, const char *name, const 
         status = fk_fail(err, FK_IO, "%s/%s: not a regular file", store->dir, name);
     else if (!fk_store_trusts(store, &st, name, (fk_note){note, sizeof note}))
         status = fk_fail(err, FK_IO, "%s/%s: %s", store->dir, name, note);
+    else if ((uint64_t)st.st_size + size > TEXT_MAX)
+        status = fk_fail(err, FK_IO, "%s/%s: more than %d bytes of records", store->dir, name, TEXT_MAX);
     for (size_t at = 0; at < size && status == FK_OK;) {
         const ssize_t n = vfs->write(fd, lines + at, size - at);
         if (n < 0 && errno == EINTR) continue;
@@ -168,7 +184,6 @@ fk_status fk_tuning_append(const fk_vfs *vfs, const char *dir, const char *devic
                            fk_error *err) {
     fk_store *store;
     char note[512] = "", name[NAME_MAX_BYTES];
-    if (size == 0) return FK_OK;
     fk_status status = fk_store_open_with(dir, FK_CACHE_NORMAL, vfs, &store, err);
     if (status != FK_OK) return status;
     char *text = vfs->resize(NULL, size + 1);
@@ -180,8 +195,8 @@ fk_status fk_tuning_append(const fk_vfs *vfs, const char *dir, const char *devic
         status = fk_fail(err, FK_IO, "tuning records: %s", store->reason[0] ? store->reason : note);
     } else {
         text[0] = '\n'; /* what a crash left of the line before ends here */
-        memcpy(text + 1, lines, size);
-        status = append(store, fd, name, text, size + 1, err);
+        if (size) memcpy(text + 1, lines, size);
+        status = append(store, fd, name, text, size ? size + 1 : 0, err);
     }
     if (fd >= 0) vfs->close(fd);
     free(text);

@@ -81,7 +81,7 @@ static fk_status ask(const fk_tuning_query *query, const fk_advice *advice, fk_t
     memset(answer, 0, sizeof *answer);
     if (!advice->no_dir) {
         fk_tuning_text own;
-        const fk_status status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, &own, err);
+        const fk_status status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, false, &own, err);
         if (status != FK_OK) return status;
         fk_tuning_scan(own.bytes, own.size, 0, query, answer);
         free(own.bytes);
@@ -129,7 +129,7 @@ fk_status fk_advice_is_tuned(const fk_problem *p, const fk_device_info *device, 
     fk_tuning_query query;
     fk_tuning_text own = {NULL, 0};
     fk_status status = make_query(p, device, options, advice, spelling, &query, err);
-    if (status == FK_OK) status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, &own, err);
+    if (status == FK_OK) status = fk_tuning_load_dir(&fk_vfs_posix, advice->dir, true, &own, err);
     *tuned = status == FK_OK && fk_tuning_has(own.bytes, own.size, &query, &options->shape, rigor);
     free(own.bytes);
     return status;

@@ -267,7 +267,7 @@ static fk_status digest_records(fk_pack_work *work, fk_error *err) {
     fk_sha256 sha;
     fk_status status = fk_advice_check_environment(err);
     if (status || fk_advice_is_off(&work->how->planning)) return status;
-    status = fk_tuning_load_dir(&fk_vfs_posix, NULL, &own, err);
+    status = fk_tuning_load_dir(&fk_vfs_posix, NULL, false, &own, err);
     if (status) return status;
     fk_sha256_start(&sha);
     fk_sha256_add(&sha, own.bytes, own.size);

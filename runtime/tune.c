@@ -107,10 +107,14 @@ typedef struct common {
     int32_t rigor;
 } common;
 
+static void spell_device(const fk_device_info *device, bool emulated, char *out, size_t size) {
+    snprintf(out, size, "%s%s", emulated ? FK_TUNING_EMULATOR : "", device->name);
+}
+
 static fk_status fill_common(const common *c, fk_tuning_record *r, fk_error *err) {
     memset(r, 0, sizeof *r);
     r->shape = *c->shape;
-    snprintf(r->device, sizeof r->device, "%s%s", c->emulated ? FK_TUNING_EMULATOR : "", c->device->name);
+    spell_device(c->device, c->emulated, r->device, sizeof r->device);
     snprintf(r->compiler, sizeof r->compiler, "%s", c->compiler);
     r->sm = c->device->sm;
     r->num_sms = c->device->num_sms;
@@ -147,6 +151,13 @@ static fk_status append_records(const common *c, const fk_trial *trials, size_t 
 
 /* ---- timed ---- */
 
+/* Before anything is timed for them. */
+static fk_status check_records(const fk_context *context, fk_error *err) {
+    char device[sizeof((fk_tuning_record *)0)->device];
+    spell_device(&context->planned, context->driver == NULL, device, sizeof device);
+    return fk_tuning_append(&fk_vfs_posix, fk_store_dir(context->store), device, NULL, 0, err);
+}
+
 static fk_status search(fk_context *context, const fk_problem *p, const fk_shape *shape, const fk_tune_options *options,
                         fk_tune_watch watch, void *user, fk_trial *trials, size_t count, fk_error *err) {
     const bool patient = options->rigor == FK_RIGOR_PATIENT;
@@ -157,8 +168,10 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
                                        .keep_all = patient,
                                        .watch = watch,
                                        .user = user};
+    const bool keeps_records = !options->dry_run && !options->compile_only;
     fk_tune_device *device;
-    fk_status status = fk_tune_device_open(context, p, shape, trials, count, &device, err);
+    fk_status status = keeps_records ? check_records(context, err) : FK_OK;
+    if (!status) status = fk_tune_device_open(context, p, shape, trials, count, &device, err);
     if (status) return status;
     const fk_tune_rig rig = fk_tune_device_rig(device);
     status = options->compile_only ? fk_tune_compile(&rig, &settings, trials, count, err)
@@ -168,7 +181,7 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
         p, shape, &context->planned, dir, fk_tune_device_compiler(device), context->driver == NULL, options->rigor};
     mark_choice(trials, count);
     qsort(trials, count, sizeof *trials, by_time);
-    if (!status && !options->dry_run && !options->compile_only) status = append_records(&c, trials, count, err);
+    if (!status && keeps_records) status = append_records(&c, trials, count, err);
     fk_tune_device_close(device);
     return status;
 }

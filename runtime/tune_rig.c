@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { NOT_STORED = 2 }; /* a helper's exit code */
 enum { COMPILE_SECONDS = 120, MAX_BATCH = 200, HELPER_NICE = 10 /* who launches kernels goes first */ };
 static const double SAMPLE_US = 2000; /* of launches in one timing: the events' resolution and the gaps vanish in it */
 /* Share of the tensor cores' floor at nominal clocks below which a kernel cannot have done its work. */
@@ -41,6 +42,7 @@ struct fk_tune_device {
     fk_tune_tail tail;
     void *workspace, *event[2];
     size_t workspace_bytes;
+    bool store_fails;  /* what helpers compile is lost */
     bool visits_known; /* else documents, say, may leave most tiles unvisited */
     char compiler[96];
 };
@@ -54,7 +56,7 @@ static double now_ms(void *user) {
 
 static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
-    if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store)) return false;
+    if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails) return false;
     const pid_t pid = fk_compile_fork();
     if (pid < 0) return false;
     if (pid == 0) {
@@ -62,7 +64,8 @@ static bool start(void *user, size_t i) {
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
         setpriority(PRIO_PROCESS, 0, HELPER_NICE);
-        _exit(fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL) != FK_OK);
+        if (fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL)) _exit(1);
+        _exit(built.from_store || built.stored ? 0 : NOT_STORED);
     }
     d->slots[i].helper = pid;
     return true;
@@ -77,6 +80,7 @@ static bool is_built(void *user, size_t i, double wait_ms) {
         const pid_t pid = waitpid(s->helper, &how, WNOHANG);
         if (pid == s->helper || (pid < 0 && errno != EINTR)) {
             s->ended_by = pid > 0 && WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+            if (pid > 0 && WIFEXITED(how) && WEXITSTATUS(how) == NOT_STORED) d->store_fails = true;
             s->helper = 0;
         } else if (fk_now_ms() >= until) {
             return false;

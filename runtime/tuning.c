@@ -117,7 +117,7 @@ static fk_status import(const char *dir, const char *path, size_t *taken, size_t
     fk_tuning_text theirs = {NULL, 0}, ours = {NULL, 0};
     winners have = {.at = NULL}, come = {.at = NULL};
     fk_status status = fk_tuning_load(&fk_vfs_posix, path, &theirs, err);
-    if (!status) status = fk_tuning_load_dir(&fk_vfs_posix, dir, &ours, err);
+    if (!status) status = fk_tuning_load_dir(&fk_vfs_posix, dir, true, &ours, err);
     if (!status) status = fold(&ours, &have, err);
     if (!status) status = fold(&theirs, &come, err);
     *taken = 0;
@@ -154,9 +154,15 @@ static fk_status write_file(const char *path, const char *text, fk_error *err) {
     struct stat st;
     char *name = NULL;
     const bool whole = stat(path, &st) != 0 || S_ISREG(st.st_mode);
-    if (whole && asprintf(&name, "%s.%ld.tmp", path, (long)getpid()) < 0)
-        return fk_fail(err, FK_NO_MEMORY, "no memory for the name of %s", path);
-    FILE *file = fopen(whole ? name : path, "we");
+    FILE *file = NULL;
+    for (int attempt = 0; whole && !file && attempt < 100; attempt++) { /* of other threads, and of what crashed */
+        free(name);
+        if (asprintf(&name, "%s.%ld-%d.tmp", path, (long)getpid(), attempt) < 0)
+            return fk_fail(err, FK_NO_MEMORY, "no memory for the name of %s", path);
+        file = fopen(name, "wxe");
+        if (!file && errno != EEXIST) break;
+    }
+    if (!whole) file = fopen(path, "we");
     bool good = file && fputs(text, file) >= 0;
     if (file && fclose(file) != 0) good = false;
     if (good && whole) good = rename(name, path) == 0;
@@ -172,7 +178,7 @@ fk_status fk_tuning_export(const char *dir, const char *path, size_t *written) {
     winners have = {.at = NULL};
     char *text = NULL;
     if (!path) return fk_refuse(FK_BAD_ARGUMENT, "path is null");
-    fk_status status = fk_tuning_load_dir(&fk_vfs_posix, dir, &ours, &err);
+    fk_status status = fk_tuning_load_dir(&fk_vfs_posix, dir, true, &ours, &err);
     if (!status) status = fold(&ours, &have, &err);
     if (!status) status = spell(&have, &text, &err);
     if (!status) status = write_file(path, text, &err);

@@ -28,7 +28,7 @@ static size_t count_records(size_t *bad) {
     fk_tuning_record r;
     size_t good = 0;
     *bad = 0;
-    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, &text, NULL), FK_OK);
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, false, &text, NULL), FK_OK);
     for (char *at = text.bytes, *end = at + text.size, *next; at < end; at = next) {
         char *newline = memchr(at, '\n', (size_t)(end - at));
         next = newline ? newline + 1 : end;
@@ -124,6 +124,10 @@ static void distrusts_what_others_can_write(void **state) {
     path_to(file, path);
     assert_int_equal(chmod(path, 0666), 0);
     assert_int_equal(count_records(&bad), 0);
+    fk_tuning_text text;
+    fk_error err;
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, &err), FK_IO);
+    assert_true(strstr(err.text, file) && strstr(err.text, "0666") && !text.bytes);
     assert_int_equal(append_record(&fk_vfs_posix, &r), FK_IO);
     path_to("elsewhere", other);
     assert_int_equal(chmod(path, 0600) || rename(path, other) || symlink(other, path), 0);
@@ -132,9 +136,32 @@ static void distrusts_what_others_can_write(void **state) {
     assert_int_equal(unlink(path) || mkfifo(path, 0600), 0);
     assert_int_equal(count_records(&bad), 0);
     assert_int_equal(append_record(&fk_vfs_posix, &r), FK_IO);
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, &err), FK_IO);
     assert_int_equal(unlink(path) || chmod(dir, 0777), 0);
     assert_int_equal(append_record(&fk_vfs_posix, &r), FK_IO);
+    assert_int_equal(fk_tuning_append(&fk_vfs_posix, dir, r.device, NULL, 0, &err), FK_IO);
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, &err), FK_IO);
     chmod(dir, 0700);
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, "/nowhere/at/all", true, &text, &err), FK_OK);
+    assert_true(text.size == 0);
+}
+
+/* What is too much to read is not written. */
+static void grows_to_a_limit(void **state) {
+    (void)state;
+    char path[4096];
+    fk_tuning_text text;
+    fk_error err;
+    const fk_tuning_record r = sample_record();
+    assert_int_equal(append_record(&fk_vfs_posix, &r), FK_OK);
+    path_to(file, path);
+    assert_int_equal(truncate(path, (64 << 20) - 10), 0);
+    assert_int_equal(append_record(&fk_vfs_posix, &r), FK_IO);
+    assert_int_equal(truncate(path, (64 << 20) + 1), 0);
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, &err), FK_IO);
+    assert_non_null(strstr(err.text, "67108864"));
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, false, &text, NULL), FK_OK);
+    free(text.bytes);
 }
 
 /* ---- faults ---- */
@@ -203,7 +230,7 @@ static void strike_each_call(int error, bool from, bool cut_short) {
         fault = (typeof(fault)){error, at, 0, from, cut_short};
         const fk_status appended = append_record(&vfs, &r);
         assert_true(appended == FK_OK || appended == FK_IO || appended == FK_NO_MEMORY);
-        const fk_status loaded = fk_tuning_load_dir(&vfs, dir, &text, NULL);
+        const fk_status loaded = fk_tuning_load_dir(&vfs, dir, false, &text, NULL);
         assert_true(loaded == FK_OK || loaded == FK_NO_MEMORY);
         free(text.bytes);
         const bool passed = fault.calls < at;
@@ -244,6 +271,7 @@ int main(void) {
                                        WITH_FOLDER(appends_behind_a_torn_line),
                                        WITH_FOLDER(writers_at_once),
                                        WITH_FOLDER(distrusts_what_others_can_write),
+                                       WITH_FOLDER(grows_to_a_limit),
                                        WITH_FOLDER(every_call_fails_once),
                                        WITH_FOLDER(every_call_fails_from_then_on),
                                        WITH_FOLDER(every_call_is_interrupted),

@@ -6,8 +6,10 @@
 #include "runtime/advice.h"
 #include "scratch.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static char dir[256];
@@ -285,6 +287,52 @@ static void moves_between_directories(void **state) {
     scratch_remove(other);
 }
 
+/* Records that may not be read are no reason to write that there are none. */
+static void moves_all_or_nothing(void **state) {
+    (void)state;
+    char path[300], own[300], other[256];
+    struct stat before, after;
+    size_t count;
+    fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    add(&r);
+    assert_true(scratch_make(other, sizeof other));
+    snprintf(path, sizeof path, "%s/out.jsonl", other);
+    snprintf(own, sizeof own, "%s/tune-tesla-t4.jsonl", dir);
+    assert_int_equal(fk_tuning_export(dir, path, &count), FK_OK);
+    assert_int_equal(stat(path, &before) || chmod(own, 0666), 0);
+    assert_int_equal(fk_tuning_export(dir, path, &count), FK_IO);
+    assert_non_null(strstr(fk_last_error(), own));
+    assert_int_equal(fk_tuning_import(dir, path, &count, NULL), FK_IO);
+    assert_true(stat(path, &after) == 0 && after.st_ino == before.st_ino && after.st_size == before.st_size);
+    assert_int_equal(chmod(own, 0600), 0);
+    scratch_remove(other);
+}
+
+static void *export_often(void *path) {
+    size_t failed = 0;
+    for (int i = 0; i < 100; i++)
+        failed += fk_tuning_export(dir, path, NULL) != FK_OK;
+    return (void *)failed;
+}
+
+static void threads_that_export_to_one_file(void **state) {
+    (void)state;
+    char path[300], other[256];
+    pthread_t thread[3];
+    fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    add(&r);
+    assert_true(scratch_make(other, sizeof other));
+    snprintf(path, sizeof path, "%s/out.jsonl", other);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, export_often, path), 0);
+    for (int i = 0; i < 3; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(thread[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_true(scratch_remove(other));
+}
+
 /* Ten thousand of them are many for a list that is searched from its beginning: it took 15 s. */
 static void moves_many(void **state) {
     (void)state;
@@ -367,6 +415,7 @@ int main(void) {
         WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
         WITH_FOLDER(kernels_of_few_queries),    WITH_FOLDER(sizes_without_a_compiler),
         WITH_FOLDER(moves_between_directories), WITH_FOLDER(moves_many),
+        WITH_FOLDER(moves_all_or_nothing),      WITH_FOLDER(threads_that_export_to_one_file),
         cmocka_unit_test(generators),           cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

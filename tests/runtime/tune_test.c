@@ -8,6 +8,8 @@
 #include "runtime/tune_rig.h"
 
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static char dir[256];
 
@@ -268,11 +270,54 @@ static void a_gpu_that_computes_nothing(void **state) {
     fake_run(model_and_compiler_choose);
 }
 
+static int count_calls(void *calls, const fk_tune_progress *progress) {
+    (void)progress;
+    return ++*(int *)calls, 0;
+}
+
+/* How often the file has the word. */
+static int count_word(FILE *file, const char *word) {
+    char line[4096];
+    int count = 0;
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        for (const char *at = line; (at = strstr(at, word)); at += strlen(word))
+            ++count;
+    return count;
+}
+
+static const char *in_a_refused_store(void) {
+    const fk_problem p = parsed("fwd fp16 d64");
+    fk_tune_options how = small;
+    fk_trial *trials;
+    size_t count;
+    int calls = 0;
+    FILE *log = tmpfile();
+    if (!log || chmod(dir, 0777) || dup2(fileno(log), 2) != 2) return "no file for the log";
+    setenv("FLASHKILN_LOG", "1", 1);
+    fk_context *context = emulated_context("t4", dir, &plain);
+    if (fk_tune(context, &p, &how, count_calls, &calls, &trials, &count) != FK_IO) return "no FK_IO";
+    if (calls || !strstr(fk_last_error(), "0777")) return fk_last_error();
+    how.dry_run = 1;
+    how.budget_ms = 60000;
+    if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count)) return fk_last_error();
+    const int compiled = count_word(log, "compiled in");
+    return compiled < (int)count || compiled > (int)count + how.jobs ? "plans are compiled twice" : NULL;
+}
+
+/* Where no record can be written nothing is timed for one; and what helpers cannot store is not compiled by them. */
+static void a_store_that_others_can_write(void **state) { /* before others, as a process reads FLASHKILN_LOG once */
+    (void)state;
+    fake_run(in_a_refused_store);
+    chmod(dir, 0700);
+}
+
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(visits_that_arrays_decide),  WITH_FOLDER(what_is_found_is_used),
+        WITH_FOLDER(a_store_that_others_can_write),   cmocka_unit_test(visits_that_arrays_decide),
+        WITH_FOLDER(what_is_found_is_used),
         WITH_FOLDER(what_is_compiled_ahead_is_found), WITH_FOLDER(every_kind_of_problem),
         WITH_FOLDER(bad_options_are_named),           WITH_FOLDER(wrong_results_are_found),
         WITH_FOLDER(slopes_are_those_of_alibi),       WITH_FOLDER(a_gpu_that_computes_nothing)};
