@@ -49,6 +49,14 @@ void fk_store_keep_all(fk_store *store) {
     store->max_bytes = INT64_MAX;
 }
 
+fk_status fk_store_make(fk_store *store, fk_error *err) {
+    char note[512] = "";
+    const int dir = fk_store_open_dir(store, true, (fk_note){note, sizeof note});
+    if (dir < 0) return fk_fail(err, FK_IO, "%s: %s", store->dir, note);
+    store->vfs->close(dir);
+    return FK_OK;
+}
+
 void fk_store_destroy(fk_store *store) {
     const fk_note none = {NULL, 0};
     char name[3];

@@ -44,6 +44,8 @@ fk_status fk_store_open_with(const char *dir, int mode, const struct fk_vfs *vfs
 void fk_store_close(fk_store *store);
 /** Lets it grow without a limit: a folder of one's own, that goes when the work is done. */
 void fk_store_keep_all(fk_store *store);
+/** Makes its directory now, and not with the first entry. @return FK_IO: it cannot, or what is there is not trusted */
+fk_status fk_store_make(fk_store *store, fk_error *err);
 /** Removes all that a store made, and its directory, if nothing else is in it. */
 void fk_store_destroy(fk_store *store);
 

@@ -22,6 +22,8 @@ typedef struct items {
 typedef struct removals {
     size_t files;
     int64_t bytes;
+    size_t left; /* files that could not be removed, the last one for `reason` */
+    int reason;
 } removals;
 
 static fk_status add_item(const fk_store *store, items *all, const item *one, fk_error *err) {
@@ -65,10 +67,10 @@ static fk_status scan_folder(const fk_store *store, int fd, const char *shard, i
     return status;
 }
 
-/* Collects entries and temporaries of all folders under `root`. Folders that are not trusted are left alone. */
-static fk_status scan(const fk_store *store, int root, items *all, fk_error *err) {
+/* Collects entries and temporaries of all folders under `root`. A folder that is not trusted is left alone, which `told`
+ * says: whoever asks for entries is to know that a get refuses what is there. */
+static fk_status scan(const fk_store *store, int root, bool told, items *all, fk_error *err) {
     const fk_vfs *vfs = store->vfs;
-    const fk_note none = {NULL, 0};
     fk_status status = FK_OK;
     const int fd = fk_vfs_open_retry(vfs, root, ".", O_RDONLY | O_DIRECTORY, 0);
     DIR *list = fd >= 0 ? vfs->list_open(fd) : NULL;
@@ -83,10 +85,13 @@ static fk_status scan(const fk_store *store, int root, items *all, fk_error *err
         if (!d && errno) status = fk_fail(err, FK_IO, "cannot list %s/v2: %s", store->dir, strerror(errno));
         if (!d) break;
         if (strlen(d->d_name) != 2 || strspn(d->d_name, "0123456789abcdef") != 2) continue;
-        char shard[3];
+        char shard[3], why[160] = "";
         strcpy(shard, d->d_name);
-        const int folder = fk_store_open_shard(store, root, shard, false, none);
-        if (folder >= 0) status = scan_folder(store, folder, shard, all, err);
+        const int folder = fk_store_open_shard(store, root, shard, false, (fk_note){why, sizeof why});
+        if (folder >= 0)
+            status = scan_folder(store, folder, shard, all, err);
+        else if (told && errno != ENOENT)
+            status = fk_fail(err, FK_IO, "cache %s/v2: %s", store->dir, why);
     }
     vfs->list_close(list);
     return status;
@@ -103,15 +108,22 @@ static void sort_items(items *all) {
     if (all->count > 1) qsort(all->at, all->count, sizeof *all->at, newest_first);
 }
 
-static void remove_item(const fk_store *store, int root, const item *one, removals *gone) {
+/* Whether it is gone. */
+static bool remove_item(const fk_store *store, int root, const item *one, removals *gone) {
     const fk_note none = {NULL, 0};
     const int shard = fk_store_open_shard(store, root, one->shard, false, none);
-    if (shard < 0) return;
-    if (fk_file_remove(store, shard, one->name, &one->st)) {
+    if (shard < 0) return false;
+    errno = 0; /* stays what it is where the file is another one by now */
+    const bool removed = fk_file_remove(store, shard, one->name, &one->st);
+    if (removed) {
         gone->files += 1;
         gone->bytes += one->st.st_size;
+    } else if (errno && errno != ENOENT) {
+        gone->left += 1;
+        gone->reason = errno;
     }
     store->vfs->close(shard);
+    return removed;
 }
 
 /* Removes temporaries that no writer can still hold, and takes all temporaries off the list. */
@@ -140,17 +152,16 @@ static void evict(const fk_store *store, int root, items *all, int64_t goal, rem
     int64_t total = total_bytes(all);
     sort_items(all);
     for (size_t i = all->count; i-- > 0 && (total > goal || goal == 0);) {
-        total -= all->at[i].st.st_size;
-        remove_item(store, root, &all->at[i], gone);
+        if (remove_item(store, root, &all->at[i], gone)) total -= all->at[i].st.st_size;
     }
 }
 
 void fk_store_sweep(fk_store *store, int root) {
     items all = {NULL, 0, 0};
-    removals gone = {0, 0};
+    removals gone = {0};
     fk_error ignored;
     /* The entry is published: nothing that fails from here on may matter to the caller. */
-    if (scan(store, root, &all, &ignored) == FK_OK) {
+    if (scan(store, root, false, &all, &ignored) == FK_OK) {
         drop_temporaries(store, root, &all, &gone);
         if (total_bytes(&all) > store->max_bytes) evict(store, root, &all, store->max_bytes / 5 * 4, &gone);
     }
@@ -206,7 +217,7 @@ fk_status fk_store_list(fk_store *store, bool whole, fk_cache_entry **entries, s
     size_t used = 0;
     int root;
     fk_status status = open_existing(store, &root, err);
-    if (status == FK_OK && root >= 0) status = scan(store, root, &all, err);
+    if (status == FK_OK && root >= 0) status = scan(store, root, true, &all, err);
     if (status != FK_OK) goto done;
     size_t kept = 0;
     for (size_t i = 0; i < all.count; ++i)
@@ -247,19 +258,22 @@ static void drop_invalid(const fk_store *store, int root, items *all, removals *
 
 fk_status fk_store_prune(fk_store *store, int64_t max_bytes, size_t *removed, int64_t *removed_bytes, fk_error *err) {
     items all = {NULL, 0, 0};
-    removals gone = {0, 0};
+    removals gone = {0};
     int root = -1;
     fk_status status;
     if (max_bytes < -1)
         return fk_fail(err, FK_BAD_ARGUMENT, "max_bytes is %lld, need -1 (no cap) or more", (long long)max_bytes);
     status = open_existing(store, &root, err);
-    if (status == FK_OK && root >= 0) status = scan(store, root, &all, err);
+    if (status == FK_OK && root >= 0) status = scan(store, root, true, &all, err);
     if (status != FK_OK) goto done;
     drop_temporaries(store, root, &all, &gone);
     if (max_bytes != 0) drop_invalid(store, root, &all, &gone);
     if (max_bytes >= 0) evict(store, root, &all, max_bytes, &gone);
     if (removed) *removed = gone.files;
     if (removed_bytes) *removed_bytes = gone.bytes;
+    if (gone.left)
+        status = fk_fail(err, FK_IO, "cache %s: %zu files could not be removed: %s", store->dir, gone.left,
+                         strerror(gone.reason));
 done:
     free(all.at);
     if (root >= 0) store->vfs->close(root);

@@ -774,7 +774,7 @@ typedef void (*fk_pack_report)(const fk_pack_progress *progress, void *user);
  * written, so that a call that was cut short goes on where it was. It forks: call it from a process of one thread.
  *  @param report  called some times a second, from this thread; may be null
  *  @param result  the last report; may be null
- *  @return as fk_build, of the first kernel that failed; then no pack is written. FK_IO; FK_UNSUPPORTED: key_file */
+ *  @return as fk_build, of the first kernel that failed; then no pack is written. FK_IO: another builds it, ...; FK_UNSUPPORTED: key_file */
 FK_API fk_status fk_pack_build(const char *path, const char *const *spellings, size_t count, const char *const *gpus,
                                size_t num_gpus, const fk_pack_options *options, fk_pack_report report, void *user,
                                fk_pack_progress *result);
@@ -827,12 +827,12 @@ typedef struct fk_cache_entry {
  *  @return FK_IO: there is none; FK_BAD_ARGUMENT: `size` is too small */
 FK_API fk_status fk_cache_path(const char *dir, char *out, size_t size);
 /** Lists entries, most recently used first. `*entries` is the caller's: fk_free. No directory: no entries.
- *  @return FK_IO: the directory cannot be read, or is not trusted */
+ *  @return FK_IO: the directory, or one in it, cannot be read, or is not trusted */
 FK_API fk_status fk_cache_list(const char *dir, fk_cache_entry **entries, size_t *count);
 /** As fk_cache_list, after reading each entry whole. */
 FK_API fk_status fk_cache_verify(const char *dir, fk_cache_entry **entries, size_t *count);
 /** Removes invalid entries and stale temporaries, then the least recently used until `max_bytes` hold; -1 = no cap,
- *  0 = everything. Outputs may be null. @return as fk_cache_list */
+ *  0 = everything. Outputs may be null. @return as fk_cache_list; FK_IO: of files that it could not remove */
 FK_API fk_status fk_cache_prune(const char *dir, int64_t max_bytes, size_t *removed, int64_t *removed_bytes);
 
 typedef struct fk_finding {

@@ -3,11 +3,11 @@
  * which is what an interrupted build leaves, and the next one finds. Workers and the parent share one page of state for
  * each job; nothing else. */
 #include "clock.h"
+#include "compile.h"
 #include "object.h"
 #include "pack_job.h"
 
 #include "cache/sha256.h"
-#include "compile.h"
 #include "gen/embedded.h"
 
 #include <signal.h>
@@ -162,7 +162,7 @@ static void bury(const fk_pack_work *work, pid_t pid, int how) {
 /* Forks one for pid[0]; 0: it could not. */
 static bool start_worker(const fk_pack_work *work, pid_t *pid) {
     const pid_t parent = getpid();
-    *pid = fork();
+    *pid = fk_compile_fork();
     if (*pid == 0) {
         end_with(parent);
         work_off(work);

@@ -7,9 +7,12 @@
 #include "gen/embedded.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -276,10 +279,30 @@ static fk_status digest_records(fk_pack_work *work, fk_error *err) {
     return FK_OK;
 }
 
+/* Whoever is done removes all parts. `*fd` holds the lock, which vanishes with its holder; -1 where there are no locks. */
+static fk_status lock_parts(const char *dir, const char *path, int *fd, fk_error *err) {
+    struct stat ours, there;
+    for (;;) {
+        *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*fd < 0) return fk_fail(err, FK_IO, "%s: %s", dir, strerror(errno));
+        if (flock(*fd, LOCK_EX | LOCK_NB)) {
+            const int reason = errno;
+            close(*fd);
+            *fd = -1;
+            return reason == EWOULDBLOCK ? fk_fail(err, FK_IO, "%s: another process builds it", path) : FK_OK;
+        }
+        if (fstat(*fd, &ours) == 0 && stat(dir, &there) == 0 && ours.st_ino == there.st_ino) return FK_OK;
+        close(*fd); /* of a folder that its builder has just removed */
+        *fd = -1;
+        if (mkdir(dir, 0700) && errno != EEXIST) return fk_fail(err, FK_IO, "%s: %s", dir, strerror(errno));
+    }
+}
+
 static fk_status make(maker *m, const char *path, const fk_pack_options *options, fk_pack_report report, void *user,
                       fk_pack_progress *progress, fk_error *err) {
     uint8_t secret[32];
     char *dir = NULL;
+    int lock = -1;
     const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
     fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
     if (!status) status = digest_records(&m->work, err);
@@ -287,6 +310,8 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     if (!status) status = fk_store_open(dir, FK_CACHE_NORMAL, &m->work.parts, err);
     if (!status && *fk_store_reason(m->work.parts))
         status = fk_fail(err, FK_IO, "%s: %s", dir, fk_store_reason(m->work.parts));
+    if (!status) status = fk_store_make(m->work.parts, err);
+    if (!status) status = lock_parts(dir, path, &lock, err);
     if (!status) {
         fk_store_keep_all(m->work.parts);
         status = fk_pack_run_jobs(&m->work, (int)workers, report, user, progress, err);
@@ -296,6 +321,7 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     if (!status) fk_store_destroy(m->work.parts);
     explicit_bzero(secret, sizeof secret);
     fk_store_close(m->work.parts);
+    if (lock >= 0) close(lock);
     free(dir);
     return status;
 }

@@ -220,6 +220,35 @@ static void prune(void **state) {
     assert_int_equal(fk_cache_prune(dir, -2, NULL, NULL), FK_BAD_ARGUMENT);
 }
 
+/* What every get refuses is not passed over in silence, nor what prune cannot remove. */
+static void what_is_left_alone_is_told(void **state) {
+    (void)state;
+    fk_cache_entry *entries = NULL;
+    size_t count, removed;
+    char shard[4096], other[4200];
+    assert_true(put(FK_CACHE_NORMAL, 1, 64) && put(FK_CACHE_NORMAL, 2, 64));
+    strcpy(shard, path_of(1));
+    *strrchr(shard, '/') = 0;
+    assert_int_equal(chmod(shard, 0777), 0);
+    assert_int_equal(get(FK_CACHE_NORMAL, 1, 64), 0);
+    assert_int_equal(fk_cache_verify(dir, &entries, &count), FK_IO);
+    assert_true(strstr(fk_last_error(), "refused: mode 0777") && strstr(fk_last_error(), strrchr(shard, '/') + 1));
+    assert_int_equal(fk_cache_prune(dir, 0, NULL, NULL), FK_IO);
+    assert_int_equal(chmod(shard, 0700), 0);
+    snprintf(other, sizeof other, "%s.moved", shard);
+    assert_int_equal(rename(shard, other) || symlink(other, shard), 0);
+    assert_int_equal(fk_cache_list(dir, &entries, &count), FK_IO);
+    assert_int_equal(unlink(shard) || rename(other, shard), 0);
+    assert_true(put(FK_CACHE_NORMAL, 3, 64)); /* a sweep that meets such a folder goes on */
+
+    assert_int_equal(unlink(path_of(2)) || mkdir(path_of(2), 0700), 0);
+    assert_int_equal(fk_cache_prune(dir, 0, &removed, NULL), FK_IO);
+    assert_int_equal(removed, 2);
+    assert_non_null(strstr(fk_last_error(), "1 files could not be removed"));
+    assert_int_equal(rmdir(path_of(2)), 0);
+    assert_int_equal(fk_cache_prune(dir, 0, &removed, NULL), FK_OK);
+}
+
 static void a_put_sweeps(void **state) {
     (void)state;
     char stale[5000];
@@ -252,6 +281,7 @@ int main(void) {
         IN_FOLDER(a_hit_is_touched_hourly),
         IN_FOLDER(list_and_verify),
         IN_FOLDER(prune),
+        IN_FOLDER(what_is_left_alone_is_told),
         IN_FOLDER(a_put_sweeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,6 +321,25 @@ static const char *threads_share_a_pack(void) {
     return NULL;
 }
 
+static void build_again(const fk_pack_progress *progress, void *user) {
+    fk_status *status = user;
+    if (progress->built == 0 && *status == FK_OK) *status = build_pack("a100", NULL);
+}
+
+/* Whoever is done first would remove the parts of the other. */
+static const char *another_builder(void) {
+    const char *const gpu = "a100";
+    fk_status status = FK_OK;
+    use_fakes();
+    unlink(pack_path);
+    setenv("FAKE_NVRTC", "slow", 1);
+    EXPECT(fk_pack_build(pack_path, spellings, SPELLINGS, &gpu, 1, NULL, build_again, &status, NULL) == FK_OK);
+    EXPECT(status == FK_IO && strstr(fk_last_error(), "another process builds it"));
+    unsetenv("FAKE_NVRTC");
+    EXPECT(build_pack("a100", NULL) == FK_OK);
+    return NULL;
+}
+
 static void in_turn(void **state) {
     (void)state;
     setenv("FLASHKILN_PACK", "", 1);
@@ -334,6 +353,7 @@ static void in_turn(void **state) {
     fake_run(refused_images);
     fake_run(a_compiler_that_dies);
     fake_run(another_child);
+    fake_run(another_builder);
     fake_run(lookups);
     fake_run(what_a_gpu_cannot_run);
     fake_run(threads_share_a_pack);
