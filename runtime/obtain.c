@@ -125,6 +125,15 @@ static fk_build_request request_of(const fk_problem *p, search *s) {
                               .user = s};
 }
 
+/* A record is advice: where its kernel may not be compiled, the one that is there without it serves. */
+static bool find_unadvised(const fk_build_request *request, fk_built *out) {
+    fk_plan_options plain = *request->planning;
+    fk_build_request again = *request;
+    plain.reproducible = 1;
+    again.planning = &plain;
+    return fk_build_best(&again, out, NULL) == FK_OK;
+}
+
 /* Store, then packs, then the compiler: as far as the mode allows, and as there is Lua to write the text whose digest
  * is the store's key. */
 static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {
@@ -140,6 +149,7 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     const bool asks_packs = packs && (no_jit || !s.advised); /* who tuned here means that plan */
     if (status == FK_NO_COMPILER) snprintf(s.note, sizeof s.note, "%.*s", (int)sizeof s.note - 1, err ? err->text : "");
     if (asks_packs && find_packed(context, p, NULL, out, note, sizeof note)) return FK_OK;
+    if (!sealed && no_jit && s.advised && find_unadvised(&request, out)) return FK_OK;
     if (no_jit) {
         fk_problem_write(p, spelling, sizeof spelling, NULL);
         return fk_fail(err, FK_NO_JIT,

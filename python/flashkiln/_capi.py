@@ -80,7 +80,7 @@ class Library:
     def fail(self, name, status):
         """Raises the calling thread's last error."""
         kind = BY_STATUS.get(self.lib.fk_status_name(status).decode(), FlashKilnError)
-        raise kind(f"{name}: {self.lib.fk_last_error().decode()}")
+        raise kind(f"{name}: {self.lib.fk_last_error().decode(errors='replace')}")  # C cuts long texts between bytes
 
     def make(self, name, **fields):
         """A struct of the header; struct_size, where it has one, and that of what it holds are set."""
@@ -125,8 +125,8 @@ class Library:
 
     def context(self, device, plan_for=None, cache_dir=None, template_dir=None, plan=None):
         options = self.make("fk_context_options", device=device.encode(), plan_for=plan_for and plan_for.encode(),
-                            cache_dir=cache_dir and cache_dir.encode())
-        options.planning.template_dir = template_dir and template_dir.encode()
+                            cache_dir=cache_dir and os.fsencode(cache_dir))
+        options.planning.template_dir = template_dir and os.fsencode(template_dir)
         options.planning.plan = plan and plan.encode()
         out = c_void_p()
         self("fk_context_create", byref(options), byref(out))

@@ -72,6 +72,17 @@ def test_errors_name_who_was_asked():
         flashkiln.spell(*[np.zeros((1, 8, 1, 8), np.float16)] * 3, casual=True)
 
 
+def test_errors_about_texts_that_are_cut():
+    """C cuts what it quotes at a number of bytes, which may be within a character; and names of files are any bytes."""
+    with pytest.raises(flashkiln.BadProblem):
+        flashkiln.spell('fwd bf16 d64 keep="a' + "é" * 100 + '"')
+    for gpu in ("a" + "é" * 100, "é" * 100):
+        with pytest.raises(flashkiln.NoDevice):
+            flashkiln.explain("fwd bf16 d64", gpu=gpu)
+    with pytest.raises(flashkiln.IoError):
+        flashkiln.load_pack(b"/nowhere/\xff.fkpack")
+
+
 def test_a_tensor_s_generator_is_no_seed():
     torch = pytest.importorskip("torch")
     with pytest.raises(BadArgument, match="generator is 3; it must be a torch.Generator"):

@@ -230,6 +230,38 @@ static void kernels_of_few_queries(void **state) {
     fk_context_destroy(context);
 }
 
+/* Where nothing may be compiled, a record takes away no kernel that was there before it. */
+static void a_record_without_a_compiler(void **state) {
+    (void)state;
+    static const emulated plain = {"4", "0", "0"};
+    char store[256], line[FK_TUNING_LINE_MAX];
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    const fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    assert_true(scratch_make(store, sizeof store));
+    fk_context *context = emulated_context("t4", store, &plain);
+    assert_int_equal(fk_kernel_create(context, &problem, &kernel), FK_OK);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    const size_t size = fk_tuning_write(&r, fk_advice_buckets(), line);
+    assert_int_equal(fk_tuning_append(&fk_vfs_posix, store, r.device, line, size, NULL), FK_OK);
+    setenv("FLASHKILN_CACHE_MODE", "no-jit", 1);
+    context = emulated_context("t4", store, &plain);
+    unsetenv("FLASHKILN_CACHE_MODE");
+    assert_int_equal(fk_kernel_create(context, &problem, &kernel), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_true(info.from_store && !is_taken(&info.plan));
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    context = emulated_context("t4", store, &plain); /* where it may be, the record's plan is what is made */
+    assert_int_equal(fk_kernel_create(context, &problem, &kernel), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_true(is_taken(&info.plan));
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    assert_true(scratch_remove(store));
+}
+
 /* Where nothing may be compiled, the kernel for all sizes serves those whose record's kernel is not there. */
 static void sizes_without_a_compiler(void **state) {
     (void)state;
@@ -414,6 +446,7 @@ int main(void) {
         WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
         WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
         WITH_FOLDER(kernels_of_few_queries),    WITH_FOLDER(sizes_without_a_compiler),
+        WITH_FOLDER(a_record_without_a_compiler),
         WITH_FOLDER(moves_between_directories), WITH_FOLDER(moves_many),
         WITH_FOLDER(moves_all_or_nothing),      WITH_FOLDER(threads_that_export_to_one_file),
         cmocka_unit_test(generators),           cmocka_unit_test(shipped_records_are_sound)};
