@@ -129,11 +129,11 @@ static int open_folder(const fk_store *store, int parent, const char *path, bool
         fd = fk_vfs_open_retry(vfs, parent, path, flags, 0);
     }
     if (fd < 0) {
-        const int saved = errno;
+        const int saved = errno == ENOENT && create ? ELOOP : errno; /* there was something that mkdir did not make */
         if (saved == ENOENT)
             fk_note_miss(note, "absent");
         else if (saved == ELOOP || saved == ENOTDIR)
-            fk_note_miss(note, "refused: not a folder, or a link: %s", path);
+            fk_note_miss(note, "refused: not a folder, or a link%s: %s", parent == AT_FDCWD ? " to nowhere" : "", path);
         else
             fk_note_miss(note, "io: cannot open: %s: %s", strerror(saved), path);
         errno = saved;

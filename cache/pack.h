@@ -51,6 +51,8 @@ bool fk_pack_signer(const fk_pack *pack, uint8_t key[32]);
 /** Whether the signature is right. @return FK_CHECK_FAILED: it is not, or there is none; FK_UNSUPPORTED: this library
  *  cannot tell */
 fk_status fk_pack_check_signature(const fk_pack *pack, fk_error *err);
+/** Whether `keys` are what fk_pack_check_trust takes. @return FK_BAD_ARGUMENT */
+fk_status fk_pack_check_keys(const char *keys, fk_error *err);
 /** Whether its kernels may run: `keys` (null or "": no key is asked for) are public keys in hex, separated by commas,
  *  one of which must have signed it; without keys, it must belong to the user or root, and nobody else may write to it,
  *  unless $FLASHKILN_CACHE_SHARED=1. @return FK_CHECK_FAILED; FK_UNSUPPORTED; FK_BAD_ARGUMENT: `keys` */

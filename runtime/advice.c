@@ -142,7 +142,8 @@ fk_status fk_plan_advised(const fk_problem *p, const fk_device_info *device, con
     fk_tuning_query query;
     if (!options) options = &defaults;
     candidates c = {NULL, 0};
-    fk_status status = fk_plan_enumerate(p, device, options, &c.plans, &c.count, err);
+    fk_status status = options->reproducible ? FK_OK : fk_advice_check_environment(err);
+    if (status == FK_OK) status = fk_plan_enumerate(p, device, options, &c.plans, &c.count, err);
     if (status != FK_OK) return status;
     if (fk_advice_is_off(options)) {
         *plans = c.plans, *count = c.count;

@@ -54,8 +54,8 @@ static void look_at_directory(report *r, const char *dir) {
     struct statvfs space;
     const bool there = stat(dir, &st) == 0;
     snprintf(path, sizeof path, "%s", dir);
-    while (access(path, F_OK) != 0 && strrchr(path, '/') > path)
-        *strrchr(path, '/') = 0;
+    while (access(path, F_OK) != 0 && strrchr(path, '/') && path[1])
+        strrchr(path, '/')[strrchr(path, '/') == path] = 0; /* of /one the root is left */
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool remote = fd >= 0 && fk_vfs_posix.is_remote(fd) == 1;
     if (fd >= 0) close(fd);
@@ -128,6 +128,7 @@ static void tell_pack(void *user, const char *path, const fk_pack *pack, const c
 }
 
 static void look_at_packs(report *r) {
+    fk_error err;
     fk_packs packs;
     const char *paths = fk_packs_from_environment(), *keys = fk_pack_keys_from_environment();
     fk_packs_init(&packs);
@@ -135,7 +136,10 @@ static void look_at_packs(report *r) {
     fk_packs_each(&packs, tell_pack, r);
     fk_packs_free(&packs);
     if (!paths) tell(r, "packs", FINE, "none: FLASHKILN_PACK names none");
-    if (keys) tell(r, "packs", NOTE, "FLASHKILN_PACK_KEYS: those that none of these keys signed are refused");
+    if (fk_pack_check_keys(keys, &err))
+        tell(r, "packs", WRONG, "%.400s", err.text);
+    else if (keys)
+        tell(r, "packs", NOTE, "FLASHKILN_PACK_KEYS: those that none of these keys signed are refused");
 }
 
 static void look_at_libraries(report *r) {
@@ -144,7 +148,10 @@ static void look_at_libraries(report *r) {
     char compiler[96];
     const fk_driver *driver;
     int version = 0;
-    if (fk_lua_open(NULL, NULL, &lua, &err)) {
+    const fk_status opened = fk_lua_open(NULL, NULL, &lua, &err);
+    if (opened == FK_IO) { /* template_dir */
+        tell(r, "templates", WRONG, "%.400s", err.text);
+    } else if (opened) {
         tell(r, "lua", NOTE, "%.400s. Kernels come from packs alone", err.text);
     } else {
         tell(r, "lua", FINE, "5.4; FlashKiln %d.%d.%d, sources %.12s", FK_VERSION_MAJOR, FK_VERSION_MINOR,

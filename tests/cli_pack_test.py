@@ -355,6 +355,12 @@ class Pack(Case):
         self.assertEqual([found[name] for name in ("entries", "pack", "mode")], ["WRONG"] * 3)
         self.assertEqual([found[name] for name in ("lua", "nvrtc")], ["note"] * 2)
         self.assertEqual(self.program("cache", "doctor").returncode, CHECK_FAILED)
+        del self.env["FLASHKILN_LUA"]
+        self.env.update(FLASHKILN_PACK_KEYS="zz", FLASHKILN_TEMPLATE_DIR="/nonexistent", FLASHKILN_TUNING="maybe")
+        found = states()
+        self.assertEqual([found[name] for name in ("packs", "templates", "tuning")], ["WRONG"] * 3)
+        told = json.loads(self.program("cache", "doctor", "--cache-dir", "/of-the-root", "--json").stdout)
+        self.assertNotIn("No such file", next(row["detail"] for row in told if row["name"] == "directory"))
 
     def test_the_log_tells_each_decision(self):
         self.build()

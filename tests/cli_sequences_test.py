@@ -137,6 +137,8 @@ class Sequences(Case):
             del self.env["FLASHKILN_EMU_" + name]
         self.env["FLASHKILN_TUNING"] = "no"
         self.bad(BAD_INPUT, ['FLASHKILN_TUNING is "no": must be on or off'], *run)
+        self.bad(BAD_INPUT, ['FLASHKILN_TUNING is "no": must be on or off'], "plan", "fwd bf16 d64", "--gpu", "h200")
+        self.good("plan", "fwd bf16 d64", "--gpu", "h200", "--reproducible")
         del self.env["FLASHKILN_TUNING"]
         self.env.update(FLASHKILN_EMU_SEED="0x10", FLASHKILN_EMU_SMS="", FLASHKILN_EMU_THREADS="1")
         self.good(*run)

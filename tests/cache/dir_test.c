@@ -218,6 +218,11 @@ static void things_that_are_no_files(void **state) {
     fk_store *store = open_store(moved, FK_CACHE_NORMAL);
     assert_true(fixture_put(store, 2, 64, note, sizeof note) || fixture_put(store, 3, 64, note, sizeof note));
     fk_store_close(store);
+    assert_int_equal(unlink(moved) || symlink("nowhere", moved), 0);
+    store = open_store(moved, FK_CACHE_NORMAL);
+    assert_false(fixture_put(store, 2, 64, note, sizeof note));
+    assert_memory_equal(note, "refused: not a folder, or a link to nowhere", 43);
+    fk_store_close(store);
 }
 
 int main(void) {
