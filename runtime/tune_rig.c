@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,16 +58,20 @@ static double now_ms(void *user) {
 static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
     if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails) return false;
-    const pid_t pid = fk_compile_fork();
+    const pid_t parent = getpid(), pid = fk_compile_fork();
     if (pid < 0) return false;
     if (pid == 0) {
         fk_built built;
+        setpgid(0, 0); /* the compilers that the emulator starts end with it; a terminal's signals do not come here, */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* but it ends with its parent */
+        if (getppid() != parent) _exit(1);
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
         setpriority(PRIO_PROCESS, 0, HELPER_NICE);
         if (fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL)) _exit(1);
         _exit(built.from_store || built.stored ? 0 : NOT_STORED);
     }
+    setpgid(pid, pid); /* whoever of both is first */
     d->slots[i].helper = pid;
     return true;
 }
@@ -95,7 +100,7 @@ static void abandon(void *user, size_t i) {
     fk_tune_device *d = user;
     slot *s = &d->slots[i];
     if (!s->helper) return;
-    kill(s->helper, SIGKILL);
+    kill(-s->helper, SIGKILL);
     while (waitpid(s->helper, NULL, 0) < 0 && errno == EINTR)
         continue;
     s->helper = 0;
