@@ -135,7 +135,7 @@ static fk_status print_bounds(const fk_expr *const *bounds, int count, char **in
     fk_status status = FK_OK;
     for (int i = 0; i < count && status == FK_OK; ++i) {
         status = fk_expr_print(bounds[i], FK_EXPR_INTERVAL, &intervals[i], err);
-        if (status == FK_OK) status = fk_expr_print(bounds[i], FK_EXPR_CUDA, &at[i], err);
+        if (status == FK_OK) status = fk_expr_print(bounds[i], FK_EXPR_BOUND, &at[i], err);
     }
     return status;
 }

@@ -102,8 +102,9 @@ fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const
  * mul_shr(a, b, n) for a * b >> n, of which the product may need more than 32 bits. INTERVAL:
  * nested calls of the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable
  * `x_iv` and a read of an int array as name_array_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The
+ * BOUND: CUDA; of a bound that fk_expr_split_bounds gave, whose sum 32 bits may not hold, by fit_int of 64. The
  * text is malloc'ed. */
-typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL } fk_expr_form;
+typedef enum fk_expr_form { FK_EXPR_C, FK_EXPR_CUDA, FK_EXPR_INTERVAL, FK_EXPR_BOUND } fk_expr_form;
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err);
 
 /** Values for evaluation on the CPU. Arrays are read through `read` (may be NULL if no arrays are declared). */

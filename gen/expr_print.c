@@ -169,6 +169,56 @@ static void print_interval(FILE *out, const fk_expr *e) {
     }
 }
 
+/* ---- bounds ----
+ *
+ * A comparison's terms were moved from one side to the other: values of its text fit 32 bits, and their sum may not. */
+
+typedef struct weight {
+    int64_t most;
+    int q, k, diag; /* signs */
+} weight;
+
+static void weigh(const fk_expr *e, bool minus, weight *w) {
+    if (e->op == OP_ADD || e->op == OP_SUB) {
+        weigh(e->arg[0], minus, w);
+        weigh(e->arg[1], minus != (e->op == OP_SUB), w);
+    } else if (e->op == OP_INT) {
+        w->most += llabs(e->i);
+    } else if (e->op == OP_SCALAR) { /* a position, the distance of the diagonal, or a word's value */
+        const int sign = minus ? -1 : 1;
+        w->most += FK_MAX_SEQLEN;
+        w->q += strcmp(e->name, "q") == 0 ? sign : 0;
+        w->k += strcmp(e->name, "k") == 0 ? sign : 0;
+        w->diag += strcmp(e->name, "diag") == 0 ? sign : 0;
+    } else {
+        w->most += INT64_C(1) << 32;
+    }
+}
+
+static bool may_wrap(const fk_expr *e) {
+    weight w = {0};
+    weigh(e, false, &w);
+    if (abs(w.diag) == 1 && (w.q == w.diag || w.k == -w.diag)) w.most -= FK_MAX_SEQLEN; /* together a position */
+    return w.most > INT64_C(1) << 31 && (e->op == OP_ADD || e->op == OP_SUB); /* positions are below FK_MAX_SEQLEN */
+}
+
+static void print_terms(FILE *out, const fk_expr *e, bool minus, bool leads) {
+    if (e->op == OP_ADD || e->op == OP_SUB) {
+        print_terms(out, e->arg[0], minus, leads);
+        print_terms(out, e->arg[1], minus != (e->op == OP_SUB), false);
+        return;
+    }
+    fputs(leads ? "i64(" : minus ? " - " : " + ", out);
+    print(out, e, true, leads ? PREC_SELECT : fk_expr_op_table[OP_ADD].precedence + 1);
+    if (leads) fputc(')', out);
+}
+
+static void print_wide(FILE *out, const fk_expr *e) {
+    fputs("fit_int(", out);
+    print_terms(out, e, false, true);
+    fputc(')', out);
+}
+
 fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_error *err) {
     char *text = NULL;
     size_t size = 0;
@@ -176,8 +226,10 @@ fk_status fk_expr_print(const fk_expr *e, fk_expr_form form, char **out, fk_erro
     if (!stream) return fk_fail(err, FK_NO_MEMORY, "expression: out of memory while printing");
     if (form == FK_EXPR_INTERVAL)
         print_interval(stream, e);
+    else if (form == FK_EXPR_BOUND && may_wrap(e))
+        print_wide(stream, e);
     else
-        print(stream, e, form == FK_EXPR_CUDA, PREC_SELECT);
+        print(stream, e, form != FK_EXPR_C, PREC_SELECT);
     const bool failed = ferror(stream) != 0;
     if (fclose(stream) != 0 || failed || !text) {
         free(text);

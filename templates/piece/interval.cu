@@ -137,4 +137,5 @@ __device__ __forceinline__ int div_or_0(int a, int b) { return b == 0 ? 0 : b ==
 __device__ __forceinline__ int mod_or_0(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
 __device__ __forceinline__ int shl_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((unsigned int)a << n); }
 __device__ __forceinline__ int shr_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : a >> n; }
+__device__ __forceinline__ int fit_int(i64 x) { return int(min(max(x, i64(-2147483647 - 1)), i64(2147483647))); } // of a bound, which compares as x does
 __device__ __forceinline__ int mul_shr(int a, int b, int n) { return (int)((i64)a * b >> n); } // a * b >> n, of a product of 64 bits

@@ -56,7 +56,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 #pragma unroll
             for (int w = 0; w < words.num_words; ++w) {
                 const int first_k = own_key(at, n) + 32 * w;
-                const u32 seen = (words.seen[m][r][w] & bits_to(k_max - first_k)$(#mask.lower_at > 0 and " & ~bits_to(k_min - 1 - first_k)" or "")) >> 2 * (lane % 4);
+                const u32 seen = (words.seen[m][r][w] & bits_to(max(k_max, -1) - first_k)$(#mask.lower_at > 0 and " & ~bits_to(k_min - 1 - first_k)" or "")) >> 2 * (lane % 4);
 #pragma unroll
                 for (int i = 0; i < 8; ++i)
                     if (!(seen >> (8 * (i / 2) + i % 2) & 1)) s[m][4 * w + i / 2][2 * r + i % 2] = NEG_INF;
