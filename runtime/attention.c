@@ -315,6 +315,9 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
     if (!problem || !args) return fk_refuse(FK_BAD_ARGUMENT, "%s is null", problem ? "args" : "problem");
     if (layout != FK_BSHD && layout != FK_BHSD)
         return fk_refuse(FK_BAD_ARGUMENT, "layout is %d; it must be FK_BSHD (0) or FK_BHSD (1)", (int)layout);
+    if (args->struct_size != sizeof *args)
+        return fk_refuse(FK_BAD_ARGUMENT, "args->struct_size is %zu; FK_ARGS_INIT makes it %zu", args->struct_size,
+                         sizeof *args);
     if (fk_problem_normalise(problem, &p, &err) || fk_args_check_sizes(&p, args, &err)) return fk_report(&err);
     const int64_t sq = p.packed ? args->total_q : args->seqlen_q;
     const int64_t sk = p.paged ? args->page_size : p.packed ? args->total_k : args->seqlen_k;

@@ -27,6 +27,18 @@ def check_multiarch(folder, root):
         assert os.path.normpath(told) == os.path.normpath(os.path.join(prefix, place)), f"{name}: {told}"
 
 
+def check_subdirectory(folder, root):
+    """Within another project, which has no wish for tests, the library is a target."""
+    source, build = os.path.join(folder, "user"), os.path.join(folder, "user", "build")
+    os.makedirs(source)
+    with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+        file.write("cmake_minimum_required(VERSION 3.20)\nproject(user C)\n"
+                   f'add_subdirectory("{root}" flashkiln)\nadd_executable(user "{root}/examples/attention.c")\n'
+                   "target_link_libraries(user PRIVATE flashkiln_static)\n")
+    output("cmake", "-S", source, "-B", build, "-G", "Ninja")
+    output("cmake", "--build", build, "--target", "flashkiln/embedded.c")
+
+
 def main():
     build, source, *compiler = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="fk_install_test_") as folder:
@@ -46,6 +58,7 @@ def main():
             assert told == "1, 1/2, ...\n", f"{kind}: {told!r}"
         told = output(os.path.join(prefix, "bin", "flashkiln"), "plan", "fwd", "bf16", "d128")
         assert "block_m" in told, told
+        check_subdirectory(folder, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         check_multiarch(folder, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     print("installed: the program runs, and the example with either library")
 

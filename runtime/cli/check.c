@@ -225,7 +225,8 @@ static cli_exit refer_grad(const fk_problem *problem, const fk_args *args, size_
     return status == FK_OK ? CLI_OK : cli_fail_status(status);
 }
 
-cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *args, check *out) {
+cli_exit check_grads(const grads *g, const tensors *t, const fk_problem *problem, const fk_args *args, check *out) {
+    const double unit = problem->dtype == FK_FP32 ? unit_of(t, problem) : 0x1p-23;
     cli_exit code = CLI_OK;
     for (size_t i = 0; i < g->count && code == CLI_OK; i++) {
         static const int64_t stride[3] = {0, 0, 0};
@@ -240,7 +241,7 @@ cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *a
         cli_progress("%s", "");
         if (code == CLI_OK) {
             check_part *part = &out->part[out->num_parts++];
-            *part = compare(&r, FK_FP32, 0x1p-23, out);
+            *part = compare(&r, FK_FP32, unit, out);
             if (part->ratio > out->part[out->worst].ratio) out->worst = out->num_parts - 1;
             out->ratio = out->wrong ? INFINITY : fmax(out->ratio, part->ratio);
         }

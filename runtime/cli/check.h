@@ -34,7 +34,7 @@ double check_ratio(const error_pair *e);
 /** Runs both references on the CPU, in O(N^2) time. */
 cli_exit check_result(const tensors *t, const fk_problem *problem, check *out);
 /** Adds the gradients of arrays to what check_result found. `args`: the host's. */
-cli_exit check_grads(const grads *g, const fk_problem *problem, const fk_args *args, check *out);
+cli_exit check_grads(const grads *g, const tensors *t, const fk_problem *problem, const fk_args *args, check *out);
 void check_print(const check *c);
 
 #endif

@@ -280,7 +280,7 @@ static cli_exit perform(run *r) {
     for (size_t i = 0; i < r->grads.count && code == CLI_OK && !r->json; i++)
         if (r->grads.path[i]) printf("Wrote     %s\n", r->grads.path[i]);
     if (code == CLI_OK && r->check) code = check_result(&r->host, &r->problem, &r->result);
-    if (code == CLI_OK && r->check) code = check_grads(&r->grads, &r->problem, &r->host.args, &r->result);
+    if (code == CLI_OK && r->check) code = check_grads(&r->grads, &r->host, &r->problem, &r->host.args, &r->result);
     if (code == CLI_OK)
         code = dropout_write_mask(&r->dropout, r->context, r->kernel, &r->problem, &r->host.args, r->check);
     if (code != CLI_OK) return code;

@@ -235,6 +235,10 @@ static void layouts(void **state) {
     assert_int_equal(a.v_stride[2], 300 * 32);
     assert_int_equal(fk_args_layout(&kernel.problem, (fk_layout)7, &a), FK_BAD_ARGUMENT);
     assert_non_null(strstr(fk_last_error(), "layout is 7"));
+    a.struct_size = 0;
+    assert_int_equal(fk_args_layout(&kernel.problem, FK_BHSD, &a), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(fk_last_error(), "struct_size is 0"));
+    a.struct_size = sizeof a;
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, NULL), FK_BAD_ARGUMENT);
     a.seqlen_q = FK_MAX_SEQLEN, a.num_heads_q = a.num_heads_kv = 1 << 30, a.batch = 1;
     assert_int_equal(fk_args_layout(&kernel.problem, FK_BSHD, &a), FK_BAD_ARGUMENT);

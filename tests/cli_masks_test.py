@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Masks whose arrays hold the largest and the least of numbers, which mean no bound, and gradients of arrays by one query.
+
+Usage: cli_masks_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import struct
+
+import cli_case
+from cli_case import Case, npy
+
+MOST, LEAST = 2**31 - 1, -2**31
+
+
+class Masks(Case):
+    def check(self, spelling, sizes, gpu, arrays=()):
+        given = [word for name, values in arrays for word in ("--array", f"{name}={self.ints(name, values)}")]
+        self.good("run", spelling, "--random", sizes, "--check", "--device", "emu", "--plan-for", gpu, *given)
+
+    def ints(self, name, values):
+        return self.path(f"{name}.npy", npy("<i4", (len(values),), struct.pack(f"<{len(values)}i", *values)))
+
+    def test_bounds_beyond_32_bits(self):
+        """What a text compares fits 32 bits; the sum that is left of it, as a bound of keys or of queries, need not."""
+        keeps = [
+            ("fwd fp16 d16 array=w:int[h]", "abs(q - k) <= w[h]", ("w", (16, MOST))),
+            ("bwd fp16 d16 array=w:int[h]", "k <= q && k > q - w[h]", ("w", (16, MOST))),
+            ("fwd fp16 d16", "q - k > -2147483640", None),
+            ("bwd fp16 d16", "-2147483647 + k <= q - 5", None),
+            ("fwd fp16 d16 array=a:int[b]", "k < a[b]", ("a", (LEAST, 50))),
+            ("fwd fp16 d16 array=a:int[b]", "k > a[b]", ("a", (MOST, 70))),
+        ]
+        for gpu in ("h200", "a100"):
+            for problem, keep, array in keeps:
+                with self.subTest(gpu=gpu, keep=keep):
+                    batch = 2 if "[b]" in problem else 1
+                    self.check(f'{problem} keep="{keep}"', f"{batch},2,2,70,90", gpu, [array] if array else [])
+
+    def test_built_in_masks_of_no_keys(self):
+        for word, name in (("key_padding", "length"), ("prefix", "prefix"), ("left_padding", "first")):
+            for gpu in ("h200", "a100"):
+                with self.subTest(gpu=gpu, word=word):
+                    self.check(f"fwd fp16 d16 {word}", "2,2,2,70,90", gpu, [(name, (LEAST, MOST))])
+
+    def test_the_gradient_of_a_bias_of_one_query(self):
+        """Its rows have no stride, as there is but one."""
+        for sizes in ("1,1,1,1,64", "2,2,2,1,64"):
+            with self.subTest(sizes=sizes):
+                self.check("bwd bf16 d64 bias grad=bias", sizes, "h200")
+
+
+if __name__ == "__main__":
+    cli_case.main()
