@@ -67,8 +67,8 @@ static fk_status scan_folder(const fk_store *store, int fd, const char *shard, i
     return status;
 }
 
-/* Collects entries and temporaries of all folders under `root`. A folder that is not trusted is left alone, which `told`
- * says: whoever asks for entries is to know that a get refuses what is there. */
+/* Collects entries and temporaries of all folders under `root`. A folder that is not trusted is left alone, which
+ * `told` says: whoever asks for entries is to know that a get refuses what is there. */
 static fk_status scan(const fk_store *store, int root, bool told, items *all, fk_error *err) {
     const fk_vfs *vfs = store->vfs;
     fk_status status = FK_OK;

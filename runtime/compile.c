@@ -1,6 +1,6 @@
 /* NVRTC by dlopen. The library is found once and kept. NVRTC is thread-safe, though its front end runs one thread at a
- * time, behind a lock that a fork must not inherit: compiling reads a lock of ours, which fk_compile_fork writes. Its own disk cache is switched off: the store is the only cache, and
- * compile_ms means compiling. */
+ * time, behind a lock that a fork must not inherit: compiling reads a lock of ours, which fk_compile_fork writes. Its
+ * own disk cache is switched off: the store is the only cache, and compile_ms means compiling. */
 #include "compile.h"
 #include "clock.h"
 

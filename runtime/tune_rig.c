@@ -57,7 +57,8 @@ static double now_ms(void *user) {
 
 static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
-    if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails) return false;
+    if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails)
+        return false;
     const pid_t parent = getpid(), pid = fk_compile_fork();
     if (pid < 0) return false;
     if (pid == 0) {

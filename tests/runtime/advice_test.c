@@ -441,14 +441,20 @@ static void shipped_records_are_sound(void **state) {
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(a_record_decides),          WITH_FOLDER(records_can_be_left_aside),
-        WITH_FOLDER(bad_advice_is_passed_over), WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
-        WITH_FOLDER(kernels_take_the_advice),   WITH_FOLDER(kernels_of_a_size),
-        WITH_FOLDER(kernels_of_few_queries),    WITH_FOLDER(sizes_without_a_compiler),
-        WITH_FOLDER(a_record_without_a_compiler),
-        WITH_FOLDER(moves_between_directories), WITH_FOLDER(moves_many),
-        WITH_FOLDER(moves_all_or_nothing),      WITH_FOLDER(threads_that_export_to_one_file),
-        cmocka_unit_test(generators),           cmocka_unit_test(shipped_records_are_sound)};
+    const struct CMUnitTest tests[] = {WITH_FOLDER(a_record_decides),
+                                       WITH_FOLDER(records_can_be_left_aside),
+                                       WITH_FOLDER(bad_advice_is_passed_over),
+                                       WITH_FOLDER(kin_gives_advice_where_none_of_its_own_is),
+                                       WITH_FOLDER(kernels_take_the_advice),
+                                       WITH_FOLDER(kernels_of_a_size),
+                                       WITH_FOLDER(kernels_of_few_queries),
+                                       WITH_FOLDER(sizes_without_a_compiler),
+                                       WITH_FOLDER(a_record_without_a_compiler),
+                                       WITH_FOLDER(moves_between_directories),
+                                       WITH_FOLDER(moves_many),
+                                       WITH_FOLDER(moves_all_or_nothing),
+                                       WITH_FOLDER(threads_that_export_to_one_file),
+                                       cmocka_unit_test(generators),
+                                       cmocka_unit_test(shipped_records_are_sound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,10 +316,10 @@ static void a_store_that_others_can_write(void **state) { /* before others, as a
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(a_store_that_others_can_write),   cmocka_unit_test(visits_that_arrays_decide),
-        WITH_FOLDER(what_is_found_is_used),
-        WITH_FOLDER(what_is_compiled_ahead_is_found), WITH_FOLDER(every_kind_of_problem),
-        WITH_FOLDER(bad_options_are_named),           WITH_FOLDER(wrong_results_are_found),
-        WITH_FOLDER(slopes_are_those_of_alibi),       WITH_FOLDER(a_gpu_that_computes_nothing)};
+        WITH_FOLDER(a_store_that_others_can_write), cmocka_unit_test(visits_that_arrays_decide),
+        WITH_FOLDER(what_is_found_is_used),         WITH_FOLDER(what_is_compiled_ahead_is_found),
+        WITH_FOLDER(every_kind_of_problem),         WITH_FOLDER(bad_options_are_named),
+        WITH_FOLDER(wrong_results_are_found),       WITH_FOLDER(slopes_are_those_of_alibi),
+        WITH_FOLDER(a_gpu_that_computes_nothing)};
     return cmocka_run_group_tests(tests, fake_start, fake_stop);
 }
