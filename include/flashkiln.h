@@ -267,8 +267,7 @@ typedef struct fk_plan_options {
     int32_t rule; /**< fk_rule */
     fk_shape shape;
     /** A folder whose files stand before the built-in templates, as DIR/mask/causal.lua; null =
-     * $FLASHKILN_TEMPLATE_DIR, which words of your own need besides: a problem is checked before a folder is known.
-     * docs/templates.md */
+     * $FLASHKILN_TEMPLATE_DIR, which a word of your own needs to be known by. docs/templates.md */
     const char *template_dir;
     const char *plan;     /**< the plan to take, as fk_plan_spell writes it; null: the best */
     int32_t reproducible; /**< 1: the model alone chooses, as $FLASHKILN_TUNING=off; no tuning record is looked at */
@@ -775,8 +774,7 @@ typedef void (*fk_pack_report)(const fk_pack_progress *progress, void *user);
  * written, so that a call that was cut short goes on where it was. It forks: call it from a process of one thread.
  *  @param report  called some times a second, from this thread; may be null
  *  @param result  the last report; may be null
- *  @return as fk_build, of the first that failed: no pack is written; FK_IO (another builds it); FK_UNSUPPORTED:
- * key_file */
+ *  @return as fk_build, of the first kernel that failed; then no pack is written. FK_IO; FK_UNSUPPORTED: key_file */
 FK_API fk_status fk_pack_build(const char *path, const char *const *spellings, size_t count, const char *const *gpus,
                                size_t num_gpus, const fk_pack_options *options, fk_pack_report report, void *user,
                                fk_pack_progress *result);
