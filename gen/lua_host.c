@@ -28,6 +28,7 @@ struct fk_lua {
     fk_error raised;
     fk_lua_body body;
     void *arg;
+    char running[128]; /* the file, or "": for messages of Lua's that name none */
 };
 
 static fk_lua *host_of(lua_State *L) {
@@ -198,8 +199,12 @@ static void load_file(lua_State *L, const char *path, const char *globals) {
 }
 
 void fk_lua_run(lua_State *L, const char *path) {
-    load_file(L, path, strncmp(path, "gen/", 4) == 0 ? "fk.engine" : "fk.globals");
+    fk_lua *lua = host_of(L);
+    const bool engine = strncmp(path, "gen/", 4) == 0;
+    if (!engine) snprintf(lua->running, sizeof lua->running, "%s", path);
+    load_file(L, path, engine ? "fk.engine" : "fk.globals");
     lua_call(L, 0, 1);
+    lua->running[0] = 0;
 }
 
 void fk_lua_extend_globals(lua_State *L) {
@@ -282,21 +287,25 @@ fk_status fk_lua_call(fk_lua *lua, fk_lua_body body, void *arg, fk_error *err) {
     lua_State *L = lua->L;
     lua->body = body;
     lua->arg = arg;
+    lua->running[0] = 0;
     lua_pushcfunction(L, run_body);
     const int result = lua_pcall(L, 0, 0, 0);
     if (result == LUA_OK) return FK_OK;
     fk_status status;
+    const char *file = lua->running, *colon = *file ? ": " : "";
     if (result == LUA_ERRMEM && lua->at_limit) {
-        status =
-            fk_fail(err, FK_TEMPLATE_ERROR, "over the memory limit of Lua files, %zu MiB", lua->limits.memory >> 20);
+        status = fk_fail(err, FK_TEMPLATE_ERROR, "%s%sover the memory limit of Lua files, %zu MiB", file, colon,
+                         lua->limits.memory >> 20);
     } else if (result == LUA_ERRMEM) {
         status = fk_fail(err, FK_NO_MEMORY, "no memory for a Lua state");
     } else if (lua_islightuserdata(L, -1) && lua_touserdata(L, -1) == lua) {
         status = fk_fail(err, lua->raised.status, "%s", lua->raised.text);
     } else if (lua_type(L, -1) == LUA_TSTRING) {
-        status = fk_fail(err, FK_TEMPLATE_ERROR, "%s", lua_tostring(L, -1));
+        const bool named = strstr(lua_tostring(L, -1), file);
+        status = fk_fail(err, FK_TEMPLATE_ERROR, "%s%s%s", named ? "" : file, named ? "" : colon, lua_tostring(L, -1));
     } else {
-        status = fk_fail(err, FK_TEMPLATE_ERROR, "a Lua file raised a %s, not a message", luaL_typename(L, -1));
+        status = fk_fail(err, FK_TEMPLATE_ERROR, "%s%sraised a %s, not a message", *file ? file : "a Lua file",
+                         *file ? ": " : " ", luaL_typename(L, -1));
     }
     lua_settop(L, 0);
     return status;

@@ -108,6 +108,21 @@ static void read_range(lua_State *L, fk_term_kind kind, const char *path, int en
                &param->least);
 }
 
+/* What the entry has besides would be passed over. `last`: how many of its list are looked at. */
+static void check_entry(lua_State *L, const char *path, int entry, const char *name, int last, bool nonzero) {
+    lua_pushnil(L);
+    while (lua_next(L, entry)) {
+        lua_pop(L, 1);
+        int is_integer = 0;
+        const lua_Integer at = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
+        const bool word = nonzero && lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "nonzero") == 0;
+        if (!word && !(is_integer && at >= 1 && at <= last))
+            fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': its entry has %s: must have at most %d values%s", path,
+                         name, lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "more", last,
+                         nonzero ? ", and nonzero" : "");
+    }
+}
+
 /* The entry on top: "name" of an int, { "name", "type" }, of a pattern { "name", "int", default, most, least }, of a
  * mask the same with nil for the default, or of a score { "name", "float", nonzero = true }. */
 static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_term_file *out) {
@@ -124,8 +139,13 @@ static void read_param(lua_State *L, fk_term_kind kind, const char *path, fk_ter
         add_array(L, path, name, type, out);
     else
         add_scalar(L, kind, path, name, type, out);
-    if (kind != FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) read_range(L, kind, path, top, out);
-    if (kind == FK_TERM_SCORE && !strchr(type, '[') && lua_istable(L, top)) {
+    const bool scalar = !strchr(type, '[');
+    if (lua_istable(L, top))
+        check_entry(L, path, top, name, scalar && kind != FK_TERM_SCORE ? 5 : 2, scalar && kind == FK_TERM_SCORE);
+    else if (out->num_params > 1 && out->param[out->num_params - 2].has_default)
+        fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': needs a default, as the one before it has", path, name);
+    if (kind != FK_TERM_SCORE && scalar && lua_istable(L, top)) read_range(L, kind, path, top, out);
+    if (kind == FK_TERM_SCORE && scalar && lua_istable(L, top)) {
         const int found = lua_getfield(L, top, "nonzero");
         if (found != LUA_TNIL && found != LUA_TBOOLEAN)
             fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: param '%s': nonzero must be true or false", path, name);

@@ -33,8 +33,13 @@ static void test_mask_files_are_read_strictly(void **state) {
         {"return { params = { { 'a', 'int[x]' } }, keep = 'k <= q' }", "type \"int[x]\": a dimension is b, h, q, k"},
         {"return { params = { { 'a', 'int[q] ' } }, keep = 'k <= q' }", "type \"int[q] \": text behind it"},
         {"return { params = { a = 'int' }, keep = 'k <= q' }", "params is a table by name: must be a list"},
-        {"error({})", "raised a table, not a message"},
-        {"\033Lua", "attempt to load a binary chunk"},
+        {"return { params = { { 'a', 'int', most = 3 } }, keep = 'k <= q' }",
+         "param 'a': its entry has most: must have at most 5"},
+        {"return { params = { { 'a', 'int[q]', 1 } }, keep = 'k <= q' }",
+         "param 'a': its entry has more: must have at most 2"},
+        {"error({})", "templates/mask/causal.lua: raised a table, not a message"},
+        {"\033Lua", "templates/mask/causal.lua: attempt to load a binary chunk"},
+        {"return { keep = ('x'):rep(1e10) }", "templates/mask/causal.lua: gen/sandbox.lua"},
     };
     fk_problem p;
     fk_error err;

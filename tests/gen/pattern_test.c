@@ -299,6 +299,8 @@ static void test_pattern_files_are_read_strictly(void **state) {
         {"return { params = { 'i' }, block = 'i == j' }", "param 'i': must be a new name"},
         {"return { params = { { 'a', 'float' } }, block = 'i == j' }", "type \"float\": must be int, or an array's"},
         {"return { params = { { 'a', 'int', 0.5 } }, block = 'i == j' }", "param 'a': its default must be an integer"},
+        {"return { params = { { 'a', 'int', 1 }, 'c' }, block = 'i == j' }",
+         "param 'c': needs a default, as the one before"},
         {"return { params = { { 'a', 'int', 1 }, { 'c', 'int' } }, block = 'i == j' }",
          "param 'c': needs a default, as the one before it has"},
         {"return { params = { { 'a', 'int', 3, 2 } }, block = 'i == j' }", "its limit must be an integer from 3 to"},

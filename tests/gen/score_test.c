@@ -238,6 +238,8 @@ static void test_score_files_are_read_strictly(void **state) {
         {"return { params = { { 'x', 'float[h]' }, { 'x', 'int[h]' } }, score = 's' }",
          "param 'x': must be a new name"},
         {"return { params = { { 'x', 'float' } }, score = 's' }", "has 1 params: must have 0"},
+        {"return { params = { { 'x', 'float', nil, 10, 1 } }, score = 's' }",
+         "param 'x': its entry has more: must have at most 2"},
         {"return { params = { { 'p', 'float[h]' } }, score = 's' }", "the name of an array is \"p\""},
     };
     fk_problem p;
