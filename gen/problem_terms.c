@@ -55,8 +55,8 @@ static fk_status load_files(loader *l, fk_error *err) {
 static fk_status rename_param(loader *l, const char *term, int index, const fk_term_param *param, const fk_expr **e,
                               char name[48], fk_error *err) {
     fk_expr_symbol symbol = {.type = param->is_float ? FK_EXPR_FLOAT : FK_EXPR_INT};
-    const char *behind = term[0] >= '0' && term[0] <= '9' ? "m_" : ""; /* names of masks may begin with a digit */
-    const int n = snprintf(symbol.name, sizeof symbol.name, "%s%s%d_%s", behind, term, index, param->name);
+    const char *letter = term[0] >= '0' && term[0] <= '9' ? "m" : ""; /* files' names may begin with a digit */
+    const int n = snprintf(symbol.name, sizeof symbol.name, "%s%s%d_%s", letter, term, index, param->name);
     if (n < 0 || (size_t)n >= sizeof symbol.name) {
         return fk_fail(err, FK_TEMPLATE_ERROR, "%s: param %s: both names must be below %zu bytes together", term,
                        param->name, sizeof symbol.name - 2);

@@ -279,8 +279,7 @@ static fk_status digest_records(fk_pack_work *work, fk_error *err) {
     return FK_OK;
 }
 
-/* Whoever is done removes all parts. `*fd` holds the lock, which vanishes with its holder; -1 where there are no locks.
- */
+/* Whoever is done removes all parts. `*fd` holds the lock, which vanishes with its holder; -1: there are no locks. */
 static fk_status lock_parts(const char *dir, const char *path, int *fd, fk_error *err) {
     struct stat ours, there;
     for (;;) {

@@ -63,8 +63,8 @@ static bool start(void *user, size_t i) {
     if (pid < 0) return false;
     if (pid == 0) {
         fk_built built;
-        setpgid(0, 0); /* the compilers that the emulator starts end with it; a terminal's signals do not come here, */
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* but it ends with its parent */
+        setpgid(0, 0);                    /* a group, with which the compilers end that the emulator starts */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a terminal's signals do not come here any more */
         if (getppid() != parent) _exit(1);
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
