@@ -7,10 +7,12 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* X(member, parameters): nvrtc functions; a program is an opaque pointer, 0 is success. */
@@ -261,12 +263,15 @@ done:
 }
 
 pid_t fk_compile_fork(void) {
+    const pid_t parent = getpid();
     pthread_rwlock_wrlock(&compiling);
     pthread_mutex_lock(&lock);
     const pid_t pid = fork();
     if (pid == 0) { /* made anew: the one who could unlock them is a thread of the parent's */
         compiling = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
         lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1); /* which died before the call */
         return 0;
     }
     pthread_mutex_unlock(&lock);

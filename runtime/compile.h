@@ -22,7 +22,8 @@ typedef struct fk_image {
  *  @return FK_NO_COMPILER: the message lists where NVRTC was looked for; FK_COMPILE_FAILED: it holds NVRTC's log */
 fk_status fk_compile(const char *text, const char *entry, const char *target, fk_image *out, fk_error *err);
 
-/** fork(), for children that compile while other threads of the parent may be compiling: it waits until none is. */
+/** fork(), for children that compile while other threads of the parent may be compiling: it waits until none is. A
+ * child ends with the process (to Linux: the thread) that forked it, as nobody else wants what it compiles. */
 pid_t fk_compile_fork(void);
 
 /** The compiler's name, as fk_image.compiler has it. @return FK_NO_COMPILER */

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,12 +105,6 @@ static fk_pack_state run_job(const fk_pack_work *work, const fk_pack_job *job, f
                                                                            : FK_PACK_FAILED;
 }
 
-/* A worker ends with the process (to Linux: the thread) that waits for it, as nobody else wants what it compiles. */
-static void end_with(pid_t parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* which died before the call */
-}
-
 static _Noreturn void work_off(const fk_pack_work *work) {
     fk_pack_board *board = work->board;
     for (;;) {
@@ -161,12 +154,8 @@ static void bury(const fk_pack_work *work, pid_t pid, int how) {
 
 /* Forks one for pid[0]; 0: it could not. */
 static bool start_worker(const fk_pack_work *work, pid_t *pid) {
-    const pid_t parent = getpid();
     *pid = fk_compile_fork();
-    if (*pid == 0) {
-        end_with(parent);
-        work_off(work);
-    }
+    if (*pid == 0) work_off(work);
     if (*pid < 0) *pid = 0;
     return *pid > 0;
 }

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,13 +58,11 @@ static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
     if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails)
         return false;
-    const pid_t parent = getpid(), pid = fk_compile_fork();
+    const pid_t pid = fk_compile_fork();
     if (pid < 0) return false;
     if (pid == 0) {
         fk_built built;
-        setpgid(0, 0);                    /* a group, with which the compilers end that the emulator starts */
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a terminal's signals do not come here any more */
-        if (getppid() != parent) _exit(1);
+        setpgid(0, 0); /* a group, with which the compilers end that the emulator starts */
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
         setpriority(PRIO_PROCESS, 0, HELPER_NICE);

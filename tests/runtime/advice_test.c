@@ -230,24 +230,34 @@ static void kernels_of_few_queries(void **state) {
     fk_context_destroy(context);
 }
 
-/* Where nothing may be compiled, a record takes away no kernel that was there before it. */
-static void a_record_without_a_compiler(void **state) {
-    (void)state;
+/* A context of T4 plans that may compile nothing. Its store, which is made, has the kernel for all sizes and the
+ * record. */
+static fk_context *without_a_compiler(char store[256], const fk_tuning_record *r) {
     static const emulated plain = {"4", "0", "0"};
-    char store[256], line[FK_TUNING_LINE_MAX];
+    char line[FK_TUNING_LINE_MAX];
     fk_kernel *kernel;
-    fk_kernel_info info;
-    const fk_tuning_record r = record("Tesla T4", 75, 40, taken);
-    assert_true(scratch_make(store, sizeof store));
+    assert_true(scratch_make(store, 256));
     fk_context *context = emulated_context("t4", store, &plain);
     assert_int_equal(fk_kernel_create(context, &problem, &kernel), FK_OK);
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
-    const size_t size = fk_tuning_write(&r, fk_advice_buckets(), line);
-    assert_int_equal(fk_tuning_append(&fk_vfs_posix, store, r.device, line, size, NULL), FK_OK);
+    const size_t size = fk_tuning_write(r, fk_advice_buckets(), line);
+    assert_int_equal(fk_tuning_append(&fk_vfs_posix, store, r->device, line, size, NULL), FK_OK);
     setenv("FLASHKILN_CACHE_MODE", "no-jit", 1);
     context = emulated_context("t4", store, &plain);
     unsetenv("FLASHKILN_CACHE_MODE");
+    return context;
+}
+
+/* Where nothing may be compiled, a record takes away no kernel that was there before it. */
+static void a_record_without_a_compiler(void **state) {
+    (void)state;
+    static const emulated plain = {"4", "0", "0"};
+    char store[256];
+    fk_kernel *kernel;
+    fk_kernel_info info;
+    const fk_tuning_record r = record("Tesla T4", 75, 40, taken);
+    fk_context *context = without_a_compiler(store, &r);
     assert_int_equal(fk_kernel_create(context, &problem, &kernel), FK_OK);
     assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
     assert_true(info.from_store && !is_taken(&info.plan));
@@ -265,23 +275,13 @@ static void a_record_without_a_compiler(void **state) {
 /* Where nothing may be compiled, the kernel for all sizes serves those whose record's kernel is not there. */
 static void sizes_without_a_compiler(void **state) {
     (void)state;
-    static const emulated plain = {"4", "0", "0"};
     const fk_shape tuned = {32, 32, 32, 500, 500};
-    char store[256], line[FK_TUNING_LINE_MAX];
-    fk_kernel *all, *sized;
+    char store[256];
+    fk_kernel *sized;
     fk_kernel_info info;
     fk_tuning_record r = record("Tesla T4", 75, 40, taken);
     r.shape = (fk_shape){32, 32, 32, 512, 512}; /* not what the kernel for all sizes is planned for */
-    assert_true(scratch_make(store, sizeof store));
-    fk_context *context = emulated_context("t4", store, &plain);
-    assert_int_equal(fk_kernel_create(context, &problem, &all), FK_OK);
-    fk_kernel_destroy(all);
-    fk_context_destroy(context);
-    const size_t size = fk_tuning_write(&r, fk_advice_buckets(), line);
-    assert_int_equal(fk_tuning_append(&fk_vfs_posix, store, r.device, line, size, NULL), FK_OK);
-    setenv("FLASHKILN_CACHE_MODE", "no-jit", 1);
-    context = emulated_context("t4", store, &plain);
-    unsetenv("FLASHKILN_CACHE_MODE");
+    fk_context *context = without_a_compiler(store, &r);
     assert_int_equal(fk_kernel_create_for(context, &problem, &tuned, &sized), FK_OK);
     assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
     assert_true(info.from_store && !is_taken(&info.plan));

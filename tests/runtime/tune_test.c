@@ -286,14 +286,12 @@ static int count_word(FILE *file, const char *word) {
     return count;
 }
 
-static const char *in_a_refused_store(void) {
+static const char *search_in_vain(FILE *log) {
     const fk_problem p = parsed("fwd fp16 d64");
     fk_tune_options how = small;
     fk_trial *trials;
     size_t count;
     int calls = 0;
-    FILE *log = tmpfile();
-    if (!log || chmod(dir, 0777) || dup2(fileno(log), 2) != 2) return "no file for the log";
     setenv("FLASHKILN_LOG", "1", 1);
     fk_context *context = emulated_context("t4", dir, &plain);
     if (fk_tune(context, &p, &how, count_calls, &calls, &trials, &count) != FK_IO) return "no FK_IO";
@@ -303,6 +301,15 @@ static const char *in_a_refused_store(void) {
     if (fk_tune(context, &p, &how, NULL, NULL, &trials, &count)) return fk_last_error();
     const int compiled = count_word(log, "compiled in");
     return compiled < (int)count || compiled > (int)count + how.jobs ? "plans are compiled twice" : NULL;
+}
+
+static const char *in_a_refused_store(void) {
+    FILE *log = tmpfile();
+    const int errors = dup(2);
+    if (!log || errors < 0 || chmod(dir, 0777) || dup2(fileno(log), 2) != 2) return "no file for the log";
+    const char *wrong = search_in_vain(log);
+    dup2(errors, 2); /* where it is told */
+    return wrong;
 }
 
 /* Where no record can be written nothing is timed for one; and what helpers cannot store is not compiled by them. */
