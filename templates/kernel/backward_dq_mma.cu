@@ -40,8 +40,8 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @ if problem.dtype == "fp32" then of_exponent = (#score.terms > 0 and "" or "p.scale, ") .. (problem.dropout and "p.dropout_scale" or "1.0f") end
 @ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
-@ -- One step of the loop over key tiles; masked is "yes", "no", or an expression decided at run time.
-@ local function kv_step(masked)
+@ -- One step of the loop over key tiles, of which `whole` ones need no mask.
+@ local function kv_step()
         const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
 @   if arch.async_copy then
         cp_async_wait<0>();
@@ -60,11 +60,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 @   if #score.terms > 0 and not fused then
         score_tile(s, n, p, at);
 @   end
-@   if masked == "yes" then
-        mask_tile(s, n, p, at);
-@   elseif masked ~= "no" then
-        if ($(masked)) mask_tile(s, n, p, at);
-@   end
+        if (!whole) mask_tile(s, n, p, at);
 @   if not fused then
         probabilities(s$(low), lse, $(of_exponent));
 @   end
@@ -112,7 +108,7 @@ __device__ __forceinline__ void run(const Params &p) {
     TileCopy<block_n, dv_pad, head_dim_v, threads> copy_v(v, p.v_row_stride);
     u32 stage = 0;
     const auto issue = [&](int tile) { // into the free stage
-@ if mask.residual then -- looking for tiles leaves no registers to keep addresses in
+@ if mask.residual or fused then -- looking for tiles, and terms both ways, leave no registers to keep addresses in
 @   starts("opaque(at.h)")
 @ end
         copy_k.seek(k, tile * block_n);
@@ -142,7 +138,7 @@ __device__ __forceinline__ void run(const Params &p) {
         for (; n >= 0; n = next) {
             const bool whole = scan.whole();
             next = next_tile(scan, n);
-@   kv_step("!whole")
+@   kv_step()
         }
         n = find_tile(scan, scan.first, tiles, p, at);
         if (n < 0) break;
@@ -152,20 +148,11 @@ __device__ __forceinline__ void run(const Params &p) {
 @   end
     }
 @ else
-    for (; n >= tiles.full_end; n = next) {
-        next = n - 1;
-@   kv_step("yes")
-    }
-    for (; n >= tiles.full_begin; n = next) {
-        next = n - 1;
-@   kv_step("no")
-    }
-@   if #mask.lower > 0 then
     for (; n >= tiles.begin; n = next) {
+        const bool whole = n >= tiles.full_begin && n < tiles.full_end;
         next = n - 1;
-@     kv_step("yes")
+@   kv_step()
     }
-@   end
 @ end
 
     float scale[m_atoms][2];

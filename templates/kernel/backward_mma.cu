@@ -69,8 +69,9 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @ local transposed = problem.dtype == "fp32" and ", true" or "" -- scores have the bits that the forward pass had; and start from 0
 @ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
 @ local more = mask.residual and "next >= 0" or "next >= tiles.begin"
-@ -- One step of the loop over query tiles; masked is "yes", "no", or an expression decided at run time.
-@ local function q_step(masked)
+@ -- One step of the loop over query tiles, of which `whole` ones need no mask. It stands there once: a branch a tile costs less than
+@ -- twice the text.
+@ local function q_step()
             const u32 tile_q = smem + smem_q + stage, tile_dout = smem + smem_dout + stage;
             const u32 lse = smem + smem_lse + stage, delta = smem + smem_delta + stage;
 @   if arch.async_copy then
@@ -90,11 +91,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if #score.terms > 0 and not fused then
             score_tile(s, n, p, at);
 @   end
-@   if masked == "yes" then
-            mask_tile(s, n, p, at);
-@   elseif masked ~= "no" then
-            if ($(masked)) mask_tile(s, n, p, at);
-@   end
+            if (!whole) mask_tile(s, n, p, at);
 @   if not fused then
             probabilities(s$(low), lse, $(of_exponent));
 @   end
@@ -195,8 +192,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
         $(row_copies)
         u32 stage = 0;
         const auto issue = [&](int tile) { // into the free stage
-@ -- Products of wide heads that are no whole panels leave no registers to keep addresses in.
-@ if layout.d_pad > 96 and layout.d_pad % 64 ~= 0 then
+@ -- Products of wide heads that are no whole panels, and terms both ways beside sums of their arrays, leave no registers to keep addresses in.
+@ if layout.d_pad > 96 and layout.d_pad % 64 ~= 0 or fused and score.sums then
             const int head_now = opaque(at.h);
 @   starts("head_now")
             $(row_copies)
@@ -221,25 +218,16 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
             for (; n >= 0; n = next) {
                 const bool whole = scan.whole();
                 next = next_tile(scan, n);
-@   q_step("!whole")
+@   q_step()
             }
         }
 @ else
         if (n >= tiles.begin) issue(n);
-        for (; n >= tiles.full_end; n = next) {
-            next = n - 1;
-@   q_step("yes")
-        }
-        for (; n >= tiles.full_begin; n = next) {
-            next = n - 1;
-@   q_step("no")
-        }
-@   if #mask.lower > 0 then
         for (; n >= tiles.begin; n = next) {
+            const bool whole = n >= tiles.full_begin && n < tiles.full_end;
             next = n - 1;
-@     q_step("yes")
+@   q_step()
         }
-@   end
 @ end
 @ if sums ~= "" then
         flush(sums, p, at);

@@ -15,13 +15,15 @@
 @ end
 @ include("piece/sequence.cu")
 
-@ -- Where staged tiles leave no registers for it, the end works its tile out once more.
+@ -- Where staged tiles leave no registers for it, the end works its tile out once more; and so does whoever computes it once more where
+@ -- one warp has wide rows.
 @ local again = problem.split and not problem.packed and not arch.async_copy
-@ if again then
+@ local one_warp = problem.split and not problem.packed and plan.warps == 1 and layout.d_pad > 128
+@ if again or one_warp then
 @   include("piece/place.cu")
 
 @ end
-@ include("piece/schedule.cu", { again = again })
+@ include("piece/schedule.cu", { again = again or one_warp })
 
 @ include("piece/tile.cu")
 
@@ -54,7 +56,7 @@
 
 // A warp owns rows_per_warp query rows and sees every key of a tile.
 constexpr int rows_per_warp = $(plan.rows_per_warp);
-__device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * rows_per_warp; }
+__device__ __forceinline__ int warp_row() { return $(plan.warps == 1 and "0" or "threadIdx.x / 32 * rows_per_warp"); }
 __device__ __forceinline__ int warp_col() { return 0; }
 constexpr int m_atoms = rows_per_warp / 16; // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8;        // atoms of 8 keys
@@ -66,7 +68,11 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
-@ include("piece/softmax.cu", { estimates = false, ones = false })
+@ -- Each tile takes the maximum where the last keys say little of it (piece/consumer_steps.cu), and of fp32, as the exponent of a large p
+@ -- would be too coarse. Where not, full tiles keep the reference of those before, and a row may stray from it.
+@ local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
+@ local strays = not raises
+@ include("piece/softmax.cu", { estimates = false, ones = false, strays = strays })
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")
@@ -104,8 +110,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   end
         }
 @ end
-@ -- One step of the loop over key tiles; masked is "yes", "no", or "maybe": decided at run time by whole and settled.
-@ local function kv_step(masked)
+@ -- One step of the loop over key tiles, of which `whole` ones need no mask. It stands there once: a branch a tile costs less than twice
+@ -- the text.
+@ local function kv_step()
 @   if plan.widens then -- K and V wait in registers
 @     if plan.stages == 1 then
         __syncthreads(); // every warp is done with the tile before
@@ -122,11 +129,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   elseif plan.stages == 1 then
         copy_k.land(tile_k);
         __syncthreads(); // K(n) is there, and every warp is done with the last V
-@     if masked == "no" then
-        copy_v.template issue<true>(tile_v, block_n);
-@     else
         copy_v.template issue<false>(tile_v, at.seqlen_k - n * block_n);
-@     end
         fill(s, 0.0f);
 @   if low ~= "" then
         float low[m_atoms][s_atoms][4];
@@ -153,21 +156,19 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         score_tile(s, n, p, at);
 @   end
 @   local scale = #score.terms == 0 and (plan.widens and "at.scale" or "p.scale_log2") or problem.dtype == "fp32" and "log2_e" or "score_scale(p)"
-@   -- Always: the last keys say little of the maximum (piece/consumer_steps.cu); and of fp32 the exponent of a large p would be too coarse.
-@   local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
-@   if masked == "yes" then
-        mask_tile(s, n, p, at);
-        raise_maximum(s$(low), m_i, l_i, o, $(scale));
-@   elseif raises then
-@     if masked == "maybe" then
+@   if raises then
         if (!whole) mask_tile(s, n, p, at);
-@     end
         raise_maximum(s$(low), m_i, l_i, o, $(scale));
-@   elseif masked == "maybe" then
+@   elseif mask.residual then
         if (!(whole && settled)) {
             if (!whole) mask_tile(s, n, p, at);
             raise_maximum(s$(low), m_i, l_i, o, $(scale));
             settled = settled || whole;
+        }
+@   else
+        if (!whole) {
+            mask_tile(s, n, p, at);
+            raise_maximum(s$(low), m_i, l_i, o, $(scale));
         }
 @   end
         scale_maximum(m_scaled, m_i, $(scale));
@@ -190,18 +191,15 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     const u32 smem = smem_base();
     const Where at = this_tile(p);
     if (at.b < 0) return;
-@ local tiles = problem.split and "split_range(tile_range(p, at), p, at)" or "tile_range(p, at)"
-    TileRange tiles = $(tiles);
-@ if not mask.residual then
+@ local function tiles(at) return problem.split and ("split_range(tile_range(p, %s), p, %s)"):format(at, at) or "tile_range(p, " .. at .. ")" end
+    TileRange tiles = $(tiles("at"));
+@ if strays and not mask.residual then
     // One tile at least is not taken for full, since it gives the reference of the softmax.
     if (tiles.begin < tiles.end && tiles.full_begin == tiles.begin && tiles.full_end == tiles.end) --tiles.full_end;
 @ end
 @ if mask.residual then
     TileScan scan;
     int n = find_tile(scan, tiles.end, tiles, p, at), next;
-@ elseif #mask.lower > 0 then
-    // The full tiles come last: the first is a masked one, if there is any.
-    int n = tiles.full_end < tiles.end || tiles.full_begin == tiles.begin ? tiles.end - 1 : tiles.full_begin - 1, next;
 @ else
     int n = tiles.end - 1, next;
 @ end
@@ -215,8 +213,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     PagesAhead pages(p, at.b);
 @ end
 @ if problem.paged then
-    PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k + kv_head * p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
-    PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v + kv_head * p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
+    PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k, kv_head, p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
+    PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v, kv_head, p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
 @ else
     $(key_copy)<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
     $(key_copy)<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
@@ -274,38 +272,25 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ if mask.residual then
     bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
+@ if strays or mask.residual then
     for (;;) {
+@ end
 @ if mask.residual then
         for (; n >= 0; n = next) {
             const bool whole = scan.whole();
             next = next_tile(scan, n);
-@   kv_step("maybe")
+@   kv_step()
         }
 @ else
-@   if #mask.lower > 0 then
-        // The masked tiles of both ends, then the full ones between them, so that the masked step is there once.
-        for (; n >= tiles.full_end || (n < tiles.full_begin && n >= tiles.begin); n = next) {
-            next = n == tiles.full_end ? tiles.full_begin - 1 : n - 1;
-            if (next < tiles.begin) next = tiles.full_end > tiles.full_begin ? tiles.full_end - 1 : -1;
-@     kv_step("yes")
-        }
-        for (; n >= tiles.full_begin; n = next) {
-            next = n > tiles.full_begin ? n - 1 : -1;
-@     kv_step("no")
-        }
-@   else
-        for (; n >= tiles.full_end; n = next) {
+        for (; n >= tiles.begin; n = next) {
+            const bool whole = n >= tiles.full_begin && n < tiles.full_end;
             next = n - 1;
-@     kv_step("yes")
+@   kv_step()
         }
-        for (; n >= tiles.full_begin; n = next) {
-            next = n - 1;
-@     kv_step("no")
-        }
-@   end
 @ end
 @ if mask.residual then
         int rest = scan.first; // tiles that are not scanned yet
+@   if strays then
         if (rest <= tiles.begin) {
             if (!settled || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
             // Once more, with the running maximum throughout.
@@ -314,15 +299,23 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
             rest = tiles.end;
             reset(o, m_i, l_i);
         }
+@   else
+        if (rest <= tiles.begin) break;
+@   end
         const int last = find_tile(scan, rest, tiles, p, at);
         if (last < 0) continue;
-@ else
+@ elseif strays then
         if (tiles.full_begin == tiles.full_end || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
         // Once more, with the running maximum throughout.
+@   if one_warp then
+        const Where found = this_tile(p, anew());
+        tiles = $(tiles("found"));
+@   end
         tiles.full_begin = tiles.full_end = tiles.begin;
         reset(o, m_i, l_i);
         const int last = tiles.end - 1;
 @ end
+@ if strays or mask.residual then
         copy_k.move((last - n) * block_n);
         copy_v.move((last - n) * block_n);
 @ if problem.dropout then
@@ -337,6 +330,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_v.template issue<false>(smem + smem_v$(next_stage), at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ end
     }
+@ end
 @ -- Packed: found once more too rather than kept in registers, of which the loop has none to spare.
 @ local found = again and "this_tile(p, anew())" or "at"
 @ local own = problem.packed and "this_tile(p)" or found

@@ -45,7 +45,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3" and not problem.prescaled
 @ -- Then a row's largest weight is not 1, and one that sees a single key would not have its value: docs/precision.md.
 @ local few_keys = estimates and #score.sinks == 0 and not mask.in_blocks and (#mask.lower > 0 and not (mask.residual or mask.reads) and "bounds" or "tile")
-@ include("piece/softmax.cu", { estimates = estimates, ones = ones })
+@ include("piece/softmax.cu", { estimates = estimates, ones = ones, strays = true })
 
 @ -- Pairs of what terms read along the keys are read ahead, with as many registers as other things leave.
 @ local num_pairs = 0

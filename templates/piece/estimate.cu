@@ -43,27 +43,16 @@ __device__ __forceinline__ void take_estimate(float (&m_i)[m_atoms][2], const fl
 
 // Whether the mask's bounds leave a row one key.
 __device__ __forceinline__ void find_lone_keys(bool (&lone)[2], const Params &p, const Where &at) {
-@   include("piece/mask_scalars.cu", { form = "", wants = function(name) return name ~= "h" end })
-    const int first_row = opaque(at.q_first) + warp_row() + lane_anew() / 4;
+@   include("piece/mask_scalars.cu", { form = "", wants = function() return true end })
+@   if mask.uses.q or mask.uses.h then
+    const int first = opaque(at.q_first) + warp_row() + lane_anew() / 4;
+@   end
+    constexpr int m = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-@   if mask.uses.q or problem.joins_heads and mask.uses.h then
-        const int row = first_row + 8 * r;
-@   end
-@   if mask.uses.q then
-        const int q = $(problem.joins_heads and "row_query(p, row)" or "row");
-@   end
-@   if mask.uses.h then
-        const int h = $(problem.joins_heads and "row_head(p, at, row)" or "at.h");
-@   end
-        int first = 0, last = at.seqlen_k - 1;
-@   for _, bound in ipairs(mask.upper_at) do
-        last = min(last, $(bound));
-@   end
-@   for _, bound in ipairs(mask.lower_at) do
-        first = max(first, $(bound));
-@   end
-        lone[r] = first == last;
+@   include("piece/mask_row.cu", { own = "q" })
+@   include("piece/row_bounds.cu")
+        lone[r] = $(#mask.lower_at > 0 and "k_min" or "0") == k_max;
     }
 }
 @ elseif few_keys then

@@ -73,19 +73,8 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 
 @ end
 @ local reads_row = mask.uses[own] or mask.uses.h or walk == "q"
-@ local index = problem.joins_heads and "row_query(p, row)" or "row"
 @ local function inside(name, i) return mask.reads_along[name] and "min(" .. i .. ", at.seqlen_" .. name .. " - 1)" or i end
-@ local function row_place() -- of rows g and g + 8 of atom m
-@   if reads_row then
-                const int row = first + 16 * m + 8 * r;
-@   end
-@   if mask.uses[own] then
-                const int $(own) = $(inside(own, index));
-@   end
-@   if problem.joins_heads and mask.uses.h then
-                const int h = row_head(p, at, row);
-@   end
-@ end
+@ local function row_place() include("piece/mask_row.cu", { own = own }) end
 @ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys: it is read once,
 @ -- and what a pattern says of a block is computed once.
 @ local share, place = walk == "k" and plan.block_n or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk

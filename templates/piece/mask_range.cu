@@ -23,13 +23,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
             const u32 $(array.name)_element = ld_shared_u32(q_rows + 4 * ($(j - 1) * block_m + warp_row() + 16 * m + 8 * r + lane / 4));
             const auto $(array.name)_at = [&](const Params &, auto...) { return $(array.type == "float" and "__uint_as_float" or "int")($(array.name)_element); };
 @ end
-            int k_min = 0, k_max = at.seqlen_k - 1;
-@ for _, bound in ipairs(mask.lower_at) do
-            k_min = max(k_min, $(bound));
-@ end
-@ for _, bound in ipairs(mask.upper_at) do
-            k_max = min(k_max, $(bound));
-@ end
+@ include("piece/row_bounds.cu")
             const int begin = lane_count(k_min - 1 - first_k), end = lane_count(max(k_max, -1) - first_k);
 #pragma unroll
             for (int from = 0; from < 2 * s_atoms; from += 32) { // a word has as many

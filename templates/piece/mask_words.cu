@@ -43,16 +43,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ if bounds then
 @   row_place()
 @ end
-            int k_max = at.seqlen_k - 1;
-@ for _, bound in ipairs(mask.upper_at) do
-            k_max = min(k_max, $(bound));
-@ end
-@ if #mask.lower_at > 0 then
-            int k_min = 0;
-@   for _, bound in ipairs(mask.lower_at) do
-            k_min = max(k_min, $(bound));
-@   end
-@ end
+@ include("piece/row_bounds.cu")
 #pragma unroll
             for (int w = 0; w < words.num_words; ++w) {
                 const int first_k = own_key(at, n) + 32 * w;

@@ -262,7 +262,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
             }
     }
 }
-@ if not prescaled then
+@ if not prescaled and strays then
 
 // Full tiles keep the m of the tiles before: no maximum, no exchange between lanes, no rescaling. Whether that was right shows
 // at the end: a row sum or an output that left its range, as it does of a weight that 16 bits do not hold, or a row to which the tiles
@@ -278,12 +278,13 @@ __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], $(estimates and "
 @ else
 __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                            const float (&l_i)[m_atoms][2], int num_rows) {
+    const int first_row = warp_row() + lane_anew() / 4;
     bool left = false;
 #pragma unroll
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            if (warp_row() + 16 * m + 8 * r + int(threadIdx.x) % 32 / 4 >= num_rows) continue;
+            if (first_row + 16 * m + 8 * r >= num_rows) continue;
             left = left || m_i[m][r] == NEG_INF || !(l_i[m][r] <= 0x1p64f);
             float sum = 0.0f; // of zeros, unless an element is infinite or NaN
 #pragma unroll

@@ -36,8 +36,10 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : $(copy)
     using Tile = $(copy)<ROWS, COLS, COLS_IN_MEMORY>;
     using Tile::passes;
     using Tile::row_stride;
-    using Tile::src; // the thread's columns of row 0 of page 0
     const Params &p;
+    const KeyElement *const heads;
+    const i64 head_stride;
+    const int head;
 @ if not looks_ahead then
     const int *pages;
 @ end
@@ -48,13 +50,15 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : $(copy)
     static constexpr int alike = together % Tile::step == 0 && ROWS % together == 0 && $(problem.page_rows) % together == 0 ? together / Tile::step : 1; // passes
 @ end
 
-    __device__ __forceinline__ PagedTileCopy(const Params &p_, const KeyElement *matrix, i64 row_stride_, i64 page_stride_, int b)
-        : Tile(matrix, 0), p(p_), $(looks_ahead and "" or "pages(p_.page_table + b * p_.page_table_stride), ")page_stride(page_stride_),
+    __device__ __forceinline__ PagedTileCopy(const Params &p_, const KeyElement *heads_, int head_, i64 head_stride_, i64 row_stride_, i64 page_stride_, int b)
+        : Tile(heads_, 0), p(p_), heads(heads_), head_stride(head_stride_), head(head_), $(looks_ahead and "" or "pages(p_.page_table + b * p_.page_table_stride), ")page_stride(page_stride_),
           row(threadIdx.x / Tile::lanes) {
         row_stride = row_stride_;
     }
 
     __device__ __forceinline__ void move(int rows) { row += rows; }
+    // The thread's columns of row 0 of page 0, which no register keeps.
+    __device__ __forceinline__ const KeyElement *columns() const { return Tile(heads + opaque(head) * head_stride, 0).src; }
 
     template <bool WHOLE> __device__ __forceinline__ void issue(u32 tile, int num_rows$(looks_ahead and ", const PagesAhead &known" or "")) {
         const bool in_memory = COLS == COLS_IN_MEMORY || threadIdx.x % Tile::lanes * chunk_elements < COLS_IN_MEMORY;
@@ -85,7 +89,8 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : $(copy)
 @ end
 @ if not looks_ahead then
     template <bool WHOLE> __device__ __forceinline__ void copy_rows(const typename Tile::Destination &to, int num_rows, bool in_memory) {
-        constexpr int group = passes % 8 == 0 ? 8 : passes < 8 ? passes : 1; // look-ups that wait together
+        const KeyElement *const src = columns();
+        constexpr int most = Tile::lanes * chunk_elements == COLS ? 8 : 4, group = passes % most == 0 ? most : passes < most ? passes : 1; // look-ups that wait together
         const int first = opaque(row); // the places within pages are computed anew: registers are dearer
 @ if async then
 #pragma unroll(passes <= 8 ? passes : 1)
@@ -111,6 +116,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY> struct PagedTileCopy : $(copy)
 @ if problem.page_rows > 1 then
     // One look-up for the rows of `alike` passes. The tile's first row is there, and so is page 0.
     template <bool WHOLE> __device__ __forceinline__ void copy_together(const typename Tile::Destination &to, int num_rows, bool in_memory$(looks_ahead and ", const PagesAhead &known" or "")) {
+        const KeyElement *const src = columns();
         const i64 pass_stride = opaque(Tile::step * row_stride);
 #pragma unroll
         for (int i = 0; i < passes; i += alike) {
