@@ -32,6 +32,9 @@ static const double EDGE_RATE = 32.0;
 /* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted
  * to d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
 static const double ALONE = 0.15;
+/* Likewise of 64 keys in fp32 above head dim 96, beside whose accumulators no register is left to work ahead: fitted to
+ * d128 on an H100, 64 x 64 against 64 x 32. */
+static const double CROWDED = 0.17;
 /* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or
  * if the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64,
  * on Hopper. */
@@ -126,7 +129,8 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     };
     cost.serial = fk_model_waits(score, plan->block_n / 8.0) + fmax(fmax(cost.tensor, cost.smem), gemm_issue) +
                   fmax(cost.exp, softmax_issue) + BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
-    cost.alone = plan->ctas_per_sm == 1 ? ALONE : 0;
+    const bool crowded = p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
+    cost.alone = (plan->ctas_per_sm == 1 ? ALONE : 0) + (crowded ? CROWDED : 0);
     cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
     return cost;
 }

@@ -21,7 +21,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
 
 @ include("piece/schedule.cu")
 
-@ include("piece/mask.cu")
+@ include("piece/mask.cu", { leads = false })
 
 @ include("piece/backward_rows.cu")
 

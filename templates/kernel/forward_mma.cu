@@ -62,16 +62,16 @@ constexpr int m_atoms = rows_per_warp / 16; // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8;        // atoms of 8 keys
 constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
-@ include("piece/mask.cu")
+@ -- Each tile takes the maximum where the last keys say little of it (piece/consumer_steps.cu), and of fp32, as the exponent of a large p
+@ -- would be too coarse. Where not, full tiles keep the reference of those before, and a row may stray from it.
+@ local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
+@ local strays = not raises
+@ include("piece/mask.cu", { leads = strays and not mask.residual })
 
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = false, along = false, ahead = false, weighs = false })
 
 @ end
-@ -- Each tile takes the maximum where the last keys say little of it (piece/consumer_steps.cu), and of fp32, as the exponent of a large p
-@ -- would be too coarse. Where not, full tiles keep the reference of those before, and a row may stray from it.
-@ local raises = score.by_place and #mask.upper == 0 or problem.dtype == "fp32"
-@ local strays = not raises
 @ include("piece/softmax.cu", { estimates = false, ones = false, strays = strays })
 
 @ if problem.dropout then
@@ -110,6 +110,11 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   end
         }
 @ end
+@ local function issue_next_k() -- V follows when K is there
+        copy_k.move((next - n) * block_n);
+        copy_v.move((next - n) * block_n);
+        if ($(more)) copy_k.template issue<true>(tile_k, block_n);
+@ end
 @ -- One step of the loop over key tiles, of which `whole` ones need no mask. It stands there once: a branch a tile costs less than twice
 @ -- the text.
 @ local function kv_step()
@@ -137,9 +142,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         $(qk_gemm);
         copy_v.land(tile_v);
         __syncthreads(); // V(n) is there, and every warp is done with K(n)
-        copy_k.move((next - n) * block_n);
-        copy_v.move((next - n) * block_n);
-        if ($(more)) copy_k.template issue<true>(tile_k, block_n);
+@     if arch.async_copy then
+@       issue_next_k()
+@     end
 @   else
         const u32 tile_k = smem + smem_k + stage, tile_v = smem + smem_v + stage;
         stage = stage_bytes - stage;
@@ -176,6 +181,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         take_differences(s, m_scaled, m_i, $(scale));
 @   end
         exponentiate(s$(low), m_scaled, l_i, $(scale));
+@   if plan.stages == 1 and not plan.widens and not arch.async_copy then -- before the branches above the compiler would wait for K with V
+@     issue_next_k()
+@   end
 @   if problem.dropout then
         gemm_pn(o, s, tile_v, dropout);
         dropout.move(0, (next - n) * block_n);
@@ -193,9 +201,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     if (at.b < 0) return;
 @ local function tiles(at) return problem.split and ("split_range(tile_range(p, %s), p, %s)"):format(at, at) or "tile_range(p, " .. at .. ")" end
     TileRange tiles = $(tiles("at"));
-@ if strays and not mask.residual then
-    // One tile at least is not taken for full, since it gives the reference of the softmax.
-    if (tiles.begin < tiles.end && tiles.full_begin == tiles.begin && tiles.full_end == tiles.end) --tiles.full_end;
+@ if problem.split and strays and not mask.residual then
+    if (tiles.full_begin < tiles.full_end && tiles.full_end == tiles.end) --tiles.full_end; // of a share of full tiles one gives the reference
 @ end
 @ if mask.residual then
     TileScan scan;

@@ -36,14 +36,16 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 @ include("piece/gemm_wgmma.cu")
 
-@ include("piece/mask.cu")
-
 @ -- Where the first tile says little of a row's maximum, its raw scores are taken for an estimate of it (piece/estimate.cu): where masked
 @ -- tiles may come before full ones; and where scores grow or shrink with their place and no bound puts the first tile at the diagonal.
 @ local estimates = score.by_place
 @ for _, bound in ipairs(mask.upper) do estimates = estimates and not bound:find("%f[%w_]q_iv%f[^%w_]") end
 @ estimates = (estimates or mask.residual or #mask.lower > 0) and problem.dtype ~= "e4m3" and not problem.prescaled
-@ -- Then a row's largest weight is not 1, and one that sees a single key would not have its value: docs/precision.md.
+@ -- Where not, and bounds put the first tiles at a diagonal, these have a key of each row: a row that full tiles come upon without a reference
+@ -- is computed once more.
+@ include("piece/mask.cu", { leads = #mask.upper > 0 and not (mask.residual or estimates) })
+
+@ -- Where the first tile is an estimate, a row's largest weight is not 1, and one that sees a single key would not have its value: docs/precision.md.
 @ local few_keys = estimates and #score.sinks == 0 and not mask.in_blocks and (#mask.lower > 0 and not (mask.residual or mask.reads) and "bounds" or "tile")
 @ include("piece/softmax.cu", { estimates = estimates, ones = ones, strays = true })
 

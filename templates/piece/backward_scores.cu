@@ -1,5 +1,5 @@
 @ -- What the families share between their products and their loops.
-@ include("piece/mask.cu")
+@ include("piece/mask.cu", { leads = false })
 
 @ if problem.dropout then
 @   include("piece/dropout.cu")

@@ -13,14 +13,14 @@ __device__ __forceinline__ int own_key(const Where &at, int n) { return $(plan.p
 
 @ end
 // The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
-// pairs are, and these tiles carry no mask.
+// pairs are, and these tiles carry no mask.$(leads and " If there are such, those from full_end on have a key that all rows see." or "")
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
 __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at) {
 @ if walk == "k" and #mask.upper + #mask.lower == 0 then
-    return {0, 0, int(u32(at.seqlen_k) / block_n), int((u32(at.seqlen_k) + (block_n - 1)) / block_n)};
+    return {0, 0, int(u32($(leads and "max(at.seqlen_k - 1, 0)" or "at.seqlen_k")) / block_n), int((u32(at.seqlen_k) + (block_n - 1)) / block_n)};
 @ else
     i64 any_lo = 0, any_hi = at.seqlen_$(walk) - 1; // $(walk) that may be paired with some $(own) of the tile
 @ if walk == "k" then
@@ -59,7 +59,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
     tiles.begin = int(any_lo / $(walk_block));
     tiles.end = int(any_hi / $(walk_block)) + 1;
     tiles.full_begin = int(min(max((all_lo + $(walk_block) - 1) / $(walk_block), i64(tiles.begin)), i64(tiles.end)));
-    tiles.full_end = int(max(min((all_hi + 1) / $(walk_block), i64(tiles.end)), i64(tiles.full_begin)));
+    tiles.full_end = int(max(min($(leads and "all_hi" or "(all_hi + 1)") / $(walk_block), i64(tiles.end)), i64(tiles.full_begin)));
     return tiles;
 @ end
 }
