@@ -176,7 +176,7 @@ class Planning(Case):
         for message, *more in (("must be: pattern show", "draw", "local(64,1)"), ("must end in .svg or .png", "show", "local(64,1)", "-o", "x.gif"),
                                ("blocks of 1 x 1: must be at most", "show", "local(1,1)", "--n", "9999")):
             self.bad(USAGE, [message], "pattern", *more)
-        self.bad(BAD_INPUT, ["head is 8: must be from 0 to 7"], "pattern", "show", "local(64,1)", "--head", "8")
+        self.bad(USAGE, ["--head is 8: must be below --heads, 8"], "pattern", "show", "local(64,1)", "--head", "8")
         self.bad(BAD_INPUT, ["pattern local has 2 values: must be 3 (rows,columns,window)"], "pattern", "show", "local(64)")
 
     def test_explain_a_predicate_of_the_callers(self):

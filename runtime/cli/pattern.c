@@ -264,6 +264,9 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
     if (argc < 2 || strcmp(argv[0], "show") != 0) return cli_fail(CLI_USAGE, "pattern: must be: pattern show SPELLING");
     if (path && !ends_with(path, ".svg") && !ends_with(path, ".png"))
         return cli_fail(CLI_USAGE, "pattern: -o %s: must end in .svg or .png", path);
+    if (p.head >= heads)
+        return cli_fail(CLI_USAGE, "pattern: --head is %lld: must be below --heads, %lld", (long long)p.head,
+                        (long long)heads);
     cli_use_templates(&planning);
     code = read_problem(argv + 1, argc - 1, &p);
     if (code != CLI_OK) return code;
