@@ -192,8 +192,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
         $(row_copies)
         u32 stage = 0;
         const auto issue = [&](int tile) { // into the free stage
-@ -- Products of wide heads that are no whole panels, and terms both ways beside sums of their arrays, leave no registers to keep addresses in.
-@ if layout.d_pad > 96 and layout.d_pad % 64 ~= 0 or fused and score.sums then
+@ -- No registers are left to keep addresses in beside products of wide heads that are no whole panels, sums of arrays of terms both ways, and
+@ -- the widest heads where there are no asynchronous copies.
+@ if layout.d_pad > 96 and layout.d_pad % 64 ~= 0 or fused and score.sums or not arch.async_copy and layout.d_pad > 160 then
             const int head_now = opaque(at.h);
 @   starts("head_now")
             $(row_copies)

@@ -87,8 +87,10 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 // ---- the consumers ----
 @ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
-@ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics.
-@ local more = pair or mask.long_walk or heads
+@ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics. Whoever looks for tiles
+@ -- has more, too, where those that compute can spare them.
+@ local spare = plan.block_m == 64 and layout.d_pad + layout.dv_pad <= 128
+@ local more = pair or mask.long_walk or heads or mask.residual and spare
 extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
     const u32 smem = smem_base();

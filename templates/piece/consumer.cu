@@ -174,8 +174,8 @@ struct Consumer {
 @   end
             store_lse(lse, p, there);
 @ end
-@ -- The rows of the tile before, in o, leave. Of wide rows of e4m3 no register is left to keep which are a lane's.
-@ local store_lane = (plan.q_stages == 1 and problem.dtype == "e4m3" or #score.terms > 0) and "lane_anew()" or "int(threadIdx.x) % 32"
+@ -- The rows of the tile before, in o, leave. Of wide rows of e4m3, and beside terms, no register is left to keep which are a lane's.
+@ local store_lane = (plan.q_stages == 1 and problem.dtype == "e4m3" or #score.terms > 0 and #score.sinks == 0) and "lane_anew()" or "int(threadIdx.x) % 32"
 @ local function store_step(parts)
         {
             const Leaving there(p, smem, done);
