@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Masks whose arrays hold the largest and the least of numbers, which mean no bound, and gradients of arrays by one query.
+"""Masks whose arrays hold the largest and the least of numbers, which mean no bound, biases that hide or outweigh whole tiles beside
+masks, and gradients of arrays by one query.
 
 Usage: cli_masks_test.py PROGRAM [unittest arguments]. Needs the standard library only.
 """
+import math
 import struct
 
 import cli_case
@@ -40,6 +42,21 @@ class Masks(Case):
             for gpu in ("h200", "a100"):
                 with self.subTest(gpu=gpu, word=word):
                     self.check(f"fwd fp16 d16 {word}", "2,2,2,70,90", gpu, [(name, (LEAST, MOST))])
+
+    def test_rows_that_stray_in_full_tiles_between_masked_ones(self):
+        """A full tile keeps the reference of those before; what a masked tile behind it finds may not hide that it was wrong."""
+        queries, keys = 64, 400
+        rises = {"hides": lambda k: -math.inf if k >= 256 else 0.0, "outweighs": lambda k: 0.0 if k >= 256 else 300.0 if k >= 128 else 200.0}
+        masks = ["window(300,300)", "window(300,300) split", 'keep="k >= 128 || (q + k) % 3 != 0"', "left_padding causal"]
+        for name, rise in rises.items():
+            row = struct.pack(f"<{keys}f", *map(rise, range(keys)))
+            bias = self.path(f"{name}.npy", npy("<f4", (1, 1, queries, keys), row * queries))
+            for mask in masks:
+                first = ["--array", f"first={self.ints('first', (10,))}"] if "left" in mask else []
+                for gpu in ("a100", "t4", "h200"):
+                    with self.subTest(bias=name, mask=mask, gpu=gpu):
+                        self.good("run", f"fwd fp16 d32 bias {mask}", "--random", f"1,1,1,{queries},{keys}", "--check", "--device", "emu",
+                                  "--plan-for", gpu, "--array", f"bias={bias}", *first)
 
     def test_the_gradient_of_a_bias_of_one_query(self):
         """Its rows have no stride, as there is but one."""

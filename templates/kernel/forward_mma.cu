@@ -168,7 +168,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         if (!(whole && settled)) {
             if (!whole) mask_tile(s, n, p, at);
             raise_maximum(s$(low), m_i, l_i, o, $(scale));
-            settled = settled || whole;
+            settled = settled || (whole && !lacks_reference(m_i));
         }
 @   else
         if (!whole) {
@@ -207,6 +207,8 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ if mask.residual then
     TileScan scan;
     int n = find_tile(scan, tiles.end, tiles, p, at), next;
+@ elseif strays and #mask.lower > 0 then
+    int n = tiles.full_end < tiles.end || tiles.full_begin == tiles.begin ? tiles.end - 1 : tiles.full_begin - 1, next;
 @ else
     int n = tiles.end - 1, next;
 @ end
@@ -277,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ end
     // From the last tile to the first, so that the masked ones come early.
 @ if mask.residual then
-    bool settled = false; // once a full tile was taken with the maximum: every row has its reference
+    bool settled = false; // once a full tile was taken with the maximum, and every row of the warp has its reference
 @ end
 @ if strays or mask.residual then
     for (;;) {
@@ -291,7 +293,15 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ else
         for (; n >= tiles.begin; n = next) {
             const bool whole = n >= tiles.full_begin && n < tiles.full_end;
+@   if strays and #mask.lower > 0 then
+            // The masked tiles of both ends, then the full ones between them: a maximum that is raised behind these would hide that a row
+            // strayed in them.
+            next = n == tiles.full_end ? tiles.full_begin - 1 : n - 1;
+            if (whole && next < tiles.full_begin) next = -1;
+            if (!whole && next < tiles.begin) next = tiles.full_end > tiles.full_begin ? tiles.full_end - 1 : -1;
+@   else
             next = n - 1;
+@   end
 @   kv_step()
         }
 @ end
@@ -299,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         int rest = scan.first; // tiles that are not scanned yet
 @   if strays then
         if (rest <= tiles.begin) {
-            if (!settled || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
+            if (!__syncthreads_or(settled && left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
             // Once more, with the running maximum throughout.
             tiles.full_begin = tiles.full_end = tiles.begin;
             settled = false;

@@ -248,7 +248,7 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
                 // A row that has seen no key yet keeps -inf, and -inf - -inf must not become NaN.
                 const float alpha = m_new[m][r] == NEG_INF ? 1.0f : ex2((m_i[m][r] - m_new[m][r]) * scale_log2);
                 m_i[m][r] = m_new[m][r];
-@ if score.strays_far then -- nothing is left of what came before, be it infinite
+@ if score.strays_far and plan.family == "wgmma" then -- nothing is left of what came before, be it infinite
                 const auto lower = [&](float &x) { x = alpha > 0.0f ? x * alpha : 0.0f; };
 @ else
                 const auto lower = [&](float &x) { x *= alpha; };
@@ -276,6 +276,17 @@ __device__ __forceinline__ void find_strays(u32 (&spoiled)[2], $(estimates and "
     }
 }
 @ else
+@ if mask.residual then
+// Does a row of the warp have no reference yet, as where a term hides all that it has seen? Full tiles would refer to 0, and a maximum that
+// is raised behind them would leave nothing of their weights.
+__device__ __forceinline__ bool lacks_reference(const float (&m_i)[m_atoms][2]) {
+    bool lacks = false;
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m) lacks = lacks || m_i[m][0] == NEG_INF || m_i[m][1] == NEG_INF;
+    return __any_sync(full_warp, lacks);
+}
+
+@ end
 __device__ __forceinline__ bool left_range(const float (&o)[m_atoms][o_atoms][4], const float (&m_i)[m_atoms][2],
                                            const float (&l_i)[m_atoms][2], int num_rows) {
     const int first_row = warp_row() + lane_anew() / 4;
