@@ -155,7 +155,10 @@ static void bury(const fk_pack_work *work, pid_t pid, int how) {
 /* Forks one for pid[0]; 0: it could not. */
 static bool start_worker(const fk_pack_work *work, pid_t *pid) {
     *pid = fk_compile_fork();
-    if (*pid == 0) work_off(work);
+    if (*pid == 0) {
+        if (work->lock >= 0) close(work->lock); /* else a worker that is about to end would hold it for its builder */
+        work_off(work);
+    }
     if (*pid < 0) *pid = 0;
     return *pid > 0;
 }

@@ -45,6 +45,7 @@ typedef struct fk_pack_work {
     bool skip_unsupported;
     char records[65]; /* SHA-256 of the user's tuning records, which plans follow; "": none is looked at */
     fk_pack_board *board;
+    int lock; /* the builder's, on the folder of parts, which workers let go of; -1: none */
 } fk_pack_work;
 
 fk_pack_board *fk_pack_board_create(size_t count); /* null: no memory */

@@ -302,7 +302,6 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
                       fk_pack_progress *progress, fk_error *err) {
     uint8_t secret[32];
     char *dir = NULL;
-    int lock = -1;
     const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
     fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
     if (!status) status = digest_records(&m->work, err);
@@ -311,7 +310,7 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     if (!status && *fk_store_reason(m->work.parts))
         status = fk_fail(err, FK_IO, "%s: %s", dir, fk_store_reason(m->work.parts));
     if (!status) status = fk_store_make(m->work.parts, err);
-    if (!status) status = lock_parts(dir, path, &lock, err);
+    if (!status) status = lock_parts(dir, path, &m->work.lock, err);
     if (!status) {
         fk_store_keep_all(m->work.parts);
         status = fk_pack_run_jobs(&m->work, (int)workers, report, user, progress, err);
@@ -321,7 +320,7 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     if (!status) fk_store_destroy(m->work.parts);
     explicit_bzero(secret, sizeof secret);
     fk_store_close(m->work.parts);
-    if (lock >= 0) close(lock);
+    if (m->work.lock >= 0) close(m->work.lock);
     free(dir);
     return status;
 }
@@ -344,6 +343,7 @@ fk_status fk_pack_build(const char *path, const char *const *spellings, size_t c
     how.planning.template_dir = options->template_dir;
     maker m = {.work = {.how = &how,
                         .emulator = options->emulate ? &emulator : NULL,
+                        .lock = -1,
                         .skip_unsupported = options->skip_unsupported != 0}};
     fk_status status =
         plan_jobs(&m, spellings, count, gpus, num_gpus, options->template_dir, options->sized != 0, &err);
