@@ -14,9 +14,9 @@ MOST, LEAST = 2**31 - 1, -2**31
 
 
 class Masks(Case):
-    def check(self, spelling, sizes, gpu, arrays=()):
+    def check(self, spelling, sizes, gpu, arrays=(), words=()):
         given = [word for name, values in arrays for word in ("--array", f"{name}={self.ints(name, values)}")]
-        self.good("run", spelling, "--random", sizes, "--check", "--device", "emu", "--plan-for", gpu, *given)
+        self.good("run", spelling, "--random", sizes, "--check", "--device", "emu", "--plan-for", gpu, *given, *words)
 
     def ints(self, name, values):
         return self.path(f"{name}.npy", npy("<i4", (len(values),), struct.pack(f"<{len(values)}i", *values)))
@@ -52,11 +52,10 @@ class Masks(Case):
             row = struct.pack(f"<{keys}f", *map(rise, range(keys)))
             bias = self.path(f"{name}.npy", npy("<f4", (1, 1, queries, keys), row * queries))
             for mask in masks:
-                first = ["--array", f"first={self.ints('first', (10,))}"] if "left" in mask else []
+                first = [("first", (10,))] if "left" in mask else []
                 for gpu in ("a100", "t4", "h200"):
                     with self.subTest(bias=name, mask=mask, gpu=gpu):
-                        self.good("run", f"fwd fp16 d32 bias {mask}", "--random", f"1,1,1,{queries},{keys}", "--check", "--device", "emu",
-                                  "--plan-for", gpu, "--array", f"bias={bias}", *first)
+                        self.check(f"fwd fp16 d32 bias {mask}", f"1,1,1,{queries},{keys}", gpu, first, ["--array", f"bias={bias}"])
 
     def test_the_gradient_of_a_bias_of_one_query(self):
         """Its rows have no stride, as there is but one."""
