@@ -41,6 +41,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     lua_newtable(L);
     fk_table_set_text(L, "family", fk_tile_family(tile));
     fk_table_set_bool(L, "widens", fk_tile_widens(p, tile));
+    fk_table_set_bool(L, "parted", fk_tile_parted(p, tile));
     fk_table_set_bool(L, "widens_before", fk_tile_widens_before(p, tile));
     fk_table_set_bool(L, "widens_pages", fk_tile_widens_before(p, tile) && p->paged);
     fk_table_set_text(L, "operands", fk_dtype_name(fk_operand_dtype(p, tile))); /* of products */

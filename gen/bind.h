@@ -30,6 +30,8 @@ bool fk_tile_stages(const fk_problem *p, const fk_tile *tile);
 int fk_tile_consumers(const fk_tile *tile);
 /** Do elements of 8 bits become operands of 16 on their way to shared memory? Family mma has no products of 8 bits. */
 bool fk_tile_widens(const fk_problem *p, const fk_tile *tile);
+/** fp32: do elements become their parts on their way to shared memory, and not in each warp that reads them? */
+bool fk_tile_parted(const fk_problem *p, const fk_tile *tile);
 /** Do k and v of 8 bits become those of 16 in the workspace before (templates/piece/widen.cu)? Copies by TMA cannot. */
 bool fk_tile_widens_before(const fk_problem *p, const fk_tile *tile);
 /** fk_dtype of what is multiplied. */

@@ -69,10 +69,11 @@ static int registry_row(lua_State *L, int device_sm, char *file, size_t size) {
 }
 
 /* dQ may do without a buffer. */
-static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_stages, fk_tile *tile) {
+static void read_tile(lua_State *L, const char *where, bool wgmma, bool floats, int least_q_stages, fk_tile *tile) {
     fk_table_check(L, where,
-                   wgmma ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap head_rows "
-                         : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
+                   wgmma    ? " block_m block_n warps stages q_in_regs ctas q_stages k_stages turns overlap head_rows "
+                   : floats ? " block_m block_n warps stages q_in_regs ctas k_stages "
+                            : " block_m block_n warps stages q_in_regs ctas dq_kernel ");
     tile->block_m = fk_table_int(L, where, "block_m", 1, 4096);
     tile->block_n = fk_table_int(L, where, "block_n", 1, 4096);
     tile->warps = fk_table_int(L, where, "warps", 1, 32);
@@ -86,6 +87,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, int least_q_s
         tile->turns = fk_table_bool(L, where, "turns");
         tile->overlap = fk_table_int(L, where, "overlap", 1, 2);
     }
+    if (floats) tile->k_stages = fk_table_int(L, where, "k_stages", 0, 1);
     const bool of_head = lua_getfield(L, -1, "head_rows") != LUA_TNIL;
     lua_pop(L, 1);
     tile->head_rows = of_head ? fk_table_int(L, where, "head_rows", 1, 4096) : 0;
@@ -107,7 +109,7 @@ static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile
         char where[128];
         snprintf(where, sizeof where, "%s: %s[%d]", path, field, i + 1);
         if (lua_geti(L, -1, i + 1) != LUA_TTABLE) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        read_tile(L, where, wgmma, backward ? 0 : 1, &tiles[i]);
+        read_tile(L, where, wgmma, strcmp(field, "fp32_tiles") == 0, backward ? 0 : 1, &tiles[i]);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -173,6 +175,10 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 
 const char *fk_tile_family(const fk_tile *tile) {
     return tile->wgmma ? "wgmma" : "mma";
+}
+
+bool fk_tile_parted(const fk_problem *p, const fk_tile *tile) {
+    return p->dtype == FK_FP32 && !tile->wgmma && tile->k_stages > 0;
 }
 
 bool fk_tile_widens(const fk_problem *p, const fk_tile *tile) {

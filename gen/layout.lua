@@ -223,7 +223,7 @@ return function(problem, plan, arch, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local size = plan.widens and 2 or problem.element_bytes
+  local size = plan.widens and 2 or plan.parted and 3 * 2 or problem.element_bytes
   local q_bytes = plan.block_m * d_pad * size
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local stage_bytes = k_bytes + v_bytes

@@ -32,6 +32,8 @@ static const double EDGE_RATE = 32.0;
 /* Share by which a visit takes longer where one CTA has the SM to itself, its warps all waiting at each barrier: fitted
  * to d256 on the H200, 128 x 64 with one CTA against 64 x 64 with two. */
 static const double ALONE = 0.15;
+/* The same of fp32 whose tiles are parts: fitted to head dims 32 to 128 on the H200. */
+static const double ALONE_PARTED = 0.06;
 /* Likewise of 64 keys in fp32 above head dim 96, beside whose accumulators no register is left to work ahead: fitted to
  * d128 on an H100, 64 x 64 against 64 x 32. */
 static const double CROWDED = 0.17;
@@ -83,22 +85,37 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     int ahead = 6;
     if (fk_tile_widens(p, tile))
         ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
+    if (fk_tile_parted(p, tile)) { /* K and V on their way, what scores lose in a float, parts of operands */
+        const int parts = 3 * (widest <= 64 ? 2 : 1);
+        ahead += 8 * fk_model_copied_rows(tile->block_n, widest / 4, threads) + acc_s + parts * (rows / 4 + 4);
+    }
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
     if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */
     return declared + ahead;
 }
 
-fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch) {
-    if (p->dtype == FK_FP32) return (fk_mma_kind){6, 16, 4};
+fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch, bool parted) {
+    if (p->dtype == FK_FP32) return (fk_mma_kind){6, 16, parted ? 3 * 2 : 4};
     return (fk_mma_kind){1, arch->mma_k, 2};
 }
+
+/* Of fp32, to split an element, and to add up an atom's sums after a step. */
+static const double SPLIT_LANES = 5.5, SUM_LANES = 8.0;
 
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes) {
     const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
     const double lanes = (steps * mma->passes + bytes / 512.0) * 32.0; /* ldmatrix reads 512 bytes */
     if (mma->passes == 1) return lanes;
-    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + 5.5 * bytes / 4.0 + 8 * 32.0 * steps;
+    return lanes + (column_bytes / 128.0 - column_bytes / 512.0) * 32.0 + SPLIT_LANES * bytes / 4.0 +
+           SUM_LANES * 32.0 * steps;
+}
+
+/* Of fp32 whose tiles lie in shared memory as parts: what a tile has is split once, and weights by the warp they are
+ * of. */
+static double parted_lanes(const fk_mma_kind *mma, double flops, double bytes, double elements) {
+    const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
+    return (steps * (mma->passes + SUM_LANES) + bytes / 512.0) * 32.0 + SPLIT_LANES * elements;
 }
 
 static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
@@ -106,15 +123,18 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
                                    double partial_share) {
     const double scores = (double)plan->block_m * plan->block_n;
     const double columns = layout->d_pad + layout->dv_pad;
-    const fk_mma_kind mma = fk_model_mma(p, arch);
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const bool parted = fk_tile_parted(p, &tile);
+    const fk_mma_kind mma = fk_model_mma(p, arch, parted);
     const double q_bytes = plan->q_in_regs ? 0 : mma.bytes * plan->block_m * layout->d_pad;
     const double read_bytes = plan->warps * mma.bytes * plan->block_n * columns + q_bytes;
     const double tile_bytes = mma.bytes * plan->block_n * columns, flops = 2.0 * scores * columns;
     const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
-    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
-    const double copied = fk_kv_dtype(p) == FK_E4M3 ? COPY_LANES_WIDENED
-                          : arch->async_copy        ? COPY_LANES_ASYNC
-                                                    : COPY_LANES_STAGED;
+    const double gemm_lanes = parted ? parted_lanes(&mma, flops, read_bytes, plan->block_n * columns + scores)
+                                     : fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
+    const double copied = fk_kv_dtype(p) == FK_E4M3     ? COPY_LANES_WIDENED
+                          : arch->async_copy && !parted ? COPY_LANES_ASYNC
+                                                        : COPY_LANES_STAGED;
     const double copy_lanes = tile_bytes / 16.0 * copied;
     const double softmax_issue =
         scores * (SOFTMAX_LANES + score->lanes + (p->dropout ? DROPOUT_LANES : 0) + MASK_LANES * partial_share) /
@@ -127,16 +147,19 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
         .smem = (read_bytes + tile_bytes) / device->smem_rate,
         .l2 = scores * score->l2,
     };
-    cost.serial = fk_model_waits(score, plan->block_n / 8.0) + fmax(fmax(cost.tensor, cost.smem), gemm_issue) +
-                  fmax(cost.exp, softmax_issue) + BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
+    if (p->dtype == FK_FP32) cost.chained = cost.tensor + gemm_issue;
+    cost.serial = fk_model_waits(score, plan->block_n / 8.0) +
+                  fmax(fmax(fmax(cost.tensor, cost.smem), gemm_issue), cost.chained) + fmax(cost.exp, softmax_issue) +
+                  BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
     const bool crowded = p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
-    cost.alone = (plan->ctas_per_sm == 1 ? ALONE : 0) + (crowded ? CROWDED : 0);
+    cost.alone = (plan->ctas_per_sm > 1 ? 0 : parted ? ALONE_PARTED : ALONE) + (crowded ? CROWDED : 0);
     cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
     return cost;
 }
 
 static double visit_clocks(const fk_visit_cost *cost, double turns) {
-    const double lowest = fmax(fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem)), cost->l2);
+    const double lowest =
+        fmax(fmax(fmax(cost->tensor, cost->exp), fmax(cost->issue, cost->smem)), fmax(cost->l2, cost->chained));
     return lowest + fmax(0.0, cost->serial - lowest) / fmax(1.0, turns);
 }
 
@@ -269,7 +292,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
     double clocks = makespan(sms, plan, &cost, &walks, num_ctas);
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / sms * cost.tensor);
-    const bool beside = !layout->wgmma && (forward || walks_q) && !p->split && arch->wgmma_flops;
+    const bool beside = !layout->wgmma && (forward ? p->dtype != FK_FP32 : walks_q) && !p->split && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     const double times = !beside ? 1 : forward ? BESIDE_WGMMA : BACKWARD_BESIDE_WGMMA;
     const double both = layout->wgmma && forward ? beside_hbm(clocks_us, hbm_us) : fmax(clocks_us, hbm_us);

@@ -57,7 +57,7 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const int cols = layout->col_warps, rows = plan->warps / cols;
     const bool adds = !plan->dq_kernel; /* to dQ's sum */
     const double d = layout->d_pad, dv = layout->dv_pad, columns = (adds ? 3 : 2) * d + 2 * dv;
-    const fk_mma_kind mma = fk_model_mma(p, arch);
+    const fk_mma_kind mma = fk_model_mma(p, arch, false);
     const double tile_bytes = mma.bytes * plan->block_m * (d + dv), own_bytes = mma.bytes * plan->block_n * (d + dv);
     const double shared_bytes = (cols > 1 ? 2 : adds ? 1 : 0) * mma.bytes * pairs; /* dS, and P */
     const double dq_read = adds ? dq_bytes(&mma, layout, plan->block_m, plan->block_n, plan->warps) : 0;

@@ -32,7 +32,7 @@ fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, con
                           const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const double pairs = (double)plan->block_m * plan->block_n;
     const double d = layout->d_pad, dv = layout->dv_pad, flops = 2.0 * pairs * (2 * d + dv);
-    const fk_mma_kind mma = fk_model_mma(p, arch);
+    const fk_mma_kind mma = fk_model_mma(p, arch, false);
     const double k_bytes = mma.bytes * plan->block_n * d, v_bytes = mma.bytes * plan->block_n * dv;
     const double own_bytes = mma.bytes * plan->block_m * (d + dv), tile_bytes = k_bytes + v_bytes;
     const double read_bytes = plan->warps * (2 * k_bytes + v_bytes) + own_bytes;

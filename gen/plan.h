@@ -59,7 +59,8 @@ typedef struct fk_mma_kind {
     double depth;  /* of an instruction of 16 x 8 */
     double bytes;  /* of an element */
 } fk_mma_kind;
-fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch);
+/** `parted`: as their parts (fk_tile_parted). */
+fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch, bool parted);
 /** Of how many rows of a tile of K or V a thread copies a chunk of 16 bytes (templates/piece/tile_copy.cu). `chunks`:
  * of a row. */
 int fk_model_copied_rows(int block_n, int chunks, int threads);
@@ -76,6 +77,7 @@ void fk_model_add(fk_plan_info *plan, const fk_plan_info *other, double share);
 /** Clocks of an SM for one visit of a walked tile, by unit. */
 typedef struct fk_visit_cost {
     double tensor, exp, issue, smem, l2;
+    double chained;     /* forward, fp32: products that wait for one another, and what stands between them */
     double serial;      /* of one warp alone */
     double turns;       /* warps of a CTA on each scheduler that take turns; 1: serial is of all of them */
     double alone;       /* share that one CTA without neighbours takes longer */

@@ -259,6 +259,8 @@ class Explanation:
         words = self.spelling.split()
         size = 1 if "e4m3" in words or "kv_e4m3" in words else 4 if words[1] == "fp32" else 2
         in_sram = max(size, 2) if self.plan["family"] == "mma" else size  # where 16 bits are made of 8
+        if size == 4 and self.plan["k_stages"]:
+            in_sram = 3 * 2  # its parts
         own, met = (self.plan[x] for x in (("block_n", "block_m") if backward else ("block_m", "block_n")))
         visited, room = t["partial"] + t["full"], self._gpu_info.smem_per_block / in_sram
         walked = visited * met * (d + p.head_dim_v) * size

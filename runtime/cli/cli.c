@@ -246,6 +246,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(resident, sizeof resident, plan->q_in_regs ? "Q %s in registers; " : "Q %s + ", q);
         snprintf(walked, sizeof walked, "K %s + V %s", k, v);
         total = (plan->q_in_regs ? 0 : q_bytes) + plan->stages * (k_bytes + v_bytes);
+        if (plan->k_stages) printf("%stiles lie in SRAM as three parts of bf16 for each float\n", indent);
     }
     print_sram(indent, resident, walked, plan->stages, total, plan, gpu);
     const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;

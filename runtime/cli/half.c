@@ -77,7 +77,8 @@ size_t element_bytes(int32_t dtype) {
 
 size_t kv_sram_bytes(const fk_problem *problem, const fk_plan_info *plan) {
     const bool widened = problem->kv_e4m3 || (problem->dtype == FK_E4M3 && strcmp(plan->family, "mma") == 0);
-    return widened ? sizeof(uint16_t) : element_bytes(kv_dtype(problem));
+    const bool parted = problem->dtype == FK_FP32 && plan->k_stages > 0;
+    return widened ? sizeof(uint16_t) : parted ? 3 * sizeof(uint16_t) : element_bytes(kv_dtype(problem));
 }
 
 float element_get(const void *data, size_t i, int32_t dtype) {

@@ -17,7 +17,8 @@ int32_t kv_dtype(const fk_problem *problem);
 /** Of o: the problem's, but bf16 of e4m3. */
 int32_t output_dtype(int32_t dtype);
 size_t element_bytes(int32_t dtype);
-/** Of an element of k and v in shared memory: family mma makes 16 bits of 8 on the way there. */
+/** Of an element of k and v in shared memory: family mma makes 16 bits of 8 on the way there, and may make three parts
+ * of fp32. */
 size_t kv_sram_bytes(const fk_problem *problem, const fk_plan_info *plan);
 /** Element i of an array. */
 float element_get(const void *data, size_t i, int32_t dtype);

@@ -96,7 +96,8 @@ const cli_verb verb_plan = {
     "plan", "SPELLING [--gpu KEY]", "candidate tilings, their modelled cost, and why one is chosen",
     "Columns\n"
     "  Qs, Ks, Ps  family wgmma: buffers of Q and of K (stages: of V), and arrays of weights;\n"
-    "              backward: buffers of dQ and of dS, and 2 if P is multiplied before dS is there\n"
+    "              backward: buffers of dQ and of dS, and 2 if P is multiplied before dS is there;\n"
+    "              fp32: with Ks 1 tiles lie in shared memory as their parts\n"
     "  turns       family wgmma: warpgroups issue their products in turns\n"
     "  smem, regs  shared memory of a block and estimated registers of a thread\n"
     "  model       modelled time of the whole problem, and the unit that bounds it\n"

@@ -240,6 +240,11 @@ inline uint4 ld_shared_v4(unsigned int addr) {
     fk_emu_engine->ld_shared_v4(&v, addr);
     return v;
 }
+inline void st_shared_v2(unsigned int addr, unsigned int x, unsigned int y) {
+    st_shared_u32(addr, x);
+    st_shared_u32(addr + 4, y);
+}
+
 inline uint2 ld_shared_v2(unsigned int addr) {
     uint2 v;
     fk_emu_engine->ld_shared_f32x2(&v, addr);

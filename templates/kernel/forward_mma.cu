@@ -27,6 +27,10 @@
 
 @ include("piece/tile.cu")
 
+@ if plan.parted then
+@   include("piece/float_parts.cu")
+
+@ end
 @ -- Elements of 8 bits become operands on their way to shared memory: those of K and V, and Q's if they are like them.
 @ local widens_q = plan.widens and problem.dtype == problem.kv_dtype
 @ include("piece/tile_copy.cu", { copy = "TileCopy", element = "Element", widens = widens_q })
@@ -88,6 +92,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   include("piece/split.cu")
 
 @ end
+@ local waits = plan.widens or plan.parted -- in registers, on its way to shared memory
 @ -- S = Q K^T for the warp's rows and the tile of keys.
 @ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
 @ local fresh = problem.dtype == "fp32" and ", false, true" or "" -- S starts from 0
@@ -118,7 +123,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ -- One step of the loop over key tiles, of which `whole` ones need no mask. It stands there once: a branch a tile costs less than twice
 @ -- the text.
 @ local function kv_step()
-@   if plan.widens then -- K and V wait in registers
+@   if waits then -- K and V wait in registers
 @     if plan.stages == 1 then
         __syncthreads(); // every warp is done with the tile before
 @     else
@@ -130,6 +135,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         __syncthreads(); // tile n is there$(plan.stages == 2 and ", and every warp is done with the other stage" or "")
 @     issue_next()
         fill(s, 0.0f);
+@   if low ~= "" then
+        float low[m_atoms][s_atoms][4];
+@   end
         $(qk_gemm);
 @   elseif plan.stages == 1 then
         copy_k.land(tile_k);
@@ -181,7 +189,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
         take_differences(s, m_scaled, m_i, $(scale));
 @   end
         exponentiate(s$(low), m_scaled, l_i, $(scale));
-@   if plan.stages == 1 and not plan.widens and not arch.async_copy then -- before the branches above the compiler would wait for K with V
+@   if plan.stages == 1 and not waits and not arch.async_copy then -- before the branches above the compiler would wait for K with V
 @     issue_next_k()
 @   end
 @   if problem.dropout then
@@ -244,14 +252,14 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         copy_q.move(at.q_first);
         copy_q.template issue<false>(smem + smem_q, at.seqlen_q - at.q_first);
 @ end
-@ if not arch.async_copy then
+@ if not arch.async_copy or plan.parted then
         copy_q.land(smem + smem_q);
 @ end
 @ if looks_ahead then
         pages.want(n, at.seqlen_k - n * block_n);
 @ end
         copy_k.template issue<false>(smem + smem_k, at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
-@ if plan.stages == 2 or plan.widens then
+@ if plan.stages == 2 or waits then
         copy_v.template issue<false>(smem + smem_v, at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ end
 @ if plan.widens and arch.async_copy then
@@ -343,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         pages.want(n, at.seqlen_k - n * block_n);
 @ end
         copy_k.template issue<false>(smem + smem_k$(next_stage), at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
-@ if plan.stages == 2 or plan.widens then
+@ if plan.stages == 2 or waits then
         copy_v.template issue<false>(smem + smem_v$(next_stage), at.seqlen_k - n * block_n$(looks_ahead and ", pages" or ""));
 @ end
     }

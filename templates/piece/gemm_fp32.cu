@@ -1,3 +1,4 @@
+@ local parted = plan.parted
 // Products of float32 matrices on the tensor cores, with the functions of gemm.cu. Three bf16 carry the 24 bits of a float, x = x0 +
 // x1 + x2, and a b is the sum of the six products of parts that are above 2^-24 of it. The tensor cores truncate their sums, which
 // over many steps would pull every result towards zero; so sums leave them after each step of 16. docs/precision.md has the errors.
@@ -5,22 +6,10 @@
 // A __syncwarp heads each step, and every four columns of atoms where they are many, since ptxas moves no load across it: it would
 // fetch so far ahead that registers spill.
 
-// Lane = 4 g + t. Operand A of m16n8k16: rows g and g + 8 at depths 2 t and 2 t + 1, then both at depths 8 more. Operand B: column g
-// at depths 2 t and 2 t + 1, then 8 more. As a sum over the depth has no order, depths 2 t and 2 t + 1 may stand for t and t + 4, in A
-// and B alike.
-template <int N> struct Split {
-    u32 part[3][N];
-    __device__ __forceinline__ void set(int i, float x, float y) {
-#pragma unroll
-        for (int n = 0; n < 3; ++n) {
-            const u32 pair = part[n][i] = pack_bf16(x, y);
-            x -= __uint_as_float(pair << 16);
-            y -= __uint_as_float(pair & 0xffff0000u);
-        }
-    }
-    __device__ __forceinline__ void set(int i, u32 x, u32 y) { set(i, __uint_as_float(x), __uint_as_float(y)); }
-};
+@ if not parted then
+@   include("piece/float_parts.cu")
 
+@ end
 // c += part i of a times part j of b.
 __device__ __forceinline__ void mma_parts(float (&c)[4], const Split<4> &a, int i, const Split<2> &b, int j) {
     mma_m16n8k16_parts(c, a.part[i], b.part[j][0], b.part[j][1]);
@@ -47,33 +36,65 @@ __device__ __forceinline__ void mma(float (&c)[4], const Split<4> &a, const Spli
 
 @ include("piece/fill.cu")
 
+@ if not parted then
+// An 8x8 matrix of ldmatrix has 8 rows of 4 floats, of which a lane gets one: in row g, column t.
+@ end
+// Operand A: rows row + 16 m .. + 15 of a tile, columns 16 j .. + 15.
+template <int ROWS, int COLS> __device__ __forceinline__ void load_a(Split<4> &a, u32 tile, int row, int m, int j) {
+    const int lane = threadIdx.x % 32;
+@ if parted then
+    const u32 from = tile + fragment_offset<ROWS, COLS / 2>(16 * m, row + lane % 16, j, lane / 16);
+#pragma unroll
+    for (int n = 0; n < 3; ++n) ldmatrix_x4(a.part[n], from + n * part_bytes<ROWS, COLS>);
+@ else
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        u32 x[4]; // 16 rows x 8 columns
+        ldmatrix_x4(x, tile + fragment_offset<ROWS, COLS>(16 * m, row + lane % 16, 2 * j + i, lane / 16));
+        a.set(2 * i, x[0], x[2]);
+        a.set(2 * i + 1, x[1], x[3]);
+    }
+@ end
+}
+
+// Operand B of two atoms: rows row_0 + row .. + 15 of a tile, columns 16 j .. + 15.
+template <int ROWS, int COLS> __device__ __forceinline__ void load_b(Split<2> &first, Split<2> &second, u32 tile, int row_0, int row, int j) {
+    const int lane = threadIdx.x % 32;
+@ if parted then
+    const u32 from = tile + fragment_offset<ROWS, COLS / 2>(row_0, row + lane % 8 + lane / 16 * 8, j, lane / 8 % 2);
+#pragma unroll
+    for (int n = 0; n < 3; ++n) {
+        u32 x[4];
+        ldmatrix_x4(x, from + n * part_bytes<ROWS, COLS>);
+        first.part[n][0] = x[0], first.part[n][1] = x[1];
+        second.part[n][0] = x[2], second.part[n][1] = x[3];
+    }
+@ else
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        u32 x[4]; // 16 rows x 8 columns
+        ldmatrix_x4(x, tile + fragment_offset<ROWS, COLS>(row_0, row + lane % 8 + lane / 16 * 8, 2 * j + i, lane / 8 % 2));
+        first.set(i, x[0], x[1]);
+        second.set(i, x[2], x[3]);
+    }
+@ end
+}
+
 // Columns from 16 j on, STEPS times 16, of acc + low += A B^T; A: the 16 M rows from `row` on of a tile of A_ROWS, B: the 8 N rows from
-// row_b on of a tile of B_ROWS. What acc loses goes to low. FRESH: acc was 0. An 8x8 matrix of ldmatrix has 8 rows of 4 floats, of which
-// a lane gets one: in row g, column t.
+// row_b on of a tile of B_ROWS. What acc loses goes to low. FRESH: acc was 0.
 template <int A_ROWS, int B_ROWS, int COLS, bool TRANSPOSED, bool FRESH, int STEPS, int M, int N>
 __device__ __forceinline__ void gemm_nt_step(float (&acc)[M][N][4], float (&low)[M][N][4], u32 tile_a, int row, u32 tile_b, int row_b, int j) {
-    const int lane = threadIdx.x % 32;
     __syncwarp();
     Split<4> a[M][STEPS];
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-        for (int i = 0; i < 2 * STEPS; ++i) {
-            u32 x[4]; // 16 rows x 8 columns
-            ldmatrix_x4(x, tile_a + fragment_offset<A_ROWS, COLS>(16 * m, row + lane % 16, 2 * j + i, lane / 16));
-            a[m][i / 2].set(i % 2 * 2, x[0], x[2]);
-            a[m][i / 2].set(i % 2 * 2 + 1, x[1], x[3]);
-        }
+        for (int t = 0; t < STEPS; ++t) load_a<A_ROWS, COLS>(a[m][t], tile_a, row, m, j + t);
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         Split<2> b[2][STEPS]; // of two atoms
 #pragma unroll
-        for (int i = 0; i < 2 * STEPS; ++i) {
-            u32 x[4]; // 16 rows x 8 columns
-            ldmatrix_x4(x, tile_b + fragment_offset<B_ROWS, COLS>(8 * n, row_b + lane % 8 + lane / 16 * 8, 2 * j + i, lane / 8 % 2));
-            b[0][i / 2].set(i % 2, x[0], x[1]);
-            b[1][i / 2].set(i % 2, x[2], x[3]);
-        }
+        for (int t = 0; t < STEPS; ++t) load_b<B_ROWS, COLS>(b[0][t], b[1][t], tile_b, 8 * n, row_b, j + t);
 #pragma unroll
         for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -119,6 +140,7 @@ __device__ __forceinline__ void gemm_nt(float (&acc)[M][N][4], u32 tile_a, int r
             for (int e = 0; e < 4; ++e) acc[m][n][e] += low[m][n][e];
 }
 
+@ if not parted then
 // The element of a tile in row row_0 + 2 t + odd, column 8 c + g; row_0 (a multiple of 8) and odd are known at compile time. The
 // 32 elements lie in different banks where the panel is 32 columns wide.
 template <int ROWS, int COLS> __device__ __forceinline__ u32 load_column(u32 tile, int row_0, int odd, int c) {
@@ -126,10 +148,31 @@ template <int ROWS, int COLS> __device__ __forceinline__ u32 load_column(u32 til
     return ld_shared_u32(tile + fragment_offset<ROWS, COLS>(row_0, lane % 4 * 2 + odd, c, lane / 16) + lane / 4 % 4 * 4);
 }
 
+@ end
 // Rows 16 j to 16 j + 15 of acc += A B; B: columns of a tile of B_ROWS x COLS, from atom col_b on.
 // SHORT: the last of the warps that share the columns may find less than N atoms.
 template <int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const Split<4> (&a)[M], u32 tile_b, int col_b, int j) {
+@ if parted then
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        if (n > 0 && n % 4 == 0) __syncwarp();
+        Split<2> b[2];
+        const u32 from = tile_b + fragment_offset<B_ROWS, COLS / 2>(16 * j, lane % 16, (col_b + n) / 2, lane / 16);
+#pragma unroll
+        for (int part = 0; part < 3; ++part) {
+            u32 x[4]; // 16 rows x 16 columns: two atoms
+            ldmatrix_x4_trans(x, from + part * part_bytes<B_ROWS, COLS>);
+            b[0].part[part][0] = x[0], b[0].part[part][1] = x[1];
+            b[1].part[part][0] = x[2], b[1].part[part][1] = x[3];
+        }
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) mma(acc[m][n + i], a[m], b[i]);
+    }
+@ else
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         if (SHORT && col_b + n >= COLS / 8) continue;
@@ -142,6 +185,7 @@ __device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const Split<
 #pragma unroll
         for (int m = 0; m < M; ++m) mma(acc[m][n], a[m], b);
     }
+@ end
 }
 
 // Block j of a row of accumulators, 16 x 16: two atoms.

@@ -1,6 +1,7 @@
-@ -- Without asynchronous copies, or with elements that become operands of 16 bits on the way, a tile waits in registers between issue and
+@ -- Without asynchronous copies, or with elements that become operands of 16 bits, or their parts, on the way, a tile waits in registers between issue and
 @ -- land, under the products of the tile before; in backward, where the accumulators leave no room for it, it goes straight on.
-@ local async = arch.async_copy and not widens
+@ local parted = plan.parted -- of floats tiles of their parts
+@ local async = arch.async_copy and not widens and not parted
 @ local staged = not async and problem.op == "fwd"
 @ local load = widens and "ld_global_pair" or "ld_global_v4"
 @ local none = widens and "make_uint2(0, 0)" or "make_uint4(0, 0, 0, 0)"
@@ -28,8 +29,13 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY, int THREADS = threads> struct 
         __device__ __forceinline__ Destination(u32 tile) {
             const int chunk = threadIdx.x % lanes, row = threadIdx.x / lanes;
 #pragma unroll
+@ if parted then
+            for (int i = 0; i < period; ++i) first[i] = tile + tile_offset<ROWS, COLS / 2>(row + i * step, chunk / 2) + chunk % 2 * 8;
+            pitch = COLS / chunk_elements % 16 == 0 ? 128 : opaque(tile_pitch<COLS / 2>(chunk / 2));
+@ else
             for (int i = 0; i < period; ++i) first[i] = tile + tile_offset<ROWS, COLS>(row + i * step, chunk);
             pitch = COLS / chunk_elements % 8 == 0 ? 128 : opaque(tile_pitch<COLS>(chunk));
+@ end
         }
         __device__ __forceinline__ u32 pass(int i) const { return first[i % period] + i / period * (period * step) * pitch; }
     };
@@ -80,7 +86,16 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY, int THREADS = threads> struct 
         const Destination to(tile);
 #pragma unroll
         for (int i = 0; i < passes; ++i) {
+@   if parted then
+            if (!has_row(threadIdx.x / lanes + i * step)) continue;
+            Split<2> four;
+            four.set(0, staged[i].x, staged[i].y);
+            four.set(1, staged[i].z, staged[i].w);
+#pragma unroll
+            for (int n = 0; n < 3; ++n) st_shared_v2(to.pass(i) + n * part_bytes<ROWS, COLS>, four.part[n][0], four.part[n][1]);
+@   else
             if (has_row(threadIdx.x / lanes + i * step)) st_shared_v4(to.pass(i), $(widens and "widened(staged[i])" or "staged[i]"));
+@   end
         }
 @ end
     }

@@ -1,4 +1,4 @@
-@ local async = arch.async_copy and not widens
+@ local async = arch.async_copy and not widens and not plan.parted
 @ local load = widens and "ld_global_pair" or "ld_global_v4"
 @ local none = widens and "make_uint2(0, 0)" or "make_uint4(0, 0, 0, 0)"
 @ if looks_ahead then

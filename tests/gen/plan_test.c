@@ -57,7 +57,7 @@ static void check_list(const fk_plan_info *plans, size_t count, const fk_device_
         assert_int_equal(plan->block_m % (backward ? 16 : 16 * owners / teams), 0);
         assert_true(plan->mma_flops >= device->mma_flops);
         assert_true(!wgmma || (plan->q_stages >= (backward ? 0 : 1) && plan->k_stages >= 2 && plan->overlap >= 1));
-        assert_true(wgmma || (!plan->q_stages && !plan->k_stages && !plan->turns && !plan->overlap));
+        assert_true(wgmma || (!plan->q_stages && plan->k_stages <= 1 && !plan->turns && !plan->overlap));
         assert_int_equal(plan->block_n % 16, 0);
         const bool adds = backward && !plan->dq_kernel;
         assert_true(plan->model_us >= plan->l2_us);
@@ -105,6 +105,25 @@ static void test_every_head_dim_has_an_fp32_plan_from_sm_80_on(void **state) {
                 free(plans);
             }
         }
+    }
+}
+
+/* Forward, tiles of parts fill shared memory sooner: where they do, each warp splits what it reads. */
+static void test_fp32_becomes_parts_where_there_is_room(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu;
+        int parts;
+    } cases[] = {{"fwd fp32 d64", "h200", 1},  {"fwd fp32 d128 causal", "a100", 1}, {"fwd fp32 d64", "rtx3090", 1},
+                 {"fwd fp32 d256", "a100", 0}, {"fwd fp32 d256", "rtx3090", 0},     {"bwd fp32 d64", "h200", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        fk_plan_info *plans;
+        enumerate(cases[i].spelling, cases[i].gpu, NULL, &plans);
+        assert_int_equal(plans->k_stages, cases[i].parts);
+        if (cases[i].parts) /* of Q, and of K and V of each stage */
+            assert_int_equal(plans->smem_bytes, 3 * 2 * (plans->block_m + 2 * plans->stages * plans->block_n) *
+                                                    problem_of(cases[i].spelling).head_dim);
+        free(plans);
     }
 }
 
@@ -461,6 +480,7 @@ int main(void) {
         cmocka_unit_test(test_every_head_dim_has_a_plan_everywhere),
         cmocka_unit_test(test_rejections_name_the_limit),
         cmocka_unit_test(test_every_head_dim_has_an_fp32_plan_from_sm_80_on),
+        cmocka_unit_test(test_fp32_becomes_parts_where_there_is_room),
         cmocka_unit_test(test_dtype_must_be_the_archs),
         cmocka_unit_test(test_unlisted_sms_take_the_nearest_lower_row),
         cmocka_unit_test(test_arch_files_are_read_strictly),
