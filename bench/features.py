@@ -269,7 +269,11 @@ def fp32(session):
                     except RuntimeError as e:
                         print(f"  {shape.label()}: {e}")
                         continue
-                    if not session.time(shape, [Sdpa(torch, "EFFICIENT"), session.ours()]):
+                    peers = [Sdpa(torch, "EFFICIENT")]
+                    if args.flex:
+                        torch._dynamo.reset()
+                        peers.append(Flex(torch))
+                    if not session.time(shape, [*peers, session.ours()]):
                         return False
     return True
 
@@ -325,7 +329,7 @@ def main():
     parser.add_argument("--parts", type=lambda s: s.split(","), default=list(PARTS))
     parser.add_argument("--features", type=lambda s: s.split(","), default=list(FEATURES), help="of part cost")
     parser.add_argument("--ops", type=lambda s: s.split(","), default=["fwd"], help="of parts cost and bits: fwd,bwd")
-    parser.add_argument("--no-flex", dest="flex", action="store_false", help="parts cost and bits without FlexAttention")
+    parser.add_argument("--no-flex", dest="flex", action="store_false", help="parts cost, bits and fp32 without FlexAttention")
     return run(parser, body)
 
 

@@ -109,7 +109,8 @@ static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile
         char where[128];
         snprintf(where, sizeof where, "%s: %s[%d]", path, field, i + 1);
         if (lua_geti(L, -1, i + 1) != LUA_TTABLE) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: not a table", where);
-        read_tile(L, where, wgmma, strcmp(field, "fp32_tiles") == 0, backward ? 0 : 1, &tiles[i]);
+        const bool floats = strcmp(field, "fp32_tiles") == 0 || strcmp(field, "fp32_backward_tiles") == 0;
+        read_tile(L, where, wgmma, floats, backward ? 0 : 1, &tiles[i]);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);

@@ -67,7 +67,7 @@ local function pad(columns) return (columns + 15) // 16 * 16 end
 
 local function backward(problem, plan)
   local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
-  local size = problem.element_bytes
+  local size = plan.parted and 3 * 2 or problem.element_bytes
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local ds_bytes = plan.block_n * plan.block_m * size
   local col_warps = math.max(1, 16 * plan.warps // plan.block_n)
@@ -78,13 +78,17 @@ local function backward(problem, plan)
   local q_bytes, dout_bytes, row_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size, plan.block_m * 4
   local stage_bytes = q_bytes + dout_bytes + 2 * row_bytes
   local q = k_bytes + v_bytes + (col_warps > 1 and 2 or plan.dq_kernel and 0 or 1) * ds_bytes
+  -- What becomes parts comes in floats: K and V first, and after them each tile of Q and dO.
+  local raw = q + stage_bytes
+  local raw_bytes = math.max(raw + plan.block_m * ((d_pad + dv_pad) * 4 + 8), q + plan.block_n * (d_pad + dv_pad) * 4)
   return {
     d_pad = d_pad, dv_pad = dv_pad,
     k = 0, v = k_bytes, ds = k_bytes + v_bytes, p = k_bytes + v_bytes + ds_bytes, col_warps = col_warps,
     q = q, dout = q + q_bytes, lse = q + q_bytes + dout_bytes, delta = q + q_bytes + dout_bytes + row_bytes,
     o = 0, stage_bytes = stage_bytes, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     dq_share = problem.dtype == "fp32" and d_pad > 160 and 4 or 8,
-    bytes = q + plan.stages * stage_bytes,
+    raw_k = q, raw_v = q + plan.block_n * d_pad * 4, raw = raw,
+    bytes = plan.parted and raw_bytes or q + plan.stages * stage_bytes,
   }
 end
 

@@ -111,9 +111,7 @@ double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, d
            SUM_LANES * 32.0 * steps;
 }
 
-/* Of fp32 whose tiles lie in shared memory as parts: what a tile has is split once, and weights by the warp they are
- * of. */
-static double parted_lanes(const fk_mma_kind *mma, double flops, double bytes, double elements) {
+double fk_model_parted_lanes(const fk_mma_kind *mma, double flops, double bytes, double elements) {
     const double steps = flops / 2 / (16.0 * 8.0 * mma->depth);
     return (steps * (mma->passes + SUM_LANES) + bytes / 512.0) * 32.0 + SPLIT_LANES * elements;
 }
@@ -130,7 +128,7 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     const double read_bytes = plan->warps * mma.bytes * plan->block_n * columns + q_bytes;
     const double tile_bytes = mma.bytes * plan->block_n * columns, flops = 2.0 * scores * columns;
     const double v_bytes = plan->warps * mma.bytes * plan->block_n * layout->dv_pad;
-    const double gemm_lanes = parted ? parted_lanes(&mma, flops, read_bytes, plan->block_n * columns + scores)
+    const double gemm_lanes = parted ? fk_model_parted_lanes(&mma, flops, read_bytes, plan->block_n * columns + scores)
                                      : fk_model_gemm_lanes(&mma, flops, read_bytes, v_bytes);
     const double copied = fk_kv_dtype(p) == FK_E4M3     ? COPY_LANES_WIDENED
                           : arch->async_copy && !parted ? COPY_LANES_ASYNC
@@ -292,7 +290,8 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     const double num_ctas = p->split ? split.num_ctas : owners * (double)walks.num_ctas;
     double clocks = makespan(sms, plan, &cost, &walks, num_ctas);
     if (layout->wgmma) clocks = fk_wgmma_slow(clocks, visits * heads / sms * cost.tensor);
-    const bool beside = !layout->wgmma && (forward ? p->dtype != FK_FP32 : walks_q) && !p->split && arch->wgmma_flops;
+    const bool served = p->dtype != FK_FP32 && !p->split; /* by family wgmma */
+    const bool beside = !layout->wgmma && (forward || walks_q) && served && arch->wgmma_flops;
     const double clocks_us = clocks * us_per_clock, hbm_us = bytes * us_per_byte;
     const double times = !beside ? 1 : forward ? BESIDE_WGMMA : BACKWARD_BESIDE_WGMMA;
     const double both = layout->wgmma && forward ? beside_hbm(clocks_us, hbm_us) : fmax(clocks_us, hbm_us);

@@ -17,6 +17,9 @@ static const double PAIR_LANES = 4.5, DROPOUT_LANES = 5.5;
 static const double MASK_LANES = 4.0;
 static const double COPY_LANES_ASYNC = 2.0, COPY_LANES_STAGED = 4.0;
 static const double BARRIER_CLOCKS = 200.0; /* as in model.c; two for a visit, three with a single stage */
+/* Shares by which a visit of fp32 takes longer where one CTA has the SM to itself, and where P and dS pass through
+ * shared memory as parts, for which its warps wait: fitted to head dims 32 to 128 on the H200. */
+static const double ALONE = 0.15, THROUGH_SMEM = 0.15;
 /* Bytes that one SM adds to L2 in a clock. */
 static const double L2_ADD_RATE = 16.0;
 static const double L2_SHARE = 0.5;
@@ -57,14 +60,18 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const int cols = layout->col_warps, rows = plan->warps / cols;
     const bool adds = !plan->dq_kernel; /* to dQ's sum */
     const double d = layout->d_pad, dv = layout->dv_pad, columns = (adds ? 3 : 2) * d + 2 * dv;
-    const fk_mma_kind mma = fk_model_mma(p, arch, false);
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const bool parted = fk_tile_parted(p, &tile);
+    const fk_mma_kind mma = fk_model_mma(p, arch, parted);
     const double tile_bytes = mma.bytes * plan->block_m * (d + dv), own_bytes = mma.bytes * plan->block_n * (d + dv);
     const double shared_bytes = (cols > 1 ? 2 : adds ? 1 : 0) * mma.bytes * pairs; /* dS, and P */
     const double dq_read = adds ? dq_bytes(&mma, layout, plan->block_m, plan->block_n, plan->warps) : 0;
     const double read_bytes = 2 * rows * tile_bytes + cols * own_bytes + (cols > 1 ? cols * shared_bytes : 0) + dq_read;
     const double add_bytes = adds ? 4.0 * plan->block_m * d : 0;
     const double flops = 2.0 * pairs * columns;
-    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, rows * tile_bytes + dq_read);
+    const double split = plan->block_m * (d + dv) + 2 * pairs; /* Q and dO, P and dS */
+    const double gemm_lanes = parted ? fk_model_parted_lanes(&mma, flops, read_bytes, split)
+                                     : fk_model_gemm_lanes(&mma, flops, read_bytes, rows * tile_bytes + dq_read);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double add_lanes = add_bytes / (arch->vector_add ? 16.0 : 4.0);
     const double gemm_issue = (gemm_lanes + copy_lanes + add_lanes) / device->issue_rate;
@@ -77,8 +84,12 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
         .smem = (read_bytes + tile_bytes + shared_bytes) / device->smem_rate,
         .l2 = add_bytes / L2_ADD_RATE,
     };
-    cost.serial = fmax(fmax(cost.tensor, cost.smem), fmax(gemm_issue, cost.l2)) + fmax(cost.exp, pair_issue) +
-                  BARRIER_CLOCKS * ((plan->stages == 1 ? 2 : 1) + (shared_bytes > 0));
+    if (p->dtype == FK_FP32) {
+        cost.chained = cost.tensor + gemm_issue;
+        cost.alone = (plan->ctas_per_sm == 1 ? ALONE : 0) + (parted && cols > 1 ? THROUGH_SMEM : 0);
+    }
+    cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), fmax(gemm_issue, cost.l2)), cost.chained) +
+                  fmax(cost.exp, pair_issue) + BARRIER_CLOCKS * ((plan->stages == 1 ? 2 : 1) + (shared_bytes > 0));
     return cost;
 }
 

@@ -67,6 +67,8 @@ int fk_model_copied_rows(int block_n, int chunks, int threads);
 /** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads;
  * for fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
+/** The same of fp32 whose tiles lie in shared memory as parts, where `elements` of tiles and weights are split once. */
+double fk_model_parted_lanes(const fk_mma_kind *mma, double flops, double bytes, double elements);
 
 /** Whether packed sequences are so short that where they end within tiles counts: the shape then has the longest, and
  * lengths are taken as spread evenly below it. */
@@ -77,7 +79,7 @@ void fk_model_add(fk_plan_info *plan, const fk_plan_info *other, double share);
 /** Clocks of an SM for one visit of a walked tile, by unit. */
 typedef struct fk_visit_cost {
     double tensor, exp, issue, smem, l2;
-    double chained;     /* forward, fp32: products that wait for one another, and what stands between them */
+    double chained;     /* fp32: products that wait for one another, and what stands between them */
     double serial;      /* of one warp alone */
     double turns;       /* warps of a CTA on each scheduler that take turns; 1: serial is of all of them */
     double alone;       /* share that one CTA without neighbours takes longer */

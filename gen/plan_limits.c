@@ -23,8 +23,11 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
         fk_plan_reject(plan, "dtype fp32: the tensor cores of %s have no bf16", arch->name);
     } else if (planner->p->dtype == FK_FP32 && tile->q_in_regs) {
         fk_plan_reject(plan, "q_in_regs 1: must be 0 for fp32, whose Q would take twice the registers");
-    } else if (tile->k_stages && (planner->p->dtype != FK_FP32 || backward || tile->k_stages > 1)) {
-        fk_plan_reject(plan, "k_stages %d: must be 0, or 1 forward of fp32", tile->k_stages);
+    } else if (tile->k_stages && (planner->p->dtype != FK_FP32 || tile->k_stages > 1)) {
+        fk_plan_reject(plan, "k_stages %d: must be 0, or 1 of fp32", tile->k_stages);
+    } else if (tile->k_stages && backward && (tile->dq_kernel || tile->stages > 1)) {
+        fk_plan_reject(plan, "k_stages 1: must be 0 backward with %s",
+                       tile->dq_kernel ? "a kernel of dq, whose tiles are no parts" : "more stages than 1");
     } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
         fk_plan_reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
                        tile->stages, tile->ctas);

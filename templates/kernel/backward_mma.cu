@@ -1,5 +1,9 @@
 @ include("piece/prelude.cu")
 constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(layout.p), smem_lse = $(layout.lse), smem_delta = $(layout.delta);
+@ if plan.parted then
+constexpr u32 raw_k = $(layout.raw_k), raw_v = $(layout.raw_v), raw_q = $(layout.raw), raw_dout = raw_q + block_m * d_pad * 4; // as they come, in floats
+constexpr u32 raw_lse = raw_dout + block_m * dv_pad * 4, raw_delta = raw_lse + block_m * 4;
+@ end
 
 @ include("piece/primitives.cu")
 
@@ -35,6 +39,12 @@ constexpr u32 smem_dout = $(layout.dout), smem_ds = $(layout.ds), smem_p = $(lay
 
 @ include("piece/tile_copy.cu", { copy = "TileCopy", element = "Element", widens = false })
 
+@ if plan.parted then
+@   include("piece/float_parts.cu")
+
+@   include("piece/part_tile.cu")
+
+@ end
 @ include(problem.dtype == "fp32" and "piece/gemm_fp32.cu" or "piece/gemm.cu")
 
 // Warps stand in key_warps rows and col_warps columns. A warp owns rows_per_warp keys; of these it computes the scores of a
@@ -77,8 +87,15 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if arch.async_copy then
             cp_async_wait<0>();
 @   end
-            __syncthreads(); // tile n is there, and every warp is done with dS and the other stage
-@   if plan.stages == 2 then
+            __syncthreads(); // $(plan.parted and "every warp is done with the tile before" or "tile n is there, and every warp is done with dS and the other stage")
+@   if plan.parted then
+            part_tile<block_m, d_pad>(tile_q, smem + raw_q);
+            part_tile<block_m, dv_pad>(tile_dout, smem + raw_dout);
+            RowCopy::take(lse, smem + raw_lse);
+            RowCopy::take(delta, smem + raw_delta);
+            if ($(more)) issue(next);
+            __syncthreads(); // tile n is there
+@   elseif plan.stages == 2 then
             stage = stage_bytes - stage;
             if ($(more)) issue(next);
 @   end
@@ -131,7 +148,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if problem.dropout then
             dropout.move(0, (next - n) * block_m);
 @   end
-@   if plan.stages == 1 then
+@   if plan.stages == 1 and not plan.parted then
             __syncthreads(); // every warp is done with the tile
             if ($(more)) issue(next);
 @   end
@@ -156,13 +173,18 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
     copy_k.move(at.k_first);
     copy_v.move(at.k_first);
-    copy_k.template issue<false>(smem + smem_k, num_keys);
-    copy_v.template issue<false>(smem + smem_v, num_keys);
+    copy_k.template issue<false>(smem + $(plan.parted and "raw_k" or "smem_k"), num_keys);
+    copy_v.template issue<false>(smem + $(plan.parted and "raw_v" or "smem_v"), num_keys);
 @ if arch.early_start then
     wait_for_previous(); // row statistics, and sums of dQ that are cleared
     start_next();
 @ end
 
+@ if plan.parted then
+    cp_async_wait<0>();
+    part_tile<block_n, d_pad>(smem + smem_k, smem + raw_k);
+    part_tile<block_n, dv_pad>(smem + smem_v, smem + raw_v);
+@ end
     float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
     fill(dk, 0.0f);
     fill(dv, 0.0f);
@@ -201,10 +223,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ end
             copy_q.seek(q, tile * block_m);
             copy_dout.seek(dout, tile * block_m);
-            copy_lse.issue(smem + smem_lse + stage, tile * block_m);
-            copy_delta.issue(smem + smem_delta + stage, tile * block_m);
-            copy_q.template issue<false>(smem + smem_q + stage, at.seqlen_q - tile * block_m);
-            copy_dout.template issue<false>(smem + smem_dout + stage, at.seqlen_q - tile * block_m);
+@ local function place(name) return "smem + " .. (plan.parted and "raw_" .. name or "smem_" .. name .. " + stage") end
+            copy_lse.issue($(place("lse")), tile * block_m);
+            copy_delta.issue($(place("delta")), tile * block_m);
+            copy_q.template issue<false>($(place("q")), at.seqlen_q - tile * block_m);
+            copy_dout.template issue<false>($(place("dout")), at.seqlen_q - tile * block_m);
         };
 @ if problem.dropout then
         Dropout<true> dropout(p, at.b, at.h, at.k_first + warp_row(), n * block_m + warp_col());

@@ -15,6 +15,12 @@ struct RowCopy {
             st_shared_v4(dst + threadIdx.x * 16, ld_global_v4(src + first + threadIdx.x * 4));
 @ end
     }
+@ if plan.parted then
+    // To where the tile's parts are, by who has copied.
+    static __device__ __forceinline__ void take(u32 dst, u32 from) {
+        if (threadIdx.x < block_m / 4) st_shared_v4(dst + threadIdx.x * 16, ld_shared_v4(from + threadIdx.x * 16));
+    }
+@ end
 };
 
 @ end
@@ -152,12 +158,26 @@ __device__ __forceinline__ void share(const float (&x)[m_atoms][q_atoms][4], u32
             float a[2][4];
             take_block(a, x[m], j);
             edit(a, m, j);
+@   if plan.parted then
+            Split<4> split;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) split.set(e, a[e / 2][e % 2 * 2], a[e / 2][e % 2 * 2 + 1]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+#pragma unroll
+                for (int n = 0; n < 3; ++n)
+                    st_shared_u32(tile + n * part_bytes<block_n, block_m> + lane % 4 * 4 +
+                                      chunk_offset<block_n, block_m / 2, q_atoms>(16 * m + e % 2 * 8, warp_row() + lane / 4, warp_col() / 8,
+                                                                                  2 * j + e / 2),
+                                  split.part[n][e]);
+@   else
 #pragma unroll
             for (int e = 0; e < 8; ++e)
                 st_shared_u32(tile + lane % 2 * 8 + e % 2 * 4 +
                                   chunk_offset<block_n, block_m, 2 * q_atoms>(16 * m + e % 4 / 2 * 8, warp_row() + lane / 4,
                                                                               warp_col() / 4 + lane % 4 / 2, 4 * j + e / 4 * 2),
                               __float_as_uint(a[e / 4][e % 4]));
+@   end
 @ else
             u32 a[4];
             pack_block(a, x[m], j);

@@ -157,6 +157,7 @@ __device__ __forceinline__ void gemm_nn_step(float (&acc)[M][N][4], const Split<
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
+        if (SHORT && col_b + n >= COLS / 8) continue;
         if (n > 0 && n % 4 == 0) __syncwarp();
         Split<2> b[2];
         const u32 from = tile_b + fragment_offset<B_ROWS, COLS / 2>(16 * j, lane % 16, (col_b + n) / 2, lane / 16);
@@ -226,19 +227,25 @@ template <int COLS> constexpr int unrolled = COLS <= 160 ? 2 : 1;
 // acc += A B; A: the 16 M rows from `row` on of a tile of A_ROWS x B_ROWS.
 template <int A_ROWS, int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int row, u32 tile_b, int col_b) {
+@   if not parted then
     const int lane = threadIdx.x % 32;
+@   end
 #pragma unroll unrolled<COLS>
     for (int j = 0; j < B_ROWS / 16; ++j) {
         __syncwarp();
         Split<4> a[M];
 #pragma unroll
         for (int m = 0; m < M; ++m)
+@   if parted then
+            load_a<A_ROWS, B_ROWS>(a[m], tile_a, row, m, j);
+@   else
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const float2 x = ld_shared_f32x2(tile_a + fragment_offset<A_ROWS, B_ROWS>(16 * m + i % 2 * 8, row + lane / 4, 2 * j + i / 2, lane % 4 / 2) +
                                                  lane % 2 * 8);
                 a[m].set(i, x.x, x.y);
             }
+@   end
         gemm_nn_step<B_ROWS, COLS, SHORT>(acc, a, tile_b, col_b, j);
     }
 }
@@ -246,16 +253,26 @@ __device__ __forceinline__ void gemm_nn(float (&acc)[M][N][4], u32 tile_a, int r
 // acc += A^T B; A: the 16 M columns from `col` on of a tile of B_ROWS x A_COLS.
 template <int A_COLS, int B_ROWS, int COLS, bool SHORT, int M, int N>
 __device__ __forceinline__ void gemm_tn(float (&acc)[M][N][4], u32 tile_a, int col, u32 tile_b, int col_b) {
+@   if parted then
+    const int lane = threadIdx.x % 32;
+@   end
 #pragma unroll unrolled<COLS>
     for (int j = 0; j < B_ROWS / 16; ++j) {
         __syncwarp();
         Split<4> a[M];
 #pragma unroll
         for (int m = 0; m < M; ++m)
+@   if parted then
+#pragma unroll
+            for (int n = 0; n < 3; ++n)
+                ldmatrix_x4_trans(a[m].part[n], tile_a + n * part_bytes<B_ROWS, A_COLS> +
+                                                    fragment_offset<B_ROWS, A_COLS / 2>(16 * j, lane / 16 * 8 + lane % 8, col / 16 + m, lane / 8 % 2));
+@   else
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 a[m].set(i, load_column<B_ROWS, A_COLS>(tile_a, 16 * j + i / 2 * 8, 0, col / 8 + 2 * m + i % 2),
                          load_column<B_ROWS, A_COLS>(tile_a, 16 * j + i / 2 * 8, 1, col / 8 + 2 * m + i % 2));
+@   end
         gemm_nn_step<B_ROWS, COLS, SHORT>(acc, a, tile_b, col_b, j);
     }
 }
