@@ -35,7 +35,8 @@ static const double ALONE = 0.15;
 /* The same of fp32 whose tiles are parts: fitted to head dims 32 to 128 on the H200. */
 static const double ALONE_PARTED = 0.06;
 /* Likewise of 64 keys in fp32 above head dim 96, beside whose accumulators no register is left to work ahead: fitted to
- * d128 on an H100, 64 x 64 against 64 x 32. */
+ * d128 on an H100, 64 x 64 against 64 x 32; and where eight rows of K and of V and more wait in registers to become
+ * parts: d128 on the H200, 64 x 32 by 4 warps against 128 x 32 by 8. */
 static const double CROWDED = 0.17;
 /* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or
  * if the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64,
@@ -149,7 +150,9 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     cost.serial = fk_model_waits(score, plan->block_n / 8.0) +
                   fmax(fmax(fmax(cost.tensor, cost.smem), gemm_issue), cost.chained) + fmax(cost.exp, softmax_issue) +
                   BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
-    const bool crowded = p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
+    const int waiting =
+        fk_model_copied_rows(plan->block_n, (int)fmax(layout->d_pad, layout->dv_pad) / 4, plan->warps * 32);
+    const bool crowded = parted ? waiting >= 8 : p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
     cost.alone = (plan->ctas_per_sm > 1 ? 0 : parted ? ALONE_PARTED : ALONE) + (crowded ? CROWDED : 0);
     cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
     return cost;

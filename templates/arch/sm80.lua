@@ -116,7 +116,6 @@ return {
     { block_m = 32, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1, k_stages = 1 },
     { block_m = 32, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1, k_stages = 1 },
     { block_m = 32, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 2, k_stages = 1 },
-    { block_m = 32, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1, k_stages = 1 },
     { block_m = 64, block_n = 64, warps = 8, stages = 1, q_in_regs = false, ctas = 1, k_stages = 0 },
     { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1, k_stages = 0 },
     { block_m = 32, block_n = 64, warps = 4, stages = 2, q_in_regs = false, ctas = 2, k_stages = 0 },

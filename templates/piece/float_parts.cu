@@ -1,6 +1,5 @@
 // Lane = 4 g + t. Operand A of m16n8k16: rows g and g + 8 at depths 2 t and 2 t + 1, then both at depths 8 more. Operand B: column g
-// at depths 2 t and 2 t + 1, then 8 more. As a sum over the depth has no order, depths 2 t and 2 t + 1 may stand for t and t + 4, in A
-// and B alike.
+// at depths 2 t and 2 t + 1, then 8 more.$(plan.parted and "" or " As a sum over the depth has no order, depths 2 t and 2 t + 1 may stand for t and t + 4, in A\n// and B alike.")
 template <int N> struct Split {
     u32 part[3][N];
     __device__ __forceinline__ void set(int i, float x, float y) {
