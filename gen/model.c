@@ -62,12 +62,17 @@ int fk_model_copied_rows(int block_n, int chunks, int threads) {
 /* Where elements become operands of 16 bits on their way, beside those that wait in registers. */
 enum { WIDENED_REGISTERS = 4 };
 
+int fk_model_part_registers(const fk_smem_layout *layout, int rows) {
+    const int steps = layout->d_pad <= 64 ? 2 : 1; /* of 16 columns at a time */
+    return 3 * steps * (rows / 4 + 4);
+}
+
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides: fitted between tilings that just fit and tilings
  * that just spill, over all head dims, full and causal, on sm_75, sm_80 and sm_90. */
 int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     if (tile->wgmma) return tile->walks_q ? layout->registers : fk_wgmma_registers(p, tile, layout);
     if (p->op == FK_BACKWARD)
-        return tile->walks_q ? fk_backward_registers(tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
+        return tile->walks_q ? fk_backward_registers(p, tile, layout, arch) : fk_dq_registers(p, tile, layout, arch);
     const int rows = tile->block_m / tile->warps, threads = tile->warps * 32;
     const int widest = layout->d_pad > layout->dv_pad ? layout->d_pad : layout->dv_pad;
     const bool whole_panels = layout->d_pad % 64 == 0 && layout->dv_pad % 64 == 0; /* addresses differ by constants */
@@ -86,10 +91,9 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     int ahead = 6;
     if (fk_tile_widens(p, tile))
         ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
-    if (fk_tile_parted(p, tile)) { /* K and V on their way, what scores lose in a float, parts of operands */
-        const int parts = 3 * (widest <= 64 ? 2 : 1);
-        ahead += 8 * fk_model_copied_rows(tile->block_n, widest / 4, threads) + acc_s + parts * (rows / 4 + 4);
-    }
+    if (fk_tile_parted(p, tile)) /* K and V on their way; what scores lose in a float */
+        ahead += 8 * fk_model_copied_rows(tile->block_n, widest / 4, threads) + acc_s +
+                 fk_model_part_registers(layout, rows);
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
     if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */

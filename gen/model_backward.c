@@ -43,7 +43,7 @@ static int columns_of(int columns, int warps) {
 
 /* What the kernel declares: the accumulators of dK and dV stay; beside them live S and dP, or dQ's share. The last
  * terms are what ptxas (CUDA 13.0) keeps besides, fitted as in model.c. */
-int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
+int fk_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     const int cols = layout->col_warps, rows = tile->block_n * cols / tile->warps;
     const int acc_dkv = rows * (columns_of(layout->d_pad, cols) + columns_of(layout->dv_pad, cols)) / 32;
     const int acc_s = 2 * rows * (tile->block_m / cols) / 32; /* S and dP */
@@ -51,7 +51,8 @@ int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, con
     const int acc_dq = tile->dq_kernel ? 0 : 8 * (atoms < 1 ? 1 : atoms < layout->dq_share ? atoms : layout->dq_share);
     const int operands = rows / 4 + 4; /* one step's A, one ldmatrix of B */
     const int fixed = arch->async_copy ? 50 : 54;
-    return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed;
+    const int parts = p->dtype == FK_FP32 ? acc_s / 2 + fk_model_part_registers(layout, rows) : 0;
+    return acc_dkv + (acc_s > acc_dq ? acc_s : acc_dq) + operands + fixed + parts;
 }
 
 fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,

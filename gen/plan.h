@@ -64,6 +64,8 @@ fk_mma_kind fk_model_mma(const fk_problem *p, const fk_arch *arch, bool parted);
 /** Of how many rows of a tile of K or V a thread copies a chunk of 16 bytes (templates/piece/tile_copy.cu). `chunks`:
  * of a row. */
 int fk_model_copied_rows(int block_n, int chunks, int threads);
+/** fp32: registers that the parts of operands take, of a warp's rows (or keys) and of two atoms beside them. */
+int fk_model_part_registers(const fk_smem_layout *layout, int rows);
 /** Instructions (lanes) of products of `flops` that read `bytes`, of them `column_bytes` down columns: mma and loads;
  * for fp32 also splitting what is read, and adding what is done. */
 double fk_model_gemm_lanes(const fk_mma_kind *mma, double flops, double bytes, double column_bytes);
@@ -110,7 +112,7 @@ double fk_model_passes_again(const fk_problem *p, const fk_device_info *device, 
 
 /* ---- model_backward.c: the same for the backward pass ---- */
 
-int fk_backward_registers(const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
+int fk_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch);
 fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                                 const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share);
 /** Bytes of the main kernel, and of those around it. */
