@@ -8,6 +8,10 @@
 --
 --   | K | V | dS | P | Q0 dO0 lse0 delta0 | Q1 dO1 lse1 delta1 |
 --
+-- Of fp32 all of that may be parts (a plan's k_stages 1), of one stage, behind which the next tile comes in floats:
+--
+--   | K | V | dS | P | Q dO lse delta | Q dO lse delta |
+--
 -- Its warps stand in rows of keys and, where block_n / warps is less than 16 rows, in col_warps columns, which then share P
 -- through shared memory as well. With 32 rows a warp the products fetch a fifth less from shared memory than with 16, so that
 -- wide heads, where that is what bounds, take two columns more readily.
@@ -78,7 +82,7 @@ local function backward(problem, plan)
   local q_bytes, dout_bytes, row_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size, plan.block_m * 4
   local stage_bytes = q_bytes + dout_bytes + 2 * row_bytes
   local q = k_bytes + v_bytes + (col_warps > 1 and 2 or plan.dq_kernel and 0 or 1) * ds_bytes
-  -- What becomes parts comes in floats: K and V first, and after them each tile of Q and dO.
+  -- What becomes parts comes in floats: K and V first, over the stage and what lies behind it, then each tile of Q and dO behind the stage.
   local raw = q + stage_bytes
   local raw_bytes = math.max(raw + plan.block_m * ((d_pad + dv_pad) * 4 + 8), q + plan.block_n * (d_pad + dv_pad) * 4)
   return {
@@ -231,7 +235,7 @@ return function(problem, plan, arch, scan)
   local q_bytes = plan.block_m * d_pad * size
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size
   local stage_bytes = k_bytes + v_bytes
-  local o_bytes = plan.block_m * dv_pad * size
+  local o_bytes = problem.dtype == "fp32" and 0 or plan.block_m * dv_pad * size -- floats leave from the registers
 
   local q, kv = 0, q_bytes
   if plan.q_in_regs then

@@ -35,8 +35,8 @@ static const double ALONE = 0.15;
 /* The same of fp32 whose tiles are parts: fitted to head dims 32 to 128 on the H200. */
 static const double ALONE_PARTED = 0.06;
 /* Likewise of 64 keys in fp32 above head dim 96, beside whose accumulators no register is left to work ahead: fitted to
- * d128 on an H100, 64 x 64 against 64 x 32; and where eight rows of K and of V and more wait in registers to become
- * parts: d128 on the H200, 64 x 32 by 4 warps against 128 x 32 by 8. */
+ * d128 on an H100, 64 x 64 against 64 x 32; and where 64 registers and more of K and V wait to become parts: d128 on
+ * the H200, 64 x 32 by 4 warps against 128 x 32 by 8. */
 static const double CROWDED = 0.17;
 /* Share by which a pattern's tile takes longer that is seen in part, if each of several warpgroups is asked about, or
  * if the predicate is long: a quarter to a half, by the smaller blocks of `bigbird` and `longformer` at head dim 64,
@@ -61,6 +61,12 @@ int fk_model_copied_rows(int block_n, int chunks, int threads) {
 
 /* Where elements become operands of 16 bits on their way, beside those that wait in registers. */
 enum { WIDENED_REGISTERS = 4 };
+
+/* Of a thread, where tiles of K and V wait to become parts. */
+static int waiting_registers(int block_n, const fk_smem_layout *layout, int threads) {
+    return 4 * (fk_model_copied_rows(block_n, layout->d_pad / 4, threads) +
+                fk_model_copied_rows(block_n, layout->dv_pad / 4, threads));
+}
 
 int fk_model_part_registers(const fk_smem_layout *layout, int rows) {
     const int steps = layout->d_pad <= 64 ? 2 : 1; /* of 16 columns at a time */
@@ -92,8 +98,7 @@ int fk_model_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_l
     if (fk_tile_widens(p, tile))
         ahead += WIDENED_REGISTERS + 4 * fk_model_copied_rows(tile->block_n, widest / 8, threads);
     if (fk_tile_parted(p, tile)) /* K and V on their way; what scores lose in a float */
-        ahead += 8 * fk_model_copied_rows(tile->block_n, widest / 4, threads) + acc_s +
-                 fk_model_part_registers(layout, rows);
+        ahead += waiting_registers(tile->block_n, layout, threads) + acc_s + fk_model_part_registers(layout, rows);
     if (acc_s >= 128) ahead += 12;
     if (tile->q_in_regs && widest > 64 && !whole_panels) ahead += 24;
     if (tile->ctas * threads > 256) ahead += 8; /* ptxas packs fewer than 255 less tightly */
@@ -154,11 +159,10 @@ static fk_visit_cost forward_visit(const fk_problem *p, const fk_device_info *de
     cost.serial = fk_model_waits(score, plan->block_n / 8.0) +
                   fmax(fmax(fmax(cost.tensor, cost.smem), gemm_issue), cost.chained) + fmax(cost.exp, softmax_issue) +
                   BARRIER_CLOCKS * (plan->stages == 1 ? 2 : 1);
-    const int waiting =
-        fk_model_copied_rows(plan->block_n, (int)fmax(layout->d_pad, layout->dv_pad) / 4, plan->warps * 32);
-    const bool crowded = parted ? waiting >= 8 : p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
+    const int waiting = waiting_registers(plan->block_n, layout, plan->warps * 32);
+    const bool crowded = parted ? waiting >= 64 : p->dtype == FK_FP32 && layout->d_pad > 96 && plan->block_n > 32;
     cost.alone = (plan->ctas_per_sm > 1 ? 0 : parted ? ALONE_PARTED : ALONE) + (crowded ? CROWDED : 0);
-    cost.edge = mma.bytes * plan->block_m * columns / EDGE_RATE;
+    cost.edge = fmin(mma.bytes, 4) * plan->block_m * columns / EDGE_RATE;
     return cost;
 }
 

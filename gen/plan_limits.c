@@ -17,6 +17,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
     const fk_arch *arch = &planner->arch;
     const bool backward = planner->p->op == FK_BACKWARD;
     const int own_warps = tile->walks_q ? 1 : tile->warps; /* the layout says how warps share a tile of keys */
+    const int d = planner->p->head_dim, dv = planner->p->head_dim_v, columns = d > dv ? d : dv;
+    const int chunk = planner->p->dtype == FK_FP32 ? 4 : 8; /* elements that a thread copies */
     if (planner->p->dtype == FK_BF16 && !arch->bf16) {
         fk_plan_reject(plan, "dtype bf16: the tensor cores of %s take fp16 only", arch->name);
     } else if (planner->p->dtype == FK_FP32 && !arch->fp32) {
@@ -31,9 +33,17 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
     } else if (tile->warps < 1 || tile->warps > 32 || tile->stages < 1 || tile->ctas < 1) {
         fk_plan_reject(plan, "warps %d, stages %d, ctas_per_sm %d: must be positive, warps at most 32", tile->warps,
                        tile->stages, tile->ctas);
+    } else if (tile->warps & (tile->warps - 1)) {
+        fk_plan_reject(plan, "warps %d: must be a power of two, by which rows of tiles are copied", tile->warps);
     } else if (tile->block_m < 1 || tile->block_m > 4096 || tile->block_m % (16 * own_warps)) {
         fk_plan_reject(plan, "block_m %d: must be a multiple of 16 rows for each of %d warps", tile->block_m,
                        own_warps);
+    } else if (tile->walks_q && (tile->block_m & (tile->block_m - 1))) {
+        fk_plan_reject(plan,
+                       "block_m %d: must be a power of two in the backward pass, where dS passes through its columns",
+                       tile->block_m);
+    } else if (columns / chunk > 32 * tile->warps) {
+        fk_plan_reject(plan, "warps %d: a row of %d columns needs more threads to be copied", tile->warps, columns);
     } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
     } else if (backward && tile->q_in_regs) {

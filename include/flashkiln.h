@@ -307,7 +307,7 @@ typedef struct fk_plan_info {
     int32_t dq_kernel; /**< backward: 1 = dq comes from a kernel of its own, in a fixed order and without a sum in the
                             workspace; always so for deterministic problems of family mma */
     int32_t q_stages;  /**< wgmma: Q buffers in shared memory, 1 or 2; backward: buffers of dQ, 0 to 2; else 0 */
-    int32_t k_stages;  /**< wgmma: buffers of K, backward of dS; mma: 1: fp32 lies in tiles as parts, forward; else 0 */
+    int32_t k_stages;  /**< wgmma: buffers of K, backward of dS; mma: 1: fp32 lies in tiles as its parts; else 0 */
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is   multiplied while dS is computed; else 0 */

@@ -279,9 +279,10 @@ class Explanation:
         for legal in (1, 0):
             others = [p for p in self.plans if p["legal"] == legal and [p[name] for name in TILING] != tiling(self._plan)]
             for p in others[:LOSERS]:
+                parts = ", tiles of parts" if p["family"] == "mma" and p["k_stages"] else ""
                 why = f"{p['model_us'] / self.plan['model_us']:.2f}x the time, bound by {p['bound']}" if legal else p["reason"]
                 out.append(f"Not      {p['family']}, {p['block_m']} x {p['block_n']}, {p['warps']} warps, {p['stages']} stages, Q in "
-                           f"{'registers' if p['q_in_regs'] else 'shared memory'}, {p['ctas_per_sm']} CTAs per SM: {why}")
+                           f"{'registers' if p['q_in_regs'] else 'shared memory'}{parts}, {p['ctas_per_sm']} CTAs per SM: {why}")
         return out
 
 

@@ -246,8 +246,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         snprintf(resident, sizeof resident, plan->q_in_regs ? "Q %s in registers; " : "Q %s + ", q);
         snprintf(walked, sizeof walked, "K %s + V %s", k, v);
         total = (plan->q_in_regs ? 0 : q_bytes) + plan->stages * (k_bytes + v_bytes);
-        if (plan->k_stages) printf("%stiles lie in SRAM as three parts of bf16 for each float\n", indent);
     }
+    if (problem->dtype == FK_FP32 && plan->k_stages)
+        printf("%stiles lie in SRAM as three parts of bf16 for each float%s\n", indent,
+               backward ? ", the next one in floats beside them" : "");
     print_sram(indent, resident, walked, plan->stages, total, plan, gpu);
     const int ctas = plan->ctas_per_sm, threads = ctas * plan->warps * 32;
     printf("%s%d block%s per SM: %s of its %s of SRAM, and %d threads with about %d of its %d registers each%s\n",
@@ -262,7 +264,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
 }
 
 static bool same_tiles(const fk_plan_info *a, const fk_plan_info *b) {
-    return a->block_m == b->block_m && a->block_n == b->block_n;
+    return a->block_m == b->block_m && a->block_n == b->block_n && a->k_stages == b->k_stages;
 }
 
 void cli_print_choice(const char *indent, const fk_plan_info *plans, size_t count, const fk_plan_info *taken,

@@ -87,7 +87,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if arch.async_copy then
             cp_async_wait<0>();
 @   end
-            __syncthreads(); // $(plan.parted and "every warp is done with the tile before" or "tile n is there, and every warp is done with dS and the other stage")
+            __syncthreads(); // $(plan.parted and "every warp is done with the tile before, and with P and dS" or "tile n is there, and every warp is done with dS and the other stage")
 @   if plan.parted then
             part_tile<block_m, d_pad>(tile_q, smem + raw_q);
             part_tile<block_m, dv_pad>(tile_dout, smem + raw_dout);

@@ -1,6 +1,7 @@
 @ -- Without asynchronous copies, or with elements that become operands of 16 bits, or their parts, on the way, a tile waits in registers between issue and
 @ -- land, under the products of the tile before; in backward, where the accumulators leave no room for it, it goes straight on.
-@ local parted = plan.parted and problem.op == "fwd" -- of floats tiles of their parts; backward by part_tile
+@ -- Forward, floats become parts on their way; backward they are copied as they are, and part_tile makes parts of them.
+@ local parted = plan.parted and problem.op == "fwd"
 @ local async = arch.async_copy and not widens and not parted
 @ local staged = not async and problem.op == "fwd"
 @ local load = widens and "ld_global_pair" or "ld_global_v4"
