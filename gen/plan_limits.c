@@ -43,7 +43,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
                        "block_m %d: must be a power of two in the backward pass, where dS passes through its columns",
                        tile->block_m);
     } else if (columns / chunk > 32 * tile->warps) {
-        fk_plan_reject(plan, "warps %d: a row of %d columns needs more threads to be copied", tile->warps, columns);
+        fk_plan_reject(plan, "warps %d: must be at least %d, whose threads copy a row of %d columns at a time",
+                       tile->warps, (columns / chunk + 31) / 32, columns);
     } else if (tile->block_n < 1 || tile->block_n > 4096 || tile->block_n % 16) {
         fk_plan_reject(plan, "block_n %d: must be a multiple of 16", tile->block_n);
     } else if (backward && tile->q_in_regs) {

@@ -16,4 +16,13 @@ template <int N> struct Split {
 
 // A tile is three, one of each part, which tile_offset takes for tiles of half as many floats.
 template <int ROWS, int COLS> constexpr u32 part_bytes = ROWS * COLS * 2;
+
+// Four floats of a tile; to: where their first parts go.
+template <int ROWS, int COLS> __device__ __forceinline__ void store_parts(u32 to, const uint4 &x) {
+    Split<2> four;
+    four.set(0, x.x, x.y);
+    four.set(1, x.z, x.w);
+#pragma unroll
+    for (int n = 0; n < 3; ++n) st_shared_v2(to + n * part_bytes<ROWS, COLS>, four.part[n][0], four.part[n][1]);
+}
 @ end

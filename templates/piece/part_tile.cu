@@ -9,12 +9,6 @@ template <int ROWS, int COLS> __device__ __forceinline__ void part_tile(u32 part
     for (int i = 0; i < Copy::passes; ++i) {
         const int row = row_0 + i * Copy::step;
         if (!Copy::has_row(row)) continue;
-        const uint4 x = ld_shared_v4(from.pass(i));
-        Split<2> four;
-        four.set(0, x.x, x.y);
-        four.set(1, x.z, x.w);
-        const u32 to = parts + tile_offset<ROWS, COLS / 2>(row, chunk / 2) + chunk % 2 * 8;
-#pragma unroll
-        for (int n = 0; n < 3; ++n) st_shared_v2(to + n * part_bytes<ROWS, COLS>, four.part[n][0], four.part[n][1]);
+        store_parts<ROWS, COLS>(parts + tile_offset<ROWS, COLS / 2>(row, chunk / 2) + chunk % 2 * 8, ld_shared_v4(from.pass(i)));
     }
 }

@@ -88,12 +88,7 @@ template <int ROWS, int COLS, int COLS_IN_MEMORY, int THREADS = threads> struct 
 #pragma unroll
         for (int i = 0; i < passes; ++i) {
 @   if parted then
-            if (!has_row(threadIdx.x / lanes + i * step)) continue;
-            Split<2> four;
-            four.set(0, staged[i].x, staged[i].y);
-            four.set(1, staged[i].z, staged[i].w);
-#pragma unroll
-            for (int n = 0; n < 3; ++n) st_shared_v2(to.pass(i) + n * part_bytes<ROWS, COLS>, four.part[n][0], four.part[n][1]);
+            if (has_row(threadIdx.x / lanes + i * step)) store_parts<ROWS, COLS>(to.pass(i), staged[i]);
 @   else
             if (has_row(threadIdx.x / lanes + i * step)) st_shared_v4(to.pass(i), $(widens and "widened(staged[i])" or "staged[i]"));
 @   end

@@ -108,7 +108,7 @@ static void test_every_head_dim_has_an_fp32_plan_from_sm_80_on(void **state) {
     }
 }
 
-/* Tiles of parts fill shared memory sooner: where they do, and beside a kernel of dq, each warp splits what it reads. */
+/* Parts fill shared memory sooner: where they do, and beside a kernel of dq, each warp splits what it reads. */
 static void test_fp32_becomes_parts_where_there_is_room(void **state) {
     (void)state;
     static const struct {
