@@ -92,6 +92,9 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @   include("piece/split.cu")
 
 @ end
+@ -- What is computed once more has no full tile: a flag says so, and their range stays a constant, which uniform registers hold. Where the order
+@ -- of tiles goes by the range as well, it is emptied.
+@ local careful = strays and not mask.residual and #mask.lower == 0 and not problem.split
 @ local waits = plan.widens or plan.parted -- in registers, on its way to shared memory
 @ -- S = Q K^T for the warp's rows and the tile of keys.
 @ local low = problem.dtype == "fp32" and #score.terms == 0 and ", low" or "" -- s + low is S, of which terms take s alone
@@ -289,6 +292,9 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ if mask.residual then
     bool settled = false; // once a full tile was taken with the maximum, and every row of the warp has its reference
 @ end
+@ if careful then
+    bool careful = false;
+@ end
 @ if strays or mask.residual then
     for (;;) {
 @ end
@@ -300,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         }
 @ else
         for (; n >= tiles.begin; n = next) {
-            const bool whole = n >= tiles.full_begin && n < tiles.full_end;
+            const bool whole = $(careful and "!careful && " or "")n >= tiles.full_begin && n < tiles.full_end;
 @   if strays and #mask.lower > 0 then
             // The masked tiles of both ends, then the full ones between them: a maximum that is raised behind these would hide that a row
             // strayed in them.
@@ -330,13 +336,17 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
         const int last = find_tile(scan, rest, tiles, p, at);
         if (last < 0) continue;
 @ elseif strays then
-        if (tiles.full_begin == tiles.full_end || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
+        if ($(careful and "careful || " or "")tiles.full_begin == tiles.full_end || !__syncthreads_or(left_range(o, m_i, l_i, at.q_last + 1 - at.q_first))) break;
         // Once more, with the running maximum throughout.
 @   if one_warp then
         const Where found = this_tile(p, anew());
         tiles = $(tiles("found"));
 @   end
+@   if careful then
+        careful = true;
+@   else
         tiles.full_begin = tiles.full_end = tiles.begin;
+@   end
         reset(o, m_i, l_i);
         const int last = tiles.end - 1;
 @ end

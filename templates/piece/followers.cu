@@ -50,10 +50,7 @@ struct Values {
 
 @ end
     // Sends tile n of the values when there is room.
-    __device__ __forceinline__ void send(const Where &at, int n) {
-@ if paged then
-        const PagedRows rows(p, at, n);
-@ end
+    __device__ __forceinline__ void send(const Where &at, int n$(paged and ", const PagedRows &rows" or "")) {
         const u32 tile = smem + smem_v + v.index() * v_bytes, bar = smem + v_full + 8 * v.index();
         mbarrier_wait(smem + v_empty + 8 * v.index(), v.parity() ^ 1);
 @ if tails then
@@ -94,7 +91,7 @@ struct $(name) : $(base) {
 @     else
         for ($(mask.runs and "" or "TileWalk walk(p, at)"); walk.n >= 0; walk.next(p, at)) {
 @     end
-            send(at, walk.n);
+            send(at, walk.n$(base == "Values" and paged and ", PagedRows(p, at, walk.n)" or ""));
         }
     }
 

@@ -300,7 +300,7 @@ struct Producer {
             }
 @   end
 @   if lone then
-            values.send(at, walk.n);
+            values.send(at, walk.n$(problem.paged and not e4m3 and ", rows" or ""));
 @   end
             k.next();
         }

@@ -75,7 +75,7 @@
         paged.load<$(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
 @ end
 @ if plan.teams > 1 then
-        values.send(at, n);
+        values.send(at, n$(problem.paged and problem.dtype ~= "e4m3" and ", paged" or ""));
 @ end
         k.next();
     }
