@@ -73,13 +73,14 @@ static bool is_compiled(const fk_trial *t) {
 }
 
 /* What a kernel takes without records: the first plan, or of the first few the one with the least flaws. */
-static void mark_choice(fk_trial *trials, size_t count) {
+static void mark_choice(const fk_problem *p, fk_trial *trials, size_t count) {
+    const int64_t least = fk_minor_spill(p, &trials[0].plan);
     fk_trial *best = NULL;
     for (size_t i = 0; i < count && i < FK_BUILD_PLANS; i++) {
         if (!is_compiled(&trials[i])) continue;
         const int64_t flaws = fk_build_flaws(trials[i].spill_bytes, trials[i].serialized_wgmma);
         if (!best || flaws < fk_build_flaws(best->spill_bytes, best->serialized_wgmma)) best = &trials[i];
-        if (flaws <= FK_MINOR_SPILL) break;
+        if (flaws <= least) break;
     }
     if (best) best->plan.chosen = FK_CHOSEN_BY_RULE;
 }
@@ -179,7 +180,7 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
     const char *dir = fk_store_dir(context->store);
     const common c = {
         p, shape, &context->planned, dir, fk_tune_device_compiler(device), context->driver == NULL, options->rigor};
-    mark_choice(trials, count);
+    mark_choice(p, trials, count);
     qsort(trials, count, sizeof *trials, by_time);
     if (!status && keeps_records) status = append_records(&c, trials, count, err);
     fk_tune_device_close(device);
@@ -257,6 +258,7 @@ static fk_status compile_trials(const fk_problem *p, const char *gpu, const fk_d
                                 const fk_tune_options *options, fk_trial *trials, size_t count, char compiler[96],
                                 fk_error *err) {
     const double begin = fk_now_ms(), budget = options->budget_ms > 0 ? options->budget_ms : DEFAULT_BUDGET_MS;
+    const int64_t least = fk_minor_spill(p, &trials[0].plan);
     fk_trial *best = NULL;
     for (size_t i = 0; i < count; i++) {
         fk_generate_options how = FK_GENERATE_OPTIONS_INIT;
@@ -264,8 +266,8 @@ static fk_status compile_trials(const fk_problem *p, const char *gpu, const fk_d
         fk_image_info info;
         void *image;
         t->state = FK_TRIAL_SKIPPED;
-        if (best && (fk_build_flaws(best->spill_bytes, best->serialized_wgmma) <= FK_MINOR_SPILL ||
-                     fk_now_ms() - begin > budget)) {
+        if (best &&
+            (fk_build_flaws(best->spill_bytes, best->serialized_wgmma) <= least || fk_now_ms() - begin > budget)) {
             snprintf(t->reason, sizeof t->reason, "modelled slower than one without flaws");
             continue;
         }
@@ -284,7 +286,7 @@ static fk_status compile_trials(const fk_problem *p, const char *gpu, const fk_d
         if ((int64_t)info.registers * info.threads * t->plan.ctas_per_sm > device->registers_per_sm)
             snprintf(t->reason, sizeof t->reason, "registers: %d of %d threads leave no room for %d CTAs",
                      info.registers, info.threads, t->plan.ctas_per_sm);
-        else if (fk_build_flaws(info.spill_bytes, info.serialized_wgmma) > FK_MINOR_SPILL)
+        else if (fk_build_flaws(info.spill_bytes, info.serialized_wgmma) > least)
             snprintf(t->reason, sizeof t->reason, "%d bytes spilled%s", info.spill_bytes,
                      info.serialized_wgmma ? ", wgmma serialised" : "");
         if (!best || fk_build_flaws(t->spill_bytes, t->serialized_wgmma) <
@@ -317,7 +319,7 @@ static fk_status tune_modelled(const fk_problem *problem, const char *gpu, const
     if (status) return status;
     status = compile_trials(&p, gpu, &device, options, found, num_found, compiler, err);
     const common c = {&p, &shape, &device, dir, compiler, false, FK_RIGOR_MODEL};
-    mark_choice(found, num_found);
+    mark_choice(&p, found, num_found);
     qsort(found, num_found, sizeof *found, by_time);
     if (!status && !options->dry_run) status = append_records(&c, found, num_found, err);
     if (status)

@@ -155,6 +155,16 @@ class Tune(Case):
         self.good("tune", "list.txt", "--modelled", "--gpu", "t4", "--skip-unsupported")
         self.bad(UNAVAILABLE, ["bf16"], "tune", "list.txt", "--modelled", "--gpu", "t4")
 
+    def test_modelled_takes_what_is_built(self):
+        if not self.has_nvrtc():
+            self.skipTest("no NVRTC")
+        spelling = "fwd bf16 d64 bigbird(64)"  # of whose spills more are minor, as a warp that looks for tiles has most of them
+        built, = json.loads(self.good("build", spelling, "--gpu", "h200", "--reproducible", "--json"))
+        self.good("tune", spelling, "--modelled", "--gpu", "h200")
+        record, = self.records("tune-nvidia-h200.jsonl")
+        for name in ("registers", "spill_bytes"):
+            self.assertEqual(record[name], built[name])
+
 
 if __name__ == "__main__":
     cli_case.main()
