@@ -119,6 +119,7 @@ struct Leaving {
     }
 };
 @ if bounds then
+@ local scarce = e4m3 and layout.dv_pad > 224 and plan.consumers == 2 -- of the producer's 24 registers none keeps what is worked out here
 
 // Which tiles of keys the rows of a lane's warpgroup visit.
 struct Ranges {
@@ -130,7 +131,7 @@ struct Ranges {
     __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
         const TileRange all = tile_range(p, at);
         Where own = at;
-        own.q_first += $(pair and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
+        own.q_first = $(scarce and "opaque(at.q_first)" or "at.q_first") + $(pair and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         walk = TileWalk(p, own, careful);
 @   if mask.runs then
@@ -144,7 +145,7 @@ struct Ranges {
     }
 
     __device__ __forceinline__ void write(u32 place) const {
-        const int lane = $(e4m3 and "lane_anew()" or "threadIdx.x % 32");$(e4m3 and " // not kept: with head dims above 224 this warp has 24 registers" or "")
+        const int lane = $(scarce and "lane_anew()" or "threadIdx.x % 32");
         if (lane >= consumers) return;
         st_shared_v4(place + tile_ranges + 32 * lane, make_uint4(walk.n, walk.tiles.begin, walk.tiles.full_begin, walk.tiles.full_end));
         st_shared_v4(place + tile_ranges + 32 * lane + 16, make_uint4(before, behind, 0, 0));

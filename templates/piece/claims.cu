@@ -16,21 +16,21 @@ __device__ __forceinline__ void open_claims(const Params &p) {
 @ if plan.sides then
 // Where a CTA's claims come from: of its own side, and when there is nothing left, of the other one.
 struct Claims {
-    u32 side;
-    bool last_side;
+    u32 state; // bit 0: which side; bit 1: it is the last one
 
-    __device__ __forceinline__ explicit Claims(const Params &p) : side(p.sided ? p.sides.of_sm[sm_id() / 32] >> sm_id() % 32 & 1 : 0), last_side(!p.sided) {}
+    __device__ __forceinline__ explicit Claims(const Params &p) : state(p.sided ? p.sides.of_sm[sm_id() / 32] >> sm_id() % 32 & 1 : 2) {}
+    __device__ __forceinline__ u32 side() const { return state & 1; }
     // The number of a tile; p.num_tiles or more: of this side there is none. Each CTA claims in vain once of each side, so that by the last
     // claim of either, which closes, none has still to open: a launch of the same epoch (of a graph) does not trust what others wrote since.
     __device__ __forceinline__ int next(const Params &p) const {
-        const u32 last = (p.last_claim - side) >> p.sided, claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1) + side, last);
+        const u32 last = (p.last_claim - side()) >> p.sided, claimed = atom_inc_u32(reinterpret_cast<u32 *>(p.claims + 1) + side(), last);
         if (claimed == last) st_release_u64(p.claims, 0);
-        return $(first) + (claimed << p.sided) + side;
+        return $(first) + (claimed << p.sided) + side();
     }
     // The tile of a claim.
     __device__ __forceinline__ int tile(const Params &p, int claimed) {
-        if (claimed < p.num_tiles || last_side) return claimed;
-        last_side = true, side ^= 1;
+        if (claimed < p.num_tiles || state & 2) return claimed;
+        state ^= 3; // the other side
         return next(p);
     }
 };
