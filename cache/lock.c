@@ -68,3 +68,11 @@ void fk_store_unlock(fk_store *store, const char key[65]) {
     store->vfs->close(held->fd);
     free(held);
 }
+
+void fk_store_hold(fk_store *store) {
+    pthread_mutex_lock(&store->mutex);
+}
+
+void fk_store_release(fk_store *store) {
+    pthread_mutex_unlock(&store->mutex);
+}

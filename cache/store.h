@@ -70,6 +70,9 @@ void fk_entry_free(fk_entry *entry);
  *  Look again with fk_store_get once it returns. Every lock needs its unlock, of the same key. */
 void fk_store_lock(fk_store *store, const char key[65]);
 void fk_store_unlock(fk_store *store, const char key[65]);
+/** Around a fork: a child has no thread that could give back what another thread of the parent's holds. */
+void fk_store_hold(fk_store *store);
+void fk_store_release(fk_store *store);
 
 /** All entries, newest first; `whole`: also checksum and image. `*entries` is malloc'ed. @return FK_IO, FK_NO_MEMORY */
 fk_status fk_store_list(fk_store *store, bool whole, fk_cache_entry **entries, size_t *count, fk_error *err);

@@ -134,7 +134,7 @@ static void drop_temporaries(const fk_store *store, int root, items *all, remova
         const item *one = &all->at[i];
         if (!fk_file_is_temporary(one->name))
             all->at[kept++] = *one;
-        else if (now - one->st.st_mtim.tv_sec > FK_STALE_SECONDS)
+        else if (llabs((long long)(now - one->st.st_mtim.tv_sec)) > FK_STALE_SECONDS) /* a clock may have gone back */
             remove_item(store, root, one, gone);
     }
     all->count = kept;

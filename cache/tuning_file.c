@@ -51,7 +51,8 @@ static fk_status read_all(const fk_vfs *vfs, int fd, const char *what, fk_tuning
         if (n < 0) return fk_fail(err, FK_IO, "%s: %s", what, strerror(errno));
         if (n == 0) break;
         used += (size_t)n;
-        if (used > TEXT_MAX) return fk_fail(err, FK_IO, "%s: more than %d bytes of records", what, TEXT_MAX);
+        if (used - out->size > TEXT_MAX)
+            return fk_fail(err, FK_IO, "%s: more than %d bytes of records", what, TEXT_MAX);
     }
     if (used > out->size && out->bytes[used - 1] != '\n') out->bytes[used++] = '\n'; /* torn; others may follow */
     out->size = used;

@@ -91,6 +91,9 @@ bool fk_term_recall(fk_term_kind kind, const char *name, size_t length, fk_term_
 void fk_term_set_teacher(void (*teach)(char *missing, size_t size));
 /** What the teacher said. */
 void fk_term_missing(char *out, size_t size);
+/** Around a fork: a child has no thread that could give back what another thread of the parent's holds. */
+void fk_terms_hold(void);
+void fk_terms_release(void);
 
 /** "mask", "score" or "pattern" */
 const char *fk_term_kind_name(fk_term_kind kind);

@@ -200,3 +200,13 @@ void fk_term_set_teacher(void (*teach)(char *, size_t)) {
     teacher = teach;
     pthread_mutex_unlock(&lesson);
 }
+
+void fk_terms_hold(void) {
+    pthread_mutex_lock(&lesson);
+    pthread_mutex_lock(&lock);
+}
+
+void fk_terms_release(void) {
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&lesson);
+}

@@ -692,7 +692,8 @@ typedef struct fk_tune_options {
     double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
     int32_t dry_run;  /**< 1: no record is written */
     int32_t resume;   /**< fk_tune: 1: no trials where as rigorous a search of this shape has left records here */
-    int32_t compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them */
+    int32_t
+        compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them; else FK_IO */
 } fk_tune_options;
 #define FK_TUNE_OPTIONS_INIT                                                                                           \
     { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0, 0 }

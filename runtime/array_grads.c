@@ -7,17 +7,16 @@
 
 #define MAX_EXTENT ((int64_t)1 << 60) /* elements between the first and the last of a gradient */
 
-/* Sizes have been checked (fk_array_check_args). False: the extent leaves MAX_EXTENT, `*dim` being at fault. */
+/* False: the extent leaves MAX_EXTENT, or there is none, `*dim` being at fault. */
 static bool extent_of(const fk_array_list *arrays, int index, const fk_args *args, int64_t *extent, int *dim) {
     *extent = 1;
     for (int d = 0; d < arrays->decl[index].rank; d++) {
         const int64_t stride = args->array_grad[index].stride[d];
         int64_t span;
         *dim = d;
-        if (stride < 0) return false;
-        if (__builtin_mul_overflow(stride, fk_array_size(arrays, index, args, d) - 1, &span) ||
-            span > MAX_EXTENT - *extent)
-            return false;
+        const int64_t size = fk_array_size(arrays, index, args, d);
+        if (stride < 0 || size < 1) return false;
+        if (__builtin_mul_overflow(stride, size - 1, &span) || span > MAX_EXTENT - *extent) return false;
         *extent += span;
     }
     return true;
@@ -70,8 +69,9 @@ int64_t fk_array_grad_words(const fk_kernel *kernel, const fk_args *args, int in
     int64_t extent;
     int d;
     if (!(kernel->grad >> index & 1) || !kernel->problem.deterministic) return 0;
-    if (!extent_of(&kernel->arrays, index, args, &extent, &d) || is_once(kernel, args, index)) return 0;
-    return extent * FK_EXACT_WORDS;
+    if (!extent_of(&kernel->arrays, index, args, &extent, &d)) return INT64_MAX;
+    if (is_once(kernel, args, index)) return 0;
+    return extent > INT64_MAX / FK_EXACT_WORDS ? INT64_MAX : extent * FK_EXACT_WORDS;
 }
 
 void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t *const exact[FK_MAX_ARRAYS],
@@ -98,7 +98,7 @@ int64_t fk_array_grad_rows(const fk_kernel *kernel, const fk_args *args) {
     for (int i = 0; i < kernel->arrays.count; i++) {
         int64_t rows = 1;
         for (int d = 0; (kernel->grad >> i & 1) && d < kernel->arrays.decl[i].rank - 1; d++)
-            if (args->array_grad[i].stride[d]) rows *= fk_array_size(&kernel->arrays, i, args, d);
+            if (args->array_grad[i].stride[d] && rows < INT32_MAX) rows *= fk_array_size(&kernel->arrays, i, args, d);
         if (rows > most) most = rows;
     }
     return most;

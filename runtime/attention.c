@@ -364,9 +364,9 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     fk_args chosen = *args; /* with the number of splits */
     const fk_args *a = &chosen;
     chosen.num_splits = fk_num_splits(kernel, args);
-    status = fk_splits_prepare(kernel, a, workspace, &splits, err);
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
+    if (!status) status = fk_splits_prepare(kernel, a, workspace, &splits, err);
     if (status) return status;
 
     const double scale = fk_args_scale(p, a);

@@ -3,6 +3,8 @@
  * own disk cache is switched off: the store is the only cache, and compile_ms means compiling. */
 #include "compile.h"
 #include "clock.h"
+#include "gen/lua_host.h"
+#include "gen/term.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -262,11 +264,16 @@ done:
     return status;
 }
 
-pid_t fk_compile_fork(void) {
+pid_t fk_compile_fork(fk_store *store) {
     const pid_t parent = getpid();
+    fk_lua_library(NULL); /* opened once, behind a lock; if it cannot be, children fail as the parent does */
     pthread_rwlock_wrlock(&compiling);
     pthread_mutex_lock(&lock);
+    fk_terms_hold();
+    fk_store_hold(store);
     const pid_t pid = fork();
+    fk_store_release(store);
+    fk_terms_release();
     if (pid == 0) { /* made anew: the one who could unlock them is a thread of the parent's */
         compiling = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
         lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include "cache/store.h"
 #include "gen/error.h"
 
 /* The options that decide the image's bytes, in order; with text and target they are the key. */
@@ -22,9 +23,10 @@ typedef struct fk_image {
  *  @return FK_NO_COMPILER: the message lists where NVRTC was looked for; FK_COMPILE_FAILED: it holds NVRTC's log */
 fk_status fk_compile(const char *text, const char *entry, const char *target, fk_image *out, fk_error *err);
 
-/** fork(), for children that compile while other threads of the parent may be compiling: it waits until none is. A
- * child ends with the process (to Linux: the thread) that forked it, as nobody else wants what it compiles. */
-pid_t fk_compile_fork(void);
+/** fork(), for children that compile into `store` while other threads of the parent may be compiling, reading spellings
+ * or using the store: it waits until none does. A child ends with the process (to Linux: the thread) that forked it,
+ * as nobody else wants what it compiles. */
+pid_t fk_compile_fork(fk_store *store);
 
 /** The compiler's name, as fk_image.compiler has it. @return FK_NO_COMPILER */
 fk_status fk_compiler_name(char out[96], fk_error *err);

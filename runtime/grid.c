@@ -174,16 +174,12 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         *out = (fk_grid){0, 0, 0};
         return FK_OK;
     case FK_GRID_ROW_CHUNKS:
-        if (packed) {
-            *out = make_row_grid(heads, tiles);
-            return FK_OK;
-        }
         if (chunks > INT32_MAX - 256)
             return fk_fail(err, FK_BAD_ARGUMENT,
                            "seqlen_q is %lld; seqlen_q x head_dim / 8 may be %d, which is %lld rows",
                            (long long)a->seqlen_q, INT32_MAX - 256,
                            (long long)((INT32_MAX - 256) / (kernel->problem.head_dim / 8)));
-        *out = make_row_grid(heads, (chunks + 255) / 256);
+        *out = make_row_grid(heads, packed ? tiles : (chunks + 255) / 256);
         return FK_OK;
     }
     return fk_fail(err, FK_INTERNAL, "grid kind %d", (int)kind);

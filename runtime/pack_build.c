@@ -154,7 +154,7 @@ static void bury(const fk_pack_work *work, pid_t pid, int how) {
 
 /* Forks one for pid[0]; 0: it could not. */
 static bool start_worker(const fk_pack_work *work, pid_t *pid) {
-    *pid = fk_compile_fork();
+    *pid = fk_compile_fork(work->parts);
     if (*pid == 0) {
         if (work->lock >= 0) close(work->lock); /* else a worker that is about to end would hold it for its builder */
         work_off(work);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,12 +299,24 @@ static fk_status lock_parts(const char *dir, const char *path, int *fd, fk_error
     }
 }
 
+/* A pack's folder is the caller's: the store of its parts would make it, for its owner alone. */
+static fk_status check_folder(const char *path, fk_error *err) {
+    char *copy = strdup(path);
+    if (!copy) return fk_fail(err, FK_NO_MEMORY, "no memory for a path");
+    const char *folder = dirname(copy);
+    const fk_status status =
+        access(folder, F_OK) ? fk_fail(err, FK_IO, "%s: %s: %s", path, folder, strerror(errno)) : FK_OK;
+    free(copy);
+    return status;
+}
+
 static fk_status make(maker *m, const char *path, const fk_pack_options *options, fk_pack_report report, void *user,
                       fk_pack_progress *progress, fk_error *err) {
     uint8_t secret[32];
     char *dir = NULL;
     const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
     fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
+    if (!status) status = check_folder(path, err);
     if (!status) status = digest_records(&m->work, err);
     if (!status && asprintf(&dir, "%s.parts", path) < 0) status = fk_fail(err, FK_NO_MEMORY, "no memory for a path");
     if (!status) status = fk_store_open(dir, FK_CACHE_NORMAL, &m->work.parts, err);

@@ -159,9 +159,10 @@ fk_status fk_table_find(fk_table *table, const fk_problem *problem, int32_t vari
         fk_error failure;
         status = build(user, &canonical, &kernel, &failure);
         pthread_mutex_lock(&table->lock);
-        slot->kernel = kernel;
-        slot->shared = kernel && kernel->variant != variant;
-        if (status) {
+        if (!status) {
+            slot->kernel = kernel;
+            slot->shared = kernel->variant != variant;
+        } else {
             if (err) *err = failure;
             slot->error = failure;
             slot->failed = true;

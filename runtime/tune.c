@@ -189,6 +189,10 @@ static fk_status search(fk_context *context, const fk_problem *p, const fk_shape
 
 static fk_status check_mode(const fk_context *context, const fk_tune_options *options, fk_error *err) {
     if (fk_forbids_compiling(context)) return fk_fail(err, FK_NO_JIT, "the cache mode forbids compiling plans to time");
+    if (options->compile_only && (context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(context->store)))
+        return fk_fail(err, FK_IO, "compile_only is 1: there must be a store to compile into; %s",
+                       *fk_store_reason(context->store) ? fk_store_reason(context->store)
+                                                        : "the cache mode is not NORMAL");
     if (context->cache_mode == FK_CACHE_READ_ONLY && !options->dry_run && !options->compile_only)
         return fk_fail(err, FK_IO,
                        "the cache mode is READ_ONLY, so that no tuning record can be written to %s; "

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { PAGE_SIZE = 64, NUM_DOCUMENTS = 8 };
+#define MAX_ROWS ((int64_t)1 << 50) /* of all heads: their elements' bytes fit in 64 bits */
 
 /* ---- values ---- */
 
@@ -109,6 +110,9 @@ static fk_status add_tensors(fk_tune_data *d, fk_error *err) {
     const fk_args *a = &d->device;
     const int64_t rows_q = p->packed ? a->total_q : a->batch * a->seqlen_q;
     const int64_t rows_k = p->paged ? a->num_pages * a->page_size : p->packed ? a->total_k : a->batch * a->seqlen_k;
+    if (rows_q > MAX_ROWS / a->num_heads_q || rows_k > MAX_ROWS / a->num_heads_kv)
+        return fk_fail(err, FK_BAD_ARGUMENT, "tensors have %lld x %lld and %lld x %lld rows; 2^50 is the limit",
+                       (long long)rows_q, (long long)a->num_heads_q, (long long)rows_k, (long long)a->num_heads_kv);
     const int64_t q = rows_q * a->num_heads_q * p->head_dim, o = rows_q * a->num_heads_q * p->head_dim_v;
     const int64_t k = rows_k * a->num_heads_kv * p->head_dim, v = rows_k * a->num_heads_kv * p->head_dim_v;
     const size_t size = (size_t)fk_dtype_bytes(p->dtype), o_size = (size_t)fk_dtype_bytes(fk_output_dtype(p->dtype));

@@ -17,14 +17,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NOT_STORED = 2 }; /* a helper's exit code */
+enum { STORED = 0, NOT_COMPILED = 1, NOT_STORED = 2 }; /* a helper's exit codes */
 enum { COMPILE_SECONDS = 120, MAX_BATCH = 200, HELPER_NICE = 10 /* who launches kernels goes first */ };
 static const double SAMPLE_US = 2000; /* of launches in one timing: the events' resolution and the gaps vanish in it */
 /* Share of the tensor cores' floor at nominal clocks below which a kernel cannot have done its work. */
 static const double IMPLAUSIBLE = 0.4;
 
 typedef struct slot {
-    pid_t helper; /* 0: none */
+    pid_t helper; /* 0: none, or no more */
+    bool helped;  /* there was one, which ended by itself */
     int ended_by; /* the signal that ended the helper, or 0 */
     fk_kernel *kernel;
     int batch;
@@ -58,7 +59,7 @@ static bool start(void *user, size_t i) {
     fk_tune_device *d = user;
     if (d->context->cache_mode != FK_CACHE_NORMAL || *fk_store_reason(d->context->store) || d->store_fails)
         return false;
-    const pid_t pid = fk_compile_fork();
+    const pid_t pid = fk_compile_fork(d->context->store);
     if (pid < 0) return false;
     if (pid == 0) {
         fk_built built;
@@ -66,8 +67,8 @@ static bool start(void *user, size_t i) {
         signal(SIGALRM, SIG_DFL);
         alarm(COMPILE_SECONDS);
         setpriority(PRIO_PROCESS, 0, HELPER_NICE);
-        if (fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL)) _exit(1);
-        _exit(built.from_store || built.stored ? 0 : NOT_STORED);
+        if (fk_image_obtain(d->context, d->problem, &d->trials[i].plan, &built, NULL)) _exit(NOT_COMPILED);
+        _exit(built.from_store || built.stored ? STORED : NOT_STORED);
     }
     setpgid(pid, pid); /* whoever of both is first */
     d->slots[i].helper = pid;
@@ -84,6 +85,7 @@ static bool is_built(void *user, size_t i, double wait_ms) {
         if (pid == s->helper || (pid < 0 && errno != EINTR)) {
             s->ended_by = pid > 0 && WIFSIGNALED(how) ? WTERMSIG(how) : 0;
             if (pid > 0 && WIFEXITED(how) && WEXITSTATUS(how) == NOT_STORED) d->store_fails = true;
+            s->helped = pid > 0 && WIFEXITED(how) && WEXITSTATUS(how) == STORED;
             s->helper = 0;
         } else if (fk_now_ms() >= until) {
             return false;
@@ -203,17 +205,20 @@ static void close_trial(void *user, size_t i) {
     d->slots[i].kernel = NULL;
 }
 
+static bool tell_signal(const slot *s, fk_trial *trial) {
+    if (s->ended_by)
+        snprintf(trial->reason, sizeof trial->reason,
+                 s->ended_by == SIGALRM ? "compiler: it did not end within %d s" : "compiler: signal %d ended it",
+                 s->ended_by == SIGALRM ? COMPILE_SECONDS : s->ended_by);
+    return s->ended_by != 0;
+}
+
 static fk_status open_trial(void *user, size_t i, fk_trial *trial, bool *good, fk_error *err) {
     fk_tune_device *d = user;
     slot *s = &d->slots[i];
     fk_error failure;
     *good = false;
-    if (s->ended_by) {
-        snprintf(trial->reason, sizeof trial->reason,
-                 s->ended_by == SIGALRM ? "compiler: it did not end within %d s" : "compiler: signal %d ended it",
-                 s->ended_by == SIGALRM ? COMPILE_SECONDS : s->ended_by);
-        return FK_OK;
-    }
+    if (tell_signal(s, trial)) return FK_OK;
     fk_status status = fk_kernel_build(d->context, d->problem, &trial->plan, &s->kernel, &failure);
     if (!status) {
         const fk_image_info *image = &s->kernel->info.image;
@@ -232,6 +237,28 @@ static fk_status open_trial(void *user, size_t i, fk_trial *trial, bool *good, f
     if (!*good) close_trial(d, i);
     if (status && err) *err = failure;
     return status;
+}
+
+/* Where a helper failed, this process does so too, and learns why. */
+static fk_status finish(void *user, size_t i, fk_trial *trial, fk_error *err) {
+    fk_tune_device *d = user;
+    slot *s = &d->slots[i];
+    fk_error failure;
+    fk_built built;
+    if (s->helped || tell_signal(s, trial)) return FK_OK;
+    const fk_status status = fk_image_obtain(d->context, d->problem, &trial->plan, &built, &failure);
+    if (status && !is_of_plan(d, s, status)) return fk_fail(err, status, "%s", failure.text);
+    if (status) {
+        snprintf(trial->reason, sizeof trial->reason, "%s: %.120s", fk_status_name(status), failure.text);
+        return FK_OK;
+    }
+    const bool kept = built.from_store || built.stored;
+    char note[sizeof built.note];
+    memcpy(note, built.note, sizeof note);
+    fk_built_free(&built);
+    return kept ? FK_OK
+                : fk_fail(err, FK_IO, "what is compiled cannot be kept in %s: %s", fk_store_dir(d->context->store),
+                          note);
 }
 
 /* ---- life ---- */
@@ -307,7 +334,7 @@ void fk_tune_device_close(fk_tune_device *d) {
 }
 
 fk_tune_rig fk_tune_device_rig(fk_tune_device *device) {
-    return (fk_tune_rig){device, now_ms, prepare, start, is_built, abandon, open_trial, sample, close_trial};
+    return (fk_tune_rig){device, now_ms, prepare, start, is_built, abandon, open_trial, sample, close_trial, finish};
 }
 
 const char *fk_tune_device_compiler(const fk_tune_device *device) {

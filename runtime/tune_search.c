@@ -304,20 +304,24 @@ static fk_status begin(search *s, fk_error *err) {
 fk_status fk_tune_compile(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
                           fk_error *err) {
     search s = {.rig = rig, .settings = settings, .trials = trials, .count = count};
-    const fk_status status = begin(&s, err);
+    fk_status status = begin(&s, err);
     if (status) return status;
-    for (start_some(&s); num_in(&s, STARTED) && !is_over(&s); start_some(&s)) {
-        const size_t built = find_built(&s, 20);
-        if (built < count) {
-            s.contenders[built].phase = OUT;
-            trials[built].state = FK_TRIAL_SKIPPED;
-            snprintf(trials[built].reason, sizeof trials[built].reason, "it was to be compiled only");
+    while (status == FK_OK && !is_over(&s)) {
+        start_some(&s);
+        const size_t i = num_in(&s, STARTED) ? find_built(&s, 20) : find_waiting(&s); /* no helper can be had */
+        if (i == count && !num_in(&s, STARTED)) break;
+        if (i < count) {
+            fk_trial *t = &trials[i];
+            s.contenders[i].phase = OUT;
+            status = rig->finish(rig->user, i, t, err);
+            t->state = t->reason[0] ? FK_TRIAL_REJECTED : FK_TRIAL_SKIPPED;
+            if (!t->reason[0]) snprintf(t->reason, sizeof t->reason, "it was to be compiled only");
         }
         tell(&s, false);
     }
     give_up(&s);
     free(s.contenders);
-    return FK_OK;
+    return status;
 }
 
 fk_status fk_tune_search(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,

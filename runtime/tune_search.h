@@ -24,6 +24,9 @@ typedef struct fk_tune_rig {
     /** One timing, in microseconds of a launch. */
     fk_status (*sample)(void *user, size_t i, double *us, fk_error *err);
     void (*close)(void *user, size_t i);
+    /** Compiles trial i here, unless what `start` began did: fills trial->reason if it has failed.
+     *  @return FK_IO: nothing can be stored */
+    fk_status (*finish)(void *user, size_t i, fk_trial *trial, fk_error *err);
 } fk_tune_rig;
 
 typedef struct fk_tune_settings {
@@ -42,8 +45,8 @@ typedef struct fk_tune_settings {
  *  @return FK_NO_MEMORY; FK_CHECK_FAILED: none could be timed; what the rig returns */
 fk_status fk_tune_search(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
                          fk_error *err);
-/** Compiles all `trials`, as far as helpers can be had and the budget lasts, and skips them. Needs of the rig no more
- * than now_ms, start, is_built and abandon. @return FK_NO_MEMORY */
+/** Compiles all `trials`, as far as the budget lasts, and skips them; those that do not compile it rejects. Needs of
+ * the rig no more than now_ms, start, is_built, abandon and finish. @return FK_NO_MEMORY; what `finish` returns */
 fk_status fk_tune_compile(const fk_tune_rig *rig, const fk_tune_settings *settings, fk_trial *trials, size_t count,
                           fk_error *err);
 /** Median of `count` values, at least 1, which it sorts; and the median deviation from it as a share of it. */

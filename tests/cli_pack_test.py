@@ -314,6 +314,9 @@ class Pack(Case):
         self.bad(USAGE, ["pack diff: --json belongs to ls"], "pack", "diff", "a.fkpack", "b.fkpack", "--json")
         self.bad(USAGE, ["cache path: --json belongs to ls"], "cache", "path", "--json")
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
+        self.bad(IO, ["gone/sub/x.fkpack: gone/sub: No such file"], "pack", "build", "fwd fp16 d64", "--emu", "--gpu", "t4", "-o",
+                 "gone/sub/x.fkpack")
+        self.assertFalse(os.path.exists(self.path("gone")))
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
         os.makedirs(self.path("own/mask"))

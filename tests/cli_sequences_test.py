@@ -71,6 +71,13 @@ class Sequences(Case):
             self.assertIn("good", self.good("run", spelling, "--random", "5,2,2,70,90,3", "--layout", "bhsd", "--check",
                                             "--device", "emu", "--repeat", "1"))
 
+    def test_used_lengths_below_zero_count_as_zero(self):
+        self.path("used.npy", npy("<i4", (2,), struct.pack("<2i", -5, 100)))
+        self.good("run", "fwd fp16 d64 seqused_k", "--random", "2,1,1,64,64", "--seqused-k", "used.npy", "--device", "emu", "--repeat",
+                  "1", "-o", "o.npy")
+        _, _, got = read_npy(self.path("o.npy"))
+        self.assertTrue(not any(got[:64 * 64]) and any(got[64 * 64:]))
+
     def test_refused(self):
         _, files = self.tensors()
         good = ["--cu-seqlens-q", "0,5,5,8", "--cu-seqlens-k", "2,9,12,16"]
@@ -87,6 +94,9 @@ class Sequences(Case):
         for wrong, said in (("0,5,4", ["number 3 is 4"]), ("0,5", ["2 numbers", "3"])):  # what lengths are drawn from
             self.bad(BAD_INPUT, ["--cu-seqlens-k", *said], "run", packed + " seqused_k", "--random", "2,2,1,8,8",
                      "--device", "emu", "--cu-seqlens-q", "0,4,8", "--cu-seqlens-k", wrong)
+        self.path("below.npy", npy("<i4", (2,), struct.pack("<2i", -8, 8)))
+        self.bad(BAD_INPUT, ["--cu-seqlens-k: number 1 is -8", "at least 0"], "run", packed + " paged", "--random", "1,2,1,8,8",
+                 "--device", "emu", "--cu-seqlens-q", "0,8", "--cu-seqlens-k", "below.npy")
         run(BAD_INPUT, ["--seqused-k has 2 numbers", "3"], packed + " seqused_k", *good, "--seqused-k", "2,9")
         run(BAD_INPUT, ["k.npy", "16 rows", "end at row 17"], packed, *good[:2], "--cu-seqlens-k", "2,9,12,17")
         run(BAD_INPUT, ["q.npy", "<f2", "--cu-seqlens-q needs <i4"], packed, "--cu-seqlens-q",

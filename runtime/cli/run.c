@@ -224,7 +224,8 @@ static fk_status count_tflops(run *r) {
     fk_status status = differ ? FK_OK : add_flop(r, a->batch, a->seqlen_q, a->seqlen_k, &flop);
     for (int64_t b = 0; differ && b < a->batch && status == FK_OK; b++) {
         const int64_t keys = cu_k ? cu_k[b + 1] - cu_k[b] : a->seqlen_k;
-        const int64_t used = r->problem.seqused_k && a->seqused_k[b] < keys ? a->seqused_k[b] : keys;
+        const int64_t asked = r->problem.seqused_k ? a->seqused_k[b] : keys;
+        const int64_t used = asked < 0 ? 0 : asked < keys ? asked : keys;
         status = add_flop(r, 1, cu_q ? cu_q[b + 1] - cu_q[b] : a->seqlen_q, used, &flop);
     }
     r->tflops = flop / (r->median_ms * 1e9);

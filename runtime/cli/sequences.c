@@ -55,6 +55,8 @@ static cli_exit measure(int which, const sequences *s, int64_t *batch, int64_t *
     *batch = s->count[which] - 1;
     *longest = 1;
     if (*batch < 1) return cli_fail(CLI_BAD_INPUT, "%s has 1 number; batch + 1 are needed", option_name[which]);
+    if (cu[0] < 0)
+        return cli_fail(CLI_BAD_INPUT, "%s: number 1 is %d; it must be at least 0", option_name[which], cu[0]);
     for (int64_t b = 0; b < *batch; b++) {
         const int64_t length = (int64_t)cu[b + 1] - cu[b];
         if (length < 0)

@@ -16,7 +16,7 @@ template <int RANK, class Each> __device__ __forceinline__ void for_elements(con
             at += rest % grad.size[d] * grad.stride[d];
             rest /= grad.size[d];
         }
-        for (int i = threadIdx.x; i < grad.size[RANK - 1]; i += 256) each(at + i * grad.stride[RANK - 1]);
+        for (i64 i = threadIdx.x; i < grad.size[RANK - 1]; i += 256) each(at + i * grad.stride[RANK - 1]);
     }
 }
 

@@ -191,7 +191,7 @@ static void prune(void **state) {
         fixture_set_age(path_of(seed), seed == 2 ? 50 : 100 * (long)seed); /* from newest to oldest: 2 1 3 4 5 6 */
     }
     assert_int_equal(stat(path_of(1), &st), 0);
-    char fresh[5000], stale[5000];
+    char fresh[5000], stale[5000], ahead[5000];
     snprintf(fresh, sizeof fresh, "%.4000s", path_of(1));
     strcpy(strrchr(fresh, '/'), "/tmp.1.fresh");
     snprintf(stale, sizeof stale, "%.4000s", path_of(1));
@@ -199,12 +199,17 @@ static void prune(void **state) {
     fixture_spill(fresh, (const uint8_t *)"x", 1);
     fixture_spill(stale, (const uint8_t *)"xyz", 3);
     fixture_set_age(stale, 3700);
+    snprintf(ahead, sizeof ahead, "%.4000s", path_of(1));
+    strcpy(strrchr(ahead, '/'), "/tmp.1.ahead");
+    fixture_spill(ahead, (const uint8_t *)"wxyz", 4);
+    fixture_set_age(ahead, -3700); /* the clock was ahead */
     fixture_spill(path_of(1), (const uint8_t *)"junk", 4);
 
     assert_int_equal(fk_cache_prune(dir, -1, &removed, &bytes), FK_OK);
-    assert_int_equal(removed, 2);
-    assert_int_equal(bytes, 3 + 4);
+    assert_int_equal(removed, 3);
+    assert_int_equal(bytes, 3 + 4 + 4);
     assert_true(fixture_exists(fresh));
+    assert_false(fixture_exists(ahead));
     assert_false(fixture_exists(stale));
     assert_false(fixture_exists(path_of(1)));
 

@@ -157,6 +157,12 @@ static void grows_to_a_limit(void **state) {
     path_to(file, path);
     assert_int_equal(truncate(path, (64 << 20) - 10), 0);
     assert_int_equal(append_record(&fk_vfs_posix, &r), FK_IO);
+    fk_tuning_record other = r;
+    strcpy(other.device, "another GPU");
+    assert_int_equal(append_record(&fk_vfs_posix, &other), FK_OK); /* the limit is a file's */
+    assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, NULL), FK_OK);
+    assert_true(text.size > 64 << 20);
+    free(text.bytes);
     assert_int_equal(truncate(path, (64 << 20) + 1), 0);
     assert_int_equal(fk_tuning_load_dir(&fk_vfs_posix, dir, true, &text, &err), FK_IO);
     assert_non_null(strstr(err.text, "67108864"));

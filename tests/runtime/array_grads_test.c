@@ -78,6 +78,11 @@ static void refused(void **state) {
     a.array_grad[0].stride[0] = a.array_grad[0].stride[1] = 30;
     assert_int_equal(fk_kernel_workspace(kernel, &a), stored + (60 * 80 + 255) / 256 * 256);
 
+    a.array_grad[0].stride[1] = (int64_t)1 << 60; /* spans more than fk_execute takes */
+    assert_int_equal(fk_kernel_workspace(kernel, &a), 0);
+    a.array_grad[0].stride[1] = (int64_t)1 << 59; /* more bytes than there are */
+    assert_int_equal(fk_kernel_workspace(kernel, &a), 0);
+
     void *workspace = grad_upload(context, NULL, stored);
     const struct {
         fk_array_grad grad;

@@ -332,6 +332,23 @@ static void groups_of_buffered_sums(void **state) {
     assert_int_equal(fk_group_kv_heads(&kernel, &a), 2);
 }
 
+/* Its conversion's index is an int, in packed sequences, too. */
+static void longest_dq(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel(0);
+    fk_args a = good_args(&kernel);
+    fk_grid grid;
+    fk_error err;
+    for (int packed = 0; packed < 2; packed++) {
+        kernel.problem.packed = packed;
+        a.seqlen_q = a.total_q = (INT32_MAX - 256) / 8 / 16 * 16; /* d64 */
+        assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_ROW_CHUNKS, &grid, NULL), FK_OK);
+        a.seqlen_q = a.total_q = a.seqlen_q + 1;
+        assert_int_equal(fk_grid_make(&kernel, &a, FK_GRID_ROW_CHUNKS, &grid, &err), FK_BAD_ARGUMENT);
+        assert_non_null(strstr(err.text, "seqlen_q x head_dim / 8 may be"));
+    }
+}
+
 static void workspaces(void **state) {
     (void)state;
     fk_kernel kernel = a_kernel(0);
@@ -375,6 +392,7 @@ int main(void) {
         cmocka_unit_test(groups_of_buffered_sums),
         cmocka_unit_test(walks_in_parts),
         cmocka_unit_test(workspaces),
+        cmocka_unit_test(longest_dq),
         cmocka_unit_test(many_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* NVRTC: images and resource use from the real one where there is one, failures from fakes. */
 #include "fake/fake.h"
 
+#include "gen/term.h"
 #include "runtime/compile.h"
 
 #include <pthread.h>
@@ -134,27 +135,52 @@ static void *compile_on(void *done) {
     return NULL;
 }
 
-/* A child that inherits the compiler's lock waits for a thread that it does not have. */
-static const char *fork_beside_compiles(void) {
+static void *recall_on(void *done) {
+    while (!__atomic_load_n((bool *)done, __ATOMIC_RELAXED))
+        fk_term_recall(FK_TERM_MASK, "unknown", 7, NULL);
+    return NULL;
+}
+
+static void *look_on(void *user) {
+    fk_store *store = user;
+    char key[65];
+    memset(key, 'a', 64), key[64] = 0;
+    for (int i = 0; i < 3000; i++) {
+        fk_store_lock(store, key);
+        fk_store_unlock(store, key);
+    }
+    return NULL;
+}
+
+/* A child that inherits a lock waits for a thread that it does not have. */
+static const char *fork_beside_others(void) {
     fk_error err;
     fk_image image;
+    fk_store *store;
     bool done = false;
-    pthread_t other;
+    pthread_t compiles, recalls, looks;
     fake_use("FLASHKILN_NVRTC", "nvrtc.so");
     setenv("FAKE_NVRTC", "slow", 1);
-    EXPECT(pthread_create(&other, NULL, compile_on, &done) == 0);
+    EXPECT(fk_store_open(fake_dir, FK_CACHE_NORMAL, &store, &err) == FK_OK);
+    EXPECT(pthread_create(&compiles, NULL, compile_on, &done) == 0 &&
+           pthread_create(&recalls, NULL, recall_on, &done) == 0 && pthread_create(&looks, NULL, look_on, store) == 0);
     usleep(60000);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 20; i++) {
         int how = -1;
-        const pid_t pid = fk_compile_fork();
+        const pid_t pid = fk_compile_fork(store);
         if (pid == 0) {
             alarm(5);
+            fk_term_recall(FK_TERM_MASK, "unknown", 7, NULL);
+            fk_store_hold(store);
             _exit(fk_compile(good, "fk_forward", "sm_80", &image, &err) != FK_OK);
         }
         EXPECT(pid > 0 && waitpid(pid, &how, 0) == pid && how == 0);
     }
     __atomic_store_n(&done, true, __ATOMIC_RELAXED);
-    pthread_join(other, NULL);
+    pthread_join(compiles, NULL);
+    pthread_join(recalls, NULL);
+    pthread_join(looks, NULL);
+    fk_store_close(store);
     return NULL;
 }
 
@@ -171,7 +197,7 @@ static void fakes(void **state) {
     fake_run(nvrtc_12_0);
     fake_run(nvrtc_12_4);
     fake_run(folder);
-    fake_run(fork_beside_compiles);
+    fake_run(fork_beside_others);
 }
 
 static void real(void **state) {

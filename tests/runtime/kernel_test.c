@@ -212,6 +212,35 @@ static const char *spilling_plans_are_replaced(void) {
     return NULL;
 }
 
+/* Where a kernel for some sizes spills, that for all stands in, if it can be had. */
+static const char *what_spills_stays_where_nothing_stands_in(void) {
+    const fk_problem p = parsed("bwd bf16 d64");
+    const fk_shape few = {1, 4, 4, 64, 64};
+    setenv("FAKE_CUDA_SM", "90", 1);
+    fk_context *context = open_context(NULL, FK_CACHE_NORMAL);
+    fk_kernel *kernel, *again;
+    fk_kernel_info info;
+    setenv("FAKE_NVRTC_SPILL", "2500", 1);
+    setenv("FAKE_NVRTC", "refuse", 1);
+    setenv("FAKE_NVRTC_GOOD", "1", 1);
+    if (fk_kernel_create_for(context, &p, &few, &kernel)) return fk_last_error();
+    EXPECT(compiles() == 2);
+    EXPECT(fk_kernel_describe(kernel, &info) == FK_OK && info.plan.head_rows > 0 && info.image.spill_bytes == 5000);
+    EXPECT(fk_kernel_create_for(context, &p, &few, &again) == FK_OK && again == kernel && compiles() == 2);
+    fk_kernel_destroy(again);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    unsetenv("FAKE_NVRTC_GOOD");
+    context = open_context(NULL, FK_CACHE_NORMAL);
+    unsetenv("FAKE_NVRTC");
+    unsetenv("FAKE_NVRTC_SPILL");
+    EXPECT(context && fk_kernel_create_for(context, &p, &few, &kernel) == FK_OK);
+    EXPECT(fk_kernel_describe(kernel, &info) == FK_OK && info.plan.head_rows == 0 && info.image.spill_bytes == 0);
+    fk_kernel_destroy(kernel);
+    fk_context_destroy(context);
+    return NULL;
+}
+
 /* fk_build takes the same turn, and says which plan it ended with, so that fk_generate can give its text. */
 static const char *build_names_the_plan_it_took(void) {
     const fk_problem p = parsed("fwd fp16 d128 causal");
@@ -388,6 +417,7 @@ static void all(void **state) {
     fake_run(memory_and_copies);
     fake_run(threads_compile_once);
     fake_run(spilling_plans_are_replaced);
+    fake_run(what_spills_stays_where_nothing_stands_in);
     fake_run(build_names_the_plan_it_took);
     fake_run(refused_text_names_the_template);
     fake_run(rejected_images_are_told_from_broken_contexts);

@@ -144,6 +144,10 @@ static void split_refusals(void **state) {
     fk_args a = in.args;
     a.num_splits = FK_MAX_SPLITS + 1;
     assert_refused(&in, &a, 0, "num_splits is 129; it must be 0 to 128");
+    a.num_splits = 2, a.seqlen_q = 1 << 24; /* and not that there is no workspace */
+    assert_int_equal(fk_args_layout(&in.p, FK_BSHD, &a), FK_OK);
+    assert_refused(&in, &a, 0, "the limit is");
+    a = in.args;
     a.num_splits = -1;
     assert_refused(&in, &a, 0, "num_splits is -1");
     assert_int_equal(fk_reference(&in.p, &a, FK_REFERENCE_F64, NULL, NULL), FK_BAD_ARGUMENT);

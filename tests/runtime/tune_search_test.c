@@ -23,8 +23,8 @@ typedef struct fake {
     double ready[MOST]; /* when the helper ends; 0: none was started */
     double prepare_ms;
     bool bad[MOST], open[MOST], no_helpers, unprepared;
-    int opened, closed, abandoned, samples, running, most_running;
-    int fail_at; /* the sample that loses the device */
+    int opened, closed, abandoned, finished, samples, running, most_running;
+    int fail_at; /* the sample that loses the device, or what cannot be stored */
     uint64_t random;
 } fake;
 
@@ -88,8 +88,15 @@ static void close_one(void *user, size_t i) {
     f->closed++;
 }
 
+static fk_status finish(void *user, size_t i, fk_trial *trial, fk_error *err) {
+    fake *f = user;
+    if (f->ready[i] <= 0) f->now += f->compile_ms;
+    if (f->bad[i]) strcpy(trial->reason, "FK_COMPILE_FAILED: planted");
+    return ++f->finished == f->fail_at ? fk_fail(err, FK_IO, "planted") : FK_OK;
+}
+
 static fk_tune_rig rig_of(fake *f) {
-    return (fk_tune_rig){f, now_ms, prepare, start, is_built, abandon, open_one, sample, close_one};
+    return (fk_tune_rig){f, now_ms, prepare, start, is_built, abandon, open_one, sample, close_one, finish};
 }
 
 /* Times between 500 us and twice that; the fastest is `best`. */
@@ -245,10 +252,18 @@ static void compiles_only(void **state) {
     assert_string_equal(t[15].reason, "the budget ended before it was compiled");
     for (size_t i = 0; i < 16; i++)
         assert_int_equal(t[i].state, FK_TRIAL_SKIPPED);
-    f = draw(1, 16, 3);
-    f.no_helpers = true;
+    f = draw(1, 16, 3); /* here, one after another */
+    f.no_helpers = f.bad[5] = true;
+    memset(t, 0, sizeof t);
     assert_int_equal(fk_tune_compile(&rig, &usual, t, 16, NULL), FK_OK);
-    assert_true(f.now < 1);
+    assert_true(f.now >= 16 * f.compile_ms && f.finished == 16);
+    assert_true(t[5].state == FK_TRIAL_REJECTED && t[6].state == FK_TRIAL_SKIPPED);
+    assert_string_equal(t[5].reason, "FK_COMPILE_FAILED: planted");
+    f = draw(1, 16, 3);
+    f.fail_at = 2;
+    memset(t, 0, sizeof t);
+    assert_int_equal(fk_tune_compile(&rig, &usual, t, 16, NULL), FK_IO);
+    assert_true(f.running == 0 && f.finished == 2);
 }
 
 static void rejects_with_a_reason(void **state) {

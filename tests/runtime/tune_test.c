@@ -123,6 +123,23 @@ static void what_is_compiled_ahead_is_found(void **state) {
     fk_kernel_destroy(kernel);
     fk_free(trials);
     fk_context_destroy(context);
+    const fk_problem here = parsed("fwd fp16 d256"); /* by no helper */
+    context = emulated_context("t4", dir, &plain);
+    options.jobs = -1;
+    assert_int_equal(fk_tune(context, &here, &options, NULL, NULL, &trials, &count), FK_OK);
+    assert_true(count > 0 && trials[0].state == FK_TRIAL_SKIPPED);
+    assert_int_equal(fk_kernel_create(context, &here, &kernel), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    assert_true(info.from_store);
+    fk_kernel_destroy(kernel);
+    fk_free(trials);
+    fk_context_destroy(context);
+    fk_context_options closed = FK_CONTEXT_OPTIONS_INIT;
+    closed.device = "emu", closed.plan_for = "t4", closed.cache_dir = dir, closed.cache_mode = FK_CACHE_READ_ONLY;
+    assert_int_equal(fk_context_create(&closed, &context), FK_OK);
+    assert_int_equal(fk_tune(context, &here, &options, NULL, NULL, &trials, &count), FK_IO);
+    assert_non_null(strstr(fk_last_error(), "the cache mode is not NORMAL"));
+    fk_context_destroy(context);
 }
 
 /* Inputs for every kind of problem: the one plan of head dim 256, so that each takes one compile. */

@@ -1,7 +1,8 @@
 /* An NVRTC of our own, version 12.9 or 12.MINOR. Its image is the options behind a cubin's ELF header, or behind PTX's
  * .target line. FAKE_NVRTC=refuse|empty|slow|old|die makes it fail with a log, give no bytes, take a while, put "old"
- * into the image, or abort; FAKE_NVRTC_SPILL=BYTES puts spills into the log, of the first FAKE_NVRTC_SPILLS compiles if
- * that is set; FAKE_NVRTC_SERIALIZED=N: the first N serialise wgmma. -DINCOMPLETE leaves a function out. */
+ * into the image, or abort, from the compile after FAKE_NVRTC_GOOD on if that is set; FAKE_NVRTC_SPILL=BYTES puts
+ * spills into the log, of the first FAKE_NVRTC_SPILLS compiles if that is set; FAKE_NVRTC_SERIALIZED=N: the first N
+ * serialise wgmma. -DINCOMPLETE leaves a function out. */
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ typedef struct program {
 
 static int mode(const char *name) {
     const char *value = getenv("FAKE_NVRTC");
-    return value && strcmp(value, name) == 0;
+    const char *good = getenv("FAKE_NVRTC_GOOD");
+    return value && strcmp(value, name) == 0 && (!good || fake_nvrtc_compiles > atoi(good));
 }
 
 int nvrtcVersion(int *major, int *minor) {
