@@ -146,6 +146,8 @@ static void split_refusals(void **state) {
     assert_refused(&in, &a, 0, "num_splits is 129; it must be 0 to 128");
     a.num_splits = 2, a.seqlen_q = 1 << 24; /* and not that there is no workspace */
     assert_int_equal(fk_args_layout(&in.p, FK_BSHD, &a), FK_OK);
+    a.q = (void *)((uintptr_t)1 << 40), a.k = (void *)((uintptr_t)2 << 40), a.v = (void *)((uintptr_t)3 << 40);
+    a.o = (void *)((uintptr_t)4 << 40), a.lse = (float *)((uintptr_t)5 << 40);
     assert_refused(&in, &a, 0, "the limit is");
     a = in.args;
     a.num_splits = -1;
