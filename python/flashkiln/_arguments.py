@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from . import _problem
 from .errors import BadArgument, BadProblem
 
+EXTRAS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table")
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 
 
@@ -41,7 +42,14 @@ def dtype_name(x):
 def element_of(x):
     """How an array's elements are passed on: as they are if they are floats of 16 bits, else as floats or ints of 32."""
     name = dtype_name(x)
+    if "complex" in name:
+        raise BadArgument(f"an array is of {name}; it must be of floats, ints or bools")
     return {"float16": "fp16", "bfloat16": "bf16"}.get(name, "float" if "float" in name else "int")
+
+
+def check_element(name, x, element):
+    if element == "int" and element_of(x) != "int":
+        raise BadArgument(f"'{name}' is of {dtype_name(x)}; it must be of ints")
 
 
 def brought(named):
@@ -76,8 +84,9 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
             raise BadArgument(f"{name} is of {dtype_name(x)} and q of {dtype_name(q)}; they must be equal")
     if dtype_name(q) not in DTYPES:
         raise BadArgument(f"q is of {dtype_name(q)}; it must be of {', '.join(DTYPES)}")
+    _problem.check_ranks(*[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k, page_table)])
     if cu_seqlens_q is not None:
-        layout = "packed"
+        layout = _problem.packed_layout(layout)
         if cu_seqlens_k is None:
             raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
     elif cu_seqlens_k is not None or layout == "packed":
@@ -86,12 +95,13 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     shapes, (mask, patterns) = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
     if not isinstance(mask, str) and mask is not None:
         alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
-        mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(*shapes[:2], layout) if alike else None)
+        known = _problem.lengths(*shapes[:2], layout) if alike else (None, None, max_seqlen_q or 0, max_seqlen_k or 0)
+        mask, arrays = _problem.read("mask", mask, arrays, known)
     if not isinstance(score, str) and score is not None:
         score, arrays = _problem.read("score", score, arrays)
     named, own, given = name_arrays(convert, bias, alibi_slopes, sink, arrays)
-    terms = _problem.terms(causal, tuple(window) if isinstance(window, list) else window, mask, score, softcap, align, own,
-                           given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None,
+    terms = _problem.terms(bool(causal), _problem.window_of(window), mask, score, None if softcap is None else float(softcap),
+                           align, own, given, dropout_p > 0, layout == "packed", seqused_k is not None, page_table is not None,
                            patterns=patterns)
     sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
     sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
@@ -99,6 +109,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
     _problem.check_head_dims(sizes.dim, sizes.dim_v)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
+    if "bits" in terms.words.split():
+        check_words(named, sizes)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
                  layout, scale, dropout_p, _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
 
@@ -111,9 +123,18 @@ def refuse_unknown(function, options):
 
 
 def refuse_bools(key, x):
-    """A table of blocks has a bit for each; a bool taken for its word would show one of 32."""
-    if key.partition(":")[0].strip() == "block_bits" and str(getattr(x, "dtype", "")).endswith("bool"):
-        raise BadArgument("array block_bits has bools; it must have ints, of 32 blocks each: create_block_mask(blocks=...) takes bools")
+    """A table of blocks, or of keys, has a bit for each; a bool taken for its word would show one of 32."""
+    name = _problem.bare(key)
+    if name in ("block_bits", "bits") and str(getattr(x, "dtype", "")).endswith("bool"):
+        raise BadArgument(f"array {name} has bools; it must have ints, of 32 {'blocks' if name == 'block_bits' else 'keys'} each: "
+                          "create_block_mask(blocks=...) takes bools")
+
+
+def check_words(named, sizes):
+    """The mask `bits` has a word for 32 keys; an array of fewer would be read again from its last one."""
+    words = named["bits"].shape[-1] if "bits" in named and len(named["bits"].shape) == 4 else sizes.seqlen_k
+    if not sizes.total_k and 32 * words < sizes.seqlen_k:
+        raise BadArgument(f"'bits' has {words} words of 32 keys; there are {sizes.seqlen_k} keys")
 
 
 BOOL_BIAS = 'bias is of bool: a mask is mask=..., such as mask="keep[b][h][q][k] != 0", arrays={"keep": x}'
@@ -137,7 +158,7 @@ def name_arrays(convert, bias, alibi_slopes, sink, arrays):
         refuse_bools(key, x)
         x = convert(x)
         given.append((key, element_of(x), len(x.shape)))
-        named[key.partition(":")[0].strip()] = x
+        named[_problem.bare(key)] = x
     return named, own, tuple(given)
 
 

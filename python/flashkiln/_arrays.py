@@ -17,7 +17,7 @@ class NumPy:
 
     def array(self, x, dtype=None):
         """x, converted if need be; also from lists."""
-        return self.xp.asarray(x, dtype=dtype)
+        return as_int32(self.xp, x) if dtype == "int32" else self.xp.asarray(x, dtype=dtype)
 
     def view(self, x):
         size = x.dtype.itemsize
@@ -106,13 +106,15 @@ class Lent:
     def array(self, x, dtype=None):
         if not isinstance(x, DeviceArray) and not shares(x):
             x = numpy.asarray(x)
-            x = x.astype({"float64": "float32", "int64": "int32"}.get(x.dtype.name, x.dtype), copy=False)
+            x = as_int32(numpy, x) if "int32" in (dtype, x.dtype.name.replace("64", "32")) else x.astype(
+                {"float64": "float32"}.get(x.dtype.name, x.dtype), copy=False)
             return _device_array.to_device(x if dtype is None else x.astype(dtype), dtype or x.dtype.name, self.device)
         x = self.borrow(x)
         check_device(x.device, self.device)
         if dtype in (None, x.dtype):
             return x
-        return _device_array.to_device(numpy.asarray(x).astype(dtype), dtype, self.device)
+        x = numpy.asarray(x)
+        return _device_array.to_device(as_int32(numpy, x) if dtype == "int32" else x.astype(dtype), dtype, self.device)
 
     def view(self, x):
         return x.view
@@ -147,6 +149,15 @@ class Jax(Lent):
         import jax
         out = jax.dlpack.from_dlpack(x)
         return out if dim is None else out[..., :dim]
+
+
+def as_int32(xp, x):
+    """Ints beyond int32 as its ends: as lengths they mean what they did."""
+    x = xp.asarray(x)
+    if x.dtype.kind in "iu" and x.dtype.itemsize >= 4 and x.dtype.name != "int32":
+        x = xp.minimum(x, 2 ** 31 - 1)
+        x = xp.maximum(x, -2 ** 31) if x.dtype.kind == "i" else x
+    return xp.asarray(x, dtype="int32")
 
 
 def check_device(of_x, of_q):

@@ -44,14 +44,19 @@ class DeviceArray:
     def __dlpack_device__(self):
         return (_dlpack.CPU, 0) if self.device == "emu" else (_dlpack.CUDA, int(self.device.partition(":")[2]))
 
-    def __dlpack__(self, *, stream=None, **_):
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """Waits until the array is there, unless the stream that takes it waits itself, or needs no wait (-1)."""
+        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+            raise BufferError(f"an array is on DLPack device {self.__dlpack_device__()}; it is not given on {tuple(dl_device)}")
+        if copy:
+            return to_device(to_host(self), self.dtype, self.device).__dlpack__(stream=stream)
         if self.device != "emu" and stream not in (LEGACY_STREAM, -1):
             library()("fk_synchronize", _runtime.device(self.device).context, None)
         return _dlpack.capsule(self.view, self.__dlpack_device__())
 
     def reshape(self, *shape):
         """The same memory, for added dimensions of 1 or a contiguous array."""
+        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         added = len(shape) - len(self.shape)
         if added >= 0 and shape == (1,) * added + self.shape:
             strides = (0,) * added + self.strides

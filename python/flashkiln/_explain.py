@@ -6,7 +6,7 @@ from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from . import _problem, _runtime
-from ._arguments import ask, is_array, is_tensor, names_of, refuse_unknown
+from ._arguments import EXTRAS, ask, is_array, is_tensor, names_of, refuse_unknown
 from ._capi import Header, find_header, library
 from .errors import NoCompiler
 
@@ -100,6 +100,7 @@ class Question:
         for name in ("return_lse", "generator"):
             options.pop(name, None)
         refuse_unknown(asker, options)
+        options.update((name, as_array(options[name])) for name in EXTRAS if options.get(name) is not None)
         asked = ask(*what, convert=as_array, **options)
         sizes = asked.sizes
         self.shape = (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k)

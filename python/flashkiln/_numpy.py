@@ -7,14 +7,14 @@ from operator import index
 import numpy
 
 from . import _problem, _runtime
-from ._arguments import NUMPY_DTYPES, ask, dtype_name, is_tensor, names_of, padded, refuse_unknown
+from ._arguments import EXTRAS, NUMPY_DTYPES, ask, check_element, dtype_name, is_tensor, names_of, padded, refuse_unknown
 from ._arrays import library_of
+from ._device_array import itemsize
 from ._dlpack import contiguous
 from .errors import BadArgument, Unsupported
 
 OF_TENSORS = {"q_descale": "float8_e4m3fn", "k_descale": "float8_e4m3fn", "v_descale": "float8_e4m3fn",
               "fast": "float8_e4m3fn or bfloat16"}  # dtypes that arguments of attention are for
-EXTRAS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table")
 _launches = {}
 
 
@@ -56,7 +56,7 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
     deterministic    of the gradients only
     layout           "bshd" as above, or "bhsd": [batch, heads, seqlen, dim] for q, k, v and the result
 
-    Sequences of different lengths (docs/sequences.md), all int32, else converted:
+    Sequences of different lengths (docs/sequences.md), all int32, else converted, beyond it to its ends:
 
     cu_seqlens_q, _k   [batch + 1]: where packed sequences begin. q is [total_q, heads, dim], k and v likewise, lse
                        [heads, total_q]; rows of no sequence have the result 0. max_seqlen_q, _k: upper bounds of lengths
@@ -130,9 +130,10 @@ def attention_backward(q, k, v, o, lse, dout, *, dlse=None, grad=(), determinist
         more = {} if dlse is None else {"dlse": call.plain(dlse)}
         call.run(asked.backward(names, deterministic), tensors, call.plain(lse), seeds(asked.dropout_p, generator),
                  {}, grads, more)
-    found = [call.library.result(x, cut(dim)) for x, dim in zip(out.values(), call.dims)]
+    out = [x if shape[:-1] == tuple(x.shape[:-1]) else call.library.new(shape, x, 0) for x, shape in zip(out.values(), call.shapes)]
+    found = [call.library.result(x, cut(dim)) for x, dim in zip(out, call.dims)]
     given = call.shapes_given(options)
-    return (*found, *(call.library.result(grads[name].reshape(*given.get(name, grads[name].shape))) for name in names))
+    return (*found, *(call.library.result(grads[name].reshape(given.get(name, tuple(grads[name].shape)))) for name in names))
 
 
 def of_arrays(function, options):
@@ -143,6 +144,10 @@ def of_arrays(function, options):
             raise BadArgument(f"{name} is that of tensors of PyTorch, of {dtypes}")
     refuse_unknown(function, options)
     return options
+
+
+def is_aligned(view):
+    return not view.pointer % itemsize(view.dtype)
 
 
 def cut(dim):
@@ -175,18 +180,35 @@ class Call:
     def __init__(self, q, k, v, options):
         library = self.library = library_of(q)
         q, k, v = (library.array(x) for x in (q, k, v))
-        options = {**options, **{name: self.plain(options[name], "int32") for name in EXTRAS if options.get(name) is not None}}
+        options = {**options, **{name: self.lengths(name, options[name]) for name in EXTRAS if options.get(name) is not None}}
+        self.shapes = [tuple(x.shape) for x in (q, k, v)]
+        if options.get("sink") is not None:
+            k, v = self.with_a_key(q, k, v, options)
         self.extras = {name: options[name] for name in EXTRAS if options.get(name) is not None}
         if library.device == "emu":
             bound(options)
         asked = self.asked = ask(q, k, v, convert=library.array, **options)
+        for name, x, element in zip(asked.terms.names, asked.arrays, asked.terms.elements):
+            check_element(name, x, element)
         self.arrays = [self.whole(x, NUMPY_DTYPES[element]) for x, element in zip(asked.arrays, asked.terms.elements)]
         for decl, array in zip(asked.terms.arrays, self.arrays):
             _problem.check_array(decl, tuple(array.shape), asked.sizes)
         self.dims = [x.shape[-1] for x in (q, k, v)]
         self.computes = all(0 not in x.shape for x in (q, k, v))
+        if not self.computes:
+            _problem.check_heads(asked.sizes)
         self.q, self.k, self.v = (self.tensor(x) if self.computes else x for x in (q, k, v))
         self.views = {name: library.view(x) for name, x in (("q", self.q), ("k", self.k), ("v", self.v))}
+
+    def with_a_key(self, q, k, v, options):
+        """k and v; where there are no keys, but a sink, which is a column of its own, one that no query sees."""
+        packed = options.get("cu_seqlens_q") is not None
+        row = _problem.rows_axis("packed" if packed else options.get("layout", "bshd"))
+        if 0 in q.shape or options.get("page_table") is not None or len(k.shape) != len(q.shape) or k.shape[row] or v.shape[row]:
+            return k, v
+        if not packed:
+            options["seqused_k"] = self.library.new((q.shape[0],), "int32", 0)
+        return [self.library.new((*x.shape[:row], 1, *x.shape[row + 1:]), x, 0) for x in (k, v)]
 
     def new(self, shape, like, value):
         """Filled where the kernel may leave rows as they are: those of no sequence, and all if nothing is computed."""
@@ -213,12 +235,21 @@ class Call:
     def whole(self, x, dtype):
         """An array that masks and scores read, of which strides must not be negative."""
         x = self.library.array(x, None if dtype_name(x) == dtype else dtype)
-        return x if min(self.library.view(x).strides, default=0) >= 0 else self.library.copy(x)
+        view = self.library.view(x)
+        return x if min(view.strides, default=0) >= 0 and is_aligned(view) else self.library.copy(x)
 
     def plain(self, x, dtype=None):
         """A contiguous array, of this dtype."""
         x = self.library.array(x, dtype)
-        return x if self.library.view(x).strides == contiguous(x.shape) else self.library.copy(x)
+        view = self.library.view(x)
+        return x if view.strides == contiguous(x.shape) and is_aligned(view) else self.library.copy(x)
+
+    def lengths(self, name, x):
+        """cu_seqlens_q and the like, which are ints."""
+        x = self.library.array(x)
+        if 0 not in x.shape:
+            check_element(name, x, "int")
+        return self.plain(x, "int32")
 
     def shapes_given(self, options):
         """{name: shape} of the caller's arrays whose dimensions were added to."""
@@ -269,5 +300,5 @@ def bound(options):
     """On the emulator, whose time goes with the bounds: the lengths of the longest packed sequences, unless given."""
     for side in "qk":
         starts = options.get(f"cu_seqlens_{side}")
-        if starts is not None and starts.shape[0] > 1 and options.get(f"max_seqlen_{side}") is None:
+        if starts is not None and len(starts.shape) == 1 and starts.shape[0] > 1 and options.get(f"max_seqlen_{side}") is None:
             options[f"max_seqlen_{side}"] = max(1, int(numpy.diff(starts).max()))

@@ -109,7 +109,7 @@ def terms(causal=False, window=None, mask=None, score=None, softcap=None, align=
     (key, element, rank) of each of the caller's arrays, whose key is NAME or NAME:DECLARATION; brought: (name, element) of
     those of other arguments, with names in BUILT_IN. Scores apply in this order: softcap, alibi_slopes, bias, the caller's."""
     brought = dict(brought)
-    names = [*brought, *(key.partition(":")[0].strip() for key, _, _ in arrays)]
+    names = [*brought, *(bare(key) for key, _, _ in arrays)]
     if len(set(names)) != len(names):
         raise BadProblem(f"arrays: a name is given twice: {listed(names)}; alibi_slopes is 'slope' or 'batch_slope', bias "
                          "and sink are 'bias' and 'sink'")
@@ -168,14 +168,15 @@ def quotable(what, text):
 
 def read(what, value, arrays, shape=None):
     """A mask or score that is no string, as (a tuple of strings, arrays with those that it brings): a function of
-    symbols, a block mask, or a list of these and of strings. shape: batch, query heads, queries and keys, if they are
-    the same for every batch entry."""
+    symbols, a block mask, or a list of these and of strings. shape: batch, query heads, queries and keys; None and 0 for
+    what is not known, as of packed sequences."""
     from .block_mask import reader
     texts, arrays = [], dict(arrays or {})
     for part in value if isinstance(value, (list, tuple)) else [value]:
         if not isinstance(part, str):
-            part, brought = reader(what, part, arrays, shape) or (part, {})
-            arrays.update(brought)
+            named = {bare(key): x for key, x in arrays.items()}
+            part, brought = reader(what, part, named, shape) or (part, {})
+            arrays.update((name, x) for name, x in brought.items() if name not in named)
         texts += several(what, part)
     return tuple(texts), arrays
 
@@ -190,6 +191,11 @@ def joined(mask, sparsity):
     return masks + others if others else mask, tuple([part for part in parts if isinstance(part, str)])
 
 
+def bare(key):
+    """The name of NAME or NAME:DECLARATION."""
+    return key.partition(":")[0].strip()
+
+
 def several(what, value):
     """A string or several, as a tuple of strings."""
     texts = () if value is None else value if isinstance(value, tuple) else (value,)
@@ -197,6 +203,14 @@ def several(what, value):
         if not isinstance(text, str):
             raise BadProblem(f"{what} is {text!r}; it must be an expression, the name of a {what}, or a list of these")
     return texts
+
+
+def window_of(window):
+    """As terms keeps it apart: None, an int, or two."""
+    try:
+        return None if window is None else tuple(map(index, window)) if hasattr(window, "__len__") else index(window)
+    except TypeError:
+        raise BadProblem(f"window is {window!r}; it must be an int, or two") from None
 
 
 def window_words(causal, window):
@@ -379,8 +393,32 @@ def check_array(decl, shape, sizes):
 def check_head_dims(dim, dim_v):
     """Those of the caller's, before they are padded to multiples of 8."""
     for name, n in (("head_dim", dim), ("head_dim of v", dim_v)):
-        if n > MAX_HEAD_DIM:
-            raise BadArgument(f"{name} is {n}; it must be at most {MAX_HEAD_DIM}")
+        if not 1 <= n <= MAX_HEAD_DIM:
+            raise BadArgument(f"{name} is {n}; it must be from 1 to {MAX_HEAD_DIM}")
+
+
+def check_heads(sizes):
+    """Where nothing is computed, so that the library does not see it."""
+    if sizes.heads_q and (not sizes.heads_kv or sizes.heads_q % sizes.heads_kv):
+        raise BadArgument(f"q has {sizes.heads_q} heads and k {sizes.heads_kv}; the former must be a multiple of the latter")
+
+
+def check_ranks(cu_q, cu_k, used, pages):
+    """Shapes of cu_seqlens_q, cu_seqlens_k, seqused_k and page_table, or None."""
+    for name, shape, rank in (("cu_seqlens_q", cu_q, 1), ("cu_seqlens_k", cu_k, 1), ("seqused_k", used, 1), ("page_table", pages, 2)):
+        if shape is not None and len(shape) != rank:
+            raise BadArgument(f"{name} has shape {tuple(shape)}; it must have {rank} dimension{'s' * (rank > 1)}")
+
+
+def packed_layout(layout):
+    """"packed", of a call with cu_seqlens_q, whose tensors have one layout."""
+    if layout not in ("bshd", "packed"):
+        raise BadArgument(f"layout is {layout!r}; with cu_seqlens_q tensors are [total, heads, dim], and it is not to be given")
+    return "packed"
+
+
+def rows_axis(layout):
+    return LAYOUTS[layout][1] if layout in LAYOUTS else 1
 
 
 def dropout_of(dropout_p):
@@ -392,11 +430,9 @@ def dropout_of(dropout_p):
 def scale_of(softmax_scale, dim):
     """The factor of the scores: 1 / sqrt(dim) unless given."""
     if softmax_scale is None:
-        if not dim:
-            raise BadArgument("head_dim is 0; it must be at least 1")
         return 1.0 / math.sqrt(dim)
-    if not 0 < softmax_scale < math.inf:
-        raise BadArgument(f"softmax_scale is {softmax_scale}; it must be finite and greater than 0")
+    if not LEAST_SCALE <= softmax_scale <= MOST_SCALE:
+        raise BadArgument(f"softmax_scale is {softmax_scale}; it must be from {LEAST_SCALE:.4g} to {MOST_SCALE:.4g}")
     return float(softmax_scale)
 
 
@@ -420,4 +456,5 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
 
 
 MAX_SPLITS, MAX_HEAD_DIM = 128, 256  # FK_MAX_SPLITS, FK_MAX_HEAD_DIM
+LEAST_SCALE, MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # of float32's normal numbers: 0 is the default's in C
 DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

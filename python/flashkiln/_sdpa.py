@@ -205,8 +205,8 @@ def refused(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa):
         return "shapes that broadcast"
     if dropout_p >= 1:
         return f"dropout_p of {dropout_p}"
-    if scale is not None and not scale > 0:
-        return "a scale that is not positive"
+    if scale is not None and not _problem.LEAST_SCALE <= scale <= _problem.MOST_SCALE:
+        return "a scale that is no positive float32"
     if mask is not None:
         return mask_refused(q, k, mask, is_causal)
     return ""

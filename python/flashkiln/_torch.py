@@ -60,7 +60,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     layout           "bshd" as above, or "bhsd": [batch, heads, seqlen, dim] for q, k, v and the result. In memory, result
                      and gradients are [batch, seqlen, heads, dim] in either case
 
-    Sequences of different lengths (docs/sequences.md), all int32 on q's device, else converted:
+    Sequences of different lengths (docs/sequences.md), all int32 on q's device, else converted, beyond it to its ends:
 
     cu_seqlens_q, _k   [batch + 1]: where packed sequences begin. q is [total_q, heads, dim], k and v likewise, lse
                        [heads, total_q]; rows of no sequence have the result 0. max_seqlen_q, _k: upper bounds of lengths
@@ -98,20 +98,27 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         mask, patterns = _problem.joined(mask, sparsity)
     if mask.__class__ is not str and mask is not None:
         whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
-        mask, arrays = _problem.read("mask", mask, arrays, _problem.lengths(q.shape, k.shape, layout) if whole else None)
+        known = _problem.lengths(q.shape, k.shape, layout) if whole else (None, None, max_seqlen_q or 0, max_seqlen_k or 0)
+        mask, arrays = _problem.read("mask", mask, arrays, known)
     if score.__class__ is not str and score is not None:
         score, arrays = _problem.read("score", score, arrays)
     if bias is not None or alibi_slopes is not None or sink is not None or arrays:
         named, brought, given = name_arrays(q, bias, alibi_slopes, sink, arrays)
-    if window.__class__ is list:
-        window = tuple(window)
+    if sink is not None and q.numel() and not k.numel():
+        k, v, seqused_k = with_a_key(q, k, v, layout, cu_seqlens_q is not None, page_table, seqused_k)
+    if traced:
+        window = tuple(window) if isinstance(window, list) else window
+    else:
+        window, softcap = _problem.window_of(window), None if softcap is None else float(softcap)
     said = (causal, window, mask, score, softcap, align, brought, given, dropout_p > 0, cu_seqlens_q is not None,
             seqused_k is not None, page_table is not None, bool(fast), patterns)
     terms = traced_terms(fixed(said)) if traced else _problem.terms(*said)
     tensors = ()
     if named or terms.names:
-        tensors = tuple([converted(x, ELEMENTS[element])
-                         for x, element in zip(_problem.in_order(terms.names, named), terms.elements)])
+        tensors = tuple([element_as(name, x, ELEMENTS[element])
+                         for name, x, element in zip(terms.names, _problem.in_order(terms.names, named), terms.elements)])
+        if "bits" in named and "bits" in terms.words.split():
+            check_bits(named["bits"], k, layout, cu_seqlens_q, page_table)
         if any([x.requires_grad for x in tensors]):
             tensors = tuple([x if scored else x.detach() for x, scored in zip(tensors, terms.scored)])
     e4m3 = k.dtype is E4M3
@@ -133,10 +140,10 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         v = pad(v)
     extras = NO_EXTRAS
     if dropout_p > 0 or cu_seqlens_q is not None or seqused_k is not None or page_table is not None:
-        extras = (draw(q, generator) if dropout_p > 0 else None, int32(cu_seqlens_q), int32(cu_seqlens_k),
-                  int32(seqused_k), int32(page_table))
+        extras = (draw(q, generator) if dropout_p > 0 else None, int32("cu_seqlens_q", cu_seqlens_q, q),
+                  int32("cu_seqlens_k", cu_seqlens_k, q), int32("seqused_k", seqused_k, q), int32("page_table", page_table, q))
         if cu_seqlens_q is not None:
-            layout = "packed"
+            layout = _problem.packed_layout(layout)
             if cu_seqlens_k is None:
                 raise BadArgument("cu_seqlens_k is missing; cu_seqlens_q needs it")
     elif cu_seqlens_k is not None:
@@ -189,20 +196,60 @@ def name_arrays(q, bias, alibi_slopes, sink, arrays):
     """({name: tensor}, (name, element) of those that arguments of their own bring, (key, element, rank) of the others)."""
     named = {}
     if alibi_slopes is not None:
+        alibi_slopes = tensor_of(alibi_slopes, q)
         named["slope" if alibi_slopes.dim() == 1 else "batch_slope"] = alibi_slopes
     if bias is not None:
+        bias = tensor_of(bias, q)
         if bias.dtype is torch.bool:
             raise BadArgument(BOOL_BIAS)
         named["bias"] = bias[(None,) * (4 - bias.dim())] if bias.dim() < 4 else bias
     if sink is not None:
-        named["sink"] = sink
+        named["sink"] = tensor_of(sink, q)
     own, given = tuple([(name, float_element(x.dtype)) for name, x in named.items()]), []
     for key, x in (arrays or {}).items():
         refuse_bools(key, x)
-        x = torch.as_tensor(x, device=q.device)
+        x = tensor_of(x, q)
         given.append((key, float_element(x.dtype) if x.is_floating_point() else "int", x.dim()))
-        named[key.partition(":")[0].strip()] = x
+        named[_problem.bare(key)] = x
     return named, own, tuple(given)
+
+
+def tensor_of(x, q):
+    """A tensor as it is, or one on q's device."""
+    if isinstance(x, torch.Tensor):
+        return x
+    if min(getattr(x, "strides", None) or (0,)) < 0 or not getattr(getattr(x, "dtype", None), "isnative", True):
+        x = x.astype(x.dtype.newbyteorder("="), order="C")  # NumPy's, which PyTorch does not take
+    return torch.as_tensor(x, device=q.device)
+
+
+def element_as(name, x, dtype):
+    if x.is_complex() or (dtype is torch.int32 and x.is_floating_point()):
+        raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {'ints' if dtype is torch.int32 else 'floats'}")
+    return in_int32(x) if dtype is torch.int32 else converted(x, dtype)
+
+
+def in_int32(x):
+    """Ints beyond int32 as its ends: as lengths they mean what they did."""
+    if x.dtype is torch.int64:
+        x = x.clamp(-2 ** 31, 2 ** 31 - 1)
+    return converted(x, torch.int32)
+
+
+def check_bits(bits, k, layout, cu_seqlens_q, page_table):
+    """The mask `bits` has a word for 32 keys; a tensor of fewer would be read again from its last one."""
+    if cu_seqlens_q is None and page_table is None and k.dim() == 4 and 32 * bits.shape[-1] < k.shape[_problem.rows_axis(layout)]:
+        raise BadArgument(f"'bits' has {bits.shape[-1]} words of 32 keys; there are {k.shape[_problem.rows_axis(layout)]} keys")
+
+
+def with_a_key(q, k, v, layout, packed, page_table, seqused_k):
+    """k, v, seqused_k; where there are no keys, but a sink, which is a column of its own, with one that no query sees."""
+    row = _problem.rows_axis("packed" if packed else layout)
+    if page_table is not None or k.dim() != q.dim() or v.dim() != q.dim() or k.shape[row] or v.shape[row]:
+        return k, v, seqused_k
+    pad = (0, 0) * (k.dim() - 1 - row) + (0, 1)
+    k, v = (torch.nn.functional.pad(x, pad) for x in (k, v))
+    return k, v, seqused_k if packed else torch.zeros(q.shape[0], dtype=torch.int32, device=q.device)
 
 
 def float_element(dtype):
@@ -246,10 +293,13 @@ def padded(x):
     return torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))
 
 
-def int32(x):
-    if x is None or (x.dtype is torch.int32 and x.stride(-1) == 1):
+def int32(name, x, q):
+    if x is None or (x.__class__ is torch.Tensor and x.dtype is torch.int32 and x.dim() and x.stride(-1) == 1):
         return x
-    return x.to(torch.int32).contiguous()
+    x = tensor_of(x, q)
+    if x.numel() and (x.is_floating_point() or x.is_complex()):
+        raise BadArgument(f"{name} is of {x.dtype}; it must be of ints")
+    return in_int32(x).contiguous()
 
 
 def draw(q, generator):

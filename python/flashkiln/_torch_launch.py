@@ -80,6 +80,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     layout, scale, dropout_p, num_splits, max_q, max_k = how
     _, cu_q, cu_k, used, pages = extras
     check(terms, q, k, v, arrays, extras)
+    _problem.check_ranks(*[None if x is None else x.shape for x in (cu_q, cu_k, used, pages)])
     if cu_q is None and (cu_k is not None or layout == "packed"):
         raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k, and packed sequences, need it")
     call = Call()
@@ -96,7 +97,10 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.grads = (sizes.o(layout, sizes.dim), sizes.k(layout, sizes.dim), sizes.k(layout, sizes.dim_v))
     for decl, array in zip(terms.arrays, arrays):
         _problem.check_array(decl, array.shape, sizes)
-    if call.copies or not (q.numel() and k.numel() and v.numel()):
+    if call.copies:
+        return call
+    if not (q.numel() and k.numel() and v.numel()):
+        _problem.check_heads(sizes)
         return call
     kv_layout = layout if pages is None else "bshd" if layout == "packed" else layout
     strides = call.strides = {"q": _problem.triple(q.shape, q.stride(), layout), "o": _problem.triple(*call.o, layout)}

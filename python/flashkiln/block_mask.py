@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from . import _symbols
+from ._arguments import is_tensor
 from ._symbols import trace_mask
 from .errors import BadArgument
 
@@ -116,6 +117,9 @@ def as_array(x, name, kinds):
     if not hasattr(x, "shape"):
         import numpy
         x = numpy.asarray(x, "int32" if len(x) == 0 else None)
+    elif not is_tensor(x) and not hasattr(x, "__array_interface__"):
+        import numpy
+        x = numpy.asarray(x)
     if getattr(x.dtype, "kind", "f" if getattr(x.dtype, "is_floating_point", False) else "i") not in kinds:
         raise ValueError(f"{name} has dtype {x.dtype}: must be of {'bools or ' if 'b' in kinds else ''}ints")
     return x
@@ -166,7 +170,7 @@ def packed(blocks):
         blocks = blocks != 0
     if hasattr(blocks, "__array_interface__"):
         import numpy
-        blocks = numpy.pad(blocks, [(0, 0)] * (blocks.ndim - 1) + [(0, -blocks.shape[-1] % 32)])
+        blocks = numpy.ascontiguousarray(numpy.pad(blocks, [(0, 0)] * (blocks.ndim - 1) + [(0, -blocks.shape[-1] % 32)]))
         return numpy.packbits(blocks, axis=-1, bitorder="little").view("<i4")
     from ._sdpa import packed_bits
     return packed_bits(blocks)

@@ -24,11 +24,13 @@ def front(request):
     return flashkiln.attention, torch.from_numpy
 
 
-def call(front, dim=16, dim_v=None, **given):
+def call(front, dim=16, dim_v=None, keys=8, heads_kv=2, packed=False, **given):
     function, made = front
+    if packed:
+        given = {"cu_seqlens_q": np.array([0, 8]), "cu_seqlens_k": np.array([0, keys]), **given}
     given = {name: made(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
-    q, k, v = (made(zeros(1, 8, 2, n)) for n in (dim, dim, dim_v or dim))
-    return function(q, k, v, **given)
+    q, k, v = (zeros(1, *shape) for shape in ((8, 2, dim), (keys, heads_kv, dim), (keys, heads_kv, dim_v or dim)))
+    return function(*(made(x[0] if packed else x) for x in (q, k, v)), **given)
 
 
 NO_MASK = r"it must be an expression, a mask or a pattern"
@@ -55,8 +57,22 @@ NO_PATTERN = r"it must be a pattern, such as \"butterfly\(128\)\""
     (dict(dropout_p=1.0), r"dropout_p is 1.0; it must be in \[0, 1\)"),
     (dict(dropout_p=math.nan), r"dropout_p is nan; it must be in \[0, 1\)"),
     (dict(bias=np.ones((8, 8), bool)), "bias is of bool: a mask is mask="),
-    (dict(dim=257), "head_dim is 257; it must be at most 256"),
-    (dict(dim_v=300), "head_dim of v is 300; it must be at most 256"),
+    (dict(dim=257), "head_dim is 257; it must be from 1 to 256"),
+    (dict(dim_v=300), "head_dim of v is 300; it must be from 1 to 256"),
+    (dict(dim=0, dim_v=16, softmax_scale=1.0), "head_dim is 0; it must be from 1 to 256"),
+    (dict(softmax_scale=1e-50), "softmax_scale is 1e-50; it must be from 1.175e-38 to 1.701e"),
+    (dict(softmax_scale=1e39), r"softmax_scale is 1e\+39; it must be from"),
+    (dict(softmax_scale=math.nan), "softmax_scale is nan; it must be from"),
+    (dict(mask="bits", arrays={"bits": np.ones((1, 1, 8, 8), bool)}), "array bits has bools; it must have ints, of 32 keys each"),
+    (dict(mask="bits", arrays={"bits": np.ones((1, 1, 8, 1), np.int32)}, keys=40), "'bits' has 1 words of 32 keys; there are 40 keys"),
+    (dict(bias=np.ones((8, 8), np.complex64)), ".*complex64; it must be of floats"),
+    (dict(seqused_k=np.array([5.5])), ".*'?seqused_k'? is of .*float64; it must be of ints"),
+    (dict(seqused_k=np.array([[5]])), r"seqused_k has shape \(1, 1\); it must have 1 dimension"),
+    (dict(page_table=np.array([0])), r"page_table has shape \(1,\); it must have 2 dimensions"),
+    (dict(mask="key_padding", arrays={"length": np.array([5.5])}), "'length' is of .*float64; it must be of ints"),
+    (dict(packed=True, layout="bhsd"), "layout is 'bhsd'; with cu_seqlens_q tensors are"),
+    (dict(packed=True, cu_seqlens_q=np.array(5)), r"cu_seqlens_q has shape \(\); it must have 1 dimension"),
+    (dict(heads_kv=0), "q has 2 heads and k 0; the former must be a multiple"),
     (dict(dropout_p=0.5, generator="a"), "generator is 'a'; it must be"),
     (dict(dropout_p=0.5, generator=(1, 2, 3)), r"generator is \(1, 2, 3\); it must be"),
     (dict(dropout_p=0.5, generator=3.5), "generator is 3.5; it must be"),
@@ -65,6 +81,47 @@ def test_what_is_refused(front, given, text):
     with pytest.raises(BadArgument) as raised:
         call(front, **given)
     assert re.match(text, str(raised.value), re.S), str(raised.value)
+
+
+@pytest.mark.parametrize("lengths", [np.array([2**40]), np.array([2**63 - 1]), np.array([2**31])])
+def test_lengths_beyond_int32_are_not_wrapped(front, lengths):
+    """As text so long as all keys, and those below zero as none."""
+    all_keys, none = (call(front, return_lse=True, seqused_k=np.array([n]))[1] for n in (8, 0))
+    for arguments in (dict(seqused_k=lengths), dict(mask="key_padding", arrays={"length": front[1](lengths)})):
+        assert (call(front, return_lse=True, **arguments)[1] == all_keys).all()
+    assert (call(front, return_lse=True, seqused_k=-lengths)[1] == none).all()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_sink_where_there_are_no_keys(front, packed):
+    o, lse = call(front, keys=0, packed=packed, sink=np.array([1.0, 2.0], np.float32), return_lse=True)
+    assert (o == 0).all() and (lse.reshape(2, 8)[0] == 1).all() and (lse.reshape(2, 8)[1] == 2).all()
+
+
+def test_a_window_is_not_what_was_asked_before(front):
+    """3.0 has 3's hash."""
+    call(front, window=(3, 0))
+    with pytest.raises(flashkiln.BadProblem, match=r"window is \(3.0, 0.0\); it must be an int, or two"):
+        call(front, window=(3.0, 0.0))
+    assert (call(front, window=np.array([3, 0])) == call(front, window=(3, 0))).all()
+    assert (call(front, softcap=np.float32(3)) == call(front, softcap=3)).all()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_block_mask_that_does_not_reach(front, packed):
+    mask = flashkiln.create_block_mask(blocks=np.ones((1, 1), bool), BLOCK_SIZE=4)
+    reach = dict(max_seqlen_q=8, max_seqlen_k=8) if packed else {}
+    with pytest.raises(ValueError, match="the block mask is for 4 queries and 4 keys: there are 8 and 8"):
+        call(front, packed=packed, mask=mask, **reach)
+
+
+def test_captured_arrays_that_have_names(front):
+    length = front[1](np.array([5], np.int32))
+    read = length if hasattr(length, "numel") else flashkiln.array(length)
+    expect = call(front, mask="k < 5")
+    shown = lambda b, h, q, k: read[b] > k
+    assert (call(front, mask=shown, arrays={"len:int[b]": length}) == expect).all()
+    assert (call(front, mask=[shown, "k < m0[b]"], arrays={"m0:int[b]": front[1](np.array([7], np.int32))}) == expect).all()
 
 
 def test_errors_name_who_was_asked():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flashkiln
-from flashkiln import BadArgument, BadProblem, FlashKilnError, _problem, attention, attention_backward
+from flashkiln import BadArgument, BadProblem, FlashKilnError, _device_array, _problem, attention, attention_backward
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 BUILD_PACK = """
@@ -363,3 +363,62 @@ def test_few_queries_share_keys(heads, heads_kv, queries, keys, of_16, of_8):
     sizes = _problem.Shapes(1, heads, heads_kv, queries, keys, 64, 64)
     assert _problem.wants_split(-1, sizes) == of_16 and _problem.wants_split(-1, sizes, kv_e4m3=True) == of_8
     assert _problem.wants_split(0, sizes) and not _problem.wants_split(1, sizes, kv_e4m3=True)
+
+
+def test_gradients_where_a_sink_is_all_there_is():
+    q, k, v = tensors(dtype=np.float32)
+    sink, k, v = [1.0, 2.0], k[:, :0], v[:, :0]
+    o, lse = attention(q, k, v, sink=sink, return_lse=True)
+    dq, dk, dv, dsink = attention_backward(q, k, v, o, lse, o, dlse=np.ones_like(lse), sink=sink, grad="sink")
+    assert not dq.any() and dk.shape == k.shape and dv.shape == v.shape
+    np.testing.assert_allclose(dsink, [20, 20], rtol=1e-6)
+
+
+def test_gradient_of_a_number():
+    q, k, v = tensors(dtype=np.float32)
+    bias = np.float32(0.5)
+    o, lse = attention(q, k, v, bias=bias, return_lse=True)
+    assert attention_backward(q, k, v, o, lse, o, bias=bias, grad="bias")[3].shape == ()
+
+
+def test_arrays_that_are_not_aligned():
+    q, k, v = tensors(dtype=np.float32)
+    bias = normal(20, 24)
+    apart = np.frombuffer(b"x" + bias.tobytes(), np.float32, offset=1).reshape(bias.shape)
+    np.testing.assert_array_equal(attention(q, k, v, bias=apart), attention(q, k, v, bias=bias))
+
+
+def test_lists_are_explained():
+    q, k, v = tensors()
+    assert flashkiln.spell(q, k, v, seqused_k=[3]) == "fwd fp16 d16 seqused_k"
+    assert flashkiln.spell(q[0], k[0], v[0], cu_seqlens_q=[0, 20], cu_seqlens_k=[0, 24]) == "fwd fp16 d16 packed"
+
+
+def test_blocks_of_any_order():
+    shown = np.tril(np.ones((6, 5), bool)).T
+    q, k, v = tensors()
+    results = [attention(q, k, v, mask=flashkiln.create_block_mask(blocks=x, BLOCK_SIZE=(4, 4)))
+               for x in (shown, np.ascontiguousarray(shown), shown.astype(np.int32), np.asfortranarray(shown))]
+    assert all((results[0] == x).all() for x in results[1:])
+
+
+def test_copies_by_dlpack():
+    x = _device_array.to_device(np.ones(4, np.float32), "float32", "emu")
+    assert np.shares_memory(np.from_dlpack(x), np.from_dlpack(x))
+    with pytest.raises(BufferError, match="DLPack device"):
+        x.__dlpack__(dl_device=(2, 0))
+    copied = np.from_dlpack(Copied(x))
+    assert not np.shares_memory(np.from_dlpack(x), copied) and (copied == 1).all()
+
+
+class Copied:
+    """What asks for a copy, which older NumPys cannot."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack__(self, **_):
+        return self.x.__dlpack__(copy=True)
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()

@@ -220,7 +220,7 @@ class Other(torch.Tensor):
     ("shapes that broadcast", lambda q, k, v: F.scaled_dot_product_attention(q, k[:1], v[:1])),
     ("tensors without elements", lambda q, k, v: F.scaled_dot_product_attention(q[:, :, :0], k, v)),
     ("a head dim above 256", lambda q, k, v: F.scaled_dot_product_attention(q, k, v.repeat(1, 1, 1, 17))),
-    ("a scale that is not positive", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=-1.0)),
+    ("a scale that is no positive float32", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=-1.0)),
     ("a transform of torch.func", lambda q, k, v: torch.func.grad(
         lambda x: F.scaled_dot_product_attention(x, k, v).sum())(q)),
     ("tensors of class Other", lambda q, k, v: F.scaled_dot_product_attention(q.as_subclass(Other), k, v))])

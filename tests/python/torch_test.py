@@ -435,3 +435,23 @@ def test_rows_that_tiles_cannot_be_copied_of(dtype, shape, moved, monkeypatch):
     assert all(a.shape == b.shape and torch.allclose(a, b, rtol=2**-7, atol=1e-5) for a, b in zip(*results))  # in no order
     (x,) = _torch_launch.with_tiles(_problem.terms(brought=(("bias", _torch.float_element(dtype)),)), [bias.detach()])
     assert torch.equal(x, bias) and (shape[2] == 1 or not (x.data_ptr() & 15 or x.stride(2) * x.element_size() % 16))
+
+
+def test_lists_and_arrays_of_numpy():
+    import numpy as np
+    q, k, v = tensors().values()
+    with torch.no_grad():
+        for given, same in (({"seqused_k": [5]}, {"seqused_k": torch.tensor([5])}),
+                            ({"sink": [1.0, 2.0]}, {"sink": torch.tensor([1.0, 2.0])}),
+                            ({"alibi_slopes": [0.5, 0.25]}, {"alibi_slopes": torch.tensor([0.5, 0.25])}),
+                            ({"bias": np.arange(24.0)[::-1]}, {"bias": torch.arange(23.0, -1, -1)}),
+                            ({"bias": np.arange(24, dtype=">f4")}, {"bias": torch.arange(24.0)})):
+            assert torch.equal(attention(q, k, v, **given), attention(q, k, v, **same)), given
+
+
+def test_a_sink_without_keys_has_a_gradient():
+    t = tensors(sk=0)
+    sink = torch.tensor([1.0, 2.0], requires_grad=True)
+    o, lse = attention(*t.values(), sink=sink, return_lse=True)
+    (lse.sum() + o.sum()).backward()
+    assert torch.equal(sink.grad, torch.tensor([20.0, 20.0])) and t["k"].grad.shape == t["k"].shape and not t["q"].grad.any()
