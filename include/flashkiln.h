@@ -692,8 +692,7 @@ typedef struct fk_tune_options {
     double budget_ms; /**< wall time; 0: 60,000. The model's choice is timed even if that takes longer */
     int32_t dry_run;  /**< 1: no record is written */
     int32_t resume;   /**< fk_tune: 1: no trials where as rigorous a search of this shape has left records here */
-    int32_t
-        compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them; else FK_IO */
+    int32_t compile_only; /**< fk_tune: 1: plans are compiled into the store, where a search will find them */
 } fk_tune_options;
 #define FK_TUNE_OPTIONS_INIT                                                                                           \
     { sizeof(fk_tune_options), {0, 0, 0, 0, 0}, FK_RIGOR_MEASURE, 0, 0, 0, 0, 0 }
@@ -735,7 +734,7 @@ typedef int (*fk_tune_watch)(void *user, const fk_tune_progress *progress);
  *  @param trials  fastest first, then rejected and skipped ones; the caller's: fk_free. Null if `resume` spares the
  * search
  *  @return as fk_kernel_create; FK_UNSUPPORTED: the context plans for another GPU than it runs on; FK_CHECK_FAILED: no
- *          plan passed; FK_IO: records cannot be written (dry_run writes none); FK_NO_JIT: compiling is forbidden */
+ *          plan passed; FK_IO: no records, nor with compile_only images, can be written; FK_NO_JIT: no compiling */
 FK_API fk_status fk_tune(fk_context *context, const fk_problem *problem, const fk_tune_options *options,
                          fk_tune_watch watch, void *user, fk_trial **trials, size_t *count);
 /** The same for a GPU that need not be there, with FK_RIGOR_MODEL: nothing is run; NVRTC is needed. The plan that the
