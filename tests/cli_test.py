@@ -250,6 +250,14 @@ class BadSpelling(Case):
                  "--template-dir", "templates", "-o", "o.npy")
         self.bad(IO, ["no-such"], "gen", "fwd fp16 d64", "--template-dir", "no-such")
 
+    def test_tilings_for_short_rows_alone(self):
+        """What goes by a head's rows serves no kernel for all sizes, and what was refused is not built in its place."""
+        self.path("own/arch/sm90.lua", """return { inherits = "sm80", name = "sm_90", wgmma_flops = 4096, smem_bytes = 227 * 1024,
+            backward_tiles = {}, wgmma_backward_tiles = { { block_m = 64, block_n = 128, warps = 12, stages = 2, q_in_regs = false,
+            ctas = 1, q_stages = 0, k_stages = 2, turns = false, overlap = 1, head_rows = 128 } } }""")
+        self.bad(UNAVAILABLE, ["no plan for all sizes fits NVIDIA H200"], "build", "bwd bf16 d64", "--gpu", "h200", "--shape",
+                 "1,1,1,64,64", "--template-dir", "own")
+
     def test_compiler_errors_name_template_lines(self):
         folder = self.templates("piece/softmax.cu", lambda t: t + "\nthis is not CUDA;\n")
         with open(os.path.join(folder, "piece/softmax.cu"), encoding="utf-8") as file:
