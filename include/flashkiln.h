@@ -252,7 +252,7 @@ FK_API int fk_device_present_count(void);
 /* ---- plans and text (no GPU needed) ------------------------------------------------------------------- */
 
 /** Sizes that a plan is modelled for; zero fields take the nominal 16,384 tokens and 2,048 hidden; with `split` one
- * query and 131,072 keys. Each is at most FK_MAX_SEQLEN. */
+ * query, and 4,096 keys for each of a batch of 32. Each is at most FK_MAX_SEQLEN. */
 typedef struct fk_shape {
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
 } fk_shape;
@@ -359,7 +359,7 @@ typedef struct fk_generate_options {
     size_t struct_size;
     const fk_plan_info *plan; /**< null = the best one */
     fk_plan_options planning; /**< used when plan is null; its template_dir always */
-    int32_t standalone;       /**< 1: no #line directives, and a comment that shows how the host launches it */
+    int32_t standalone;       /**< 1: no #line directives */
 } fk_generate_options;
 #define FK_GENERATE_OPTIONS_INIT                                                                                       \
     { sizeof(fk_generate_options), NULL, FK_PLAN_OPTIONS_INIT, 0 }
@@ -571,13 +571,12 @@ typedef enum fk_layout { FK_BSHD = 0, FK_BHSD = 1 } fk_layout;
 FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *args);
 
 /** Bytes of device workspace that fk_execute needs (256-byte aligned) for these sizes; 0 for sizes that it refuses, and
- *  for forward kernels without `split` whose plan's family is "mma". Of "wgmma": 16, and 4 for each tile of queries of
- *  each head; of e4m3 the values once more, keys rounded up to tiles; of patterns with rows that see all of more than
- *  8,192 keys, and with fk_plan_info.parts, 4 for each element of o and lse of those rows, or of the last round's
- * tiles, times the parts: fewer heads or queries may need more. `split`: 4 for each element of o and lse, times the
- * splits, or 0 where one needs no second kernel. Backward: 4 for each element of q (none with fk_plan_info.head_rows,
- * packed 4 for each sequence), 8 for each of its rows, and with "wgmma" up to 8 for each tile of queries of each head;
- *  `deterministic`: 80 more for each element of an array's gradient that several pairs of query and key add to. */
+ * mostly for forward kernels without `split` of family "mma". Fewer heads or queries may need more. About, of "wgmma":
+ * 4 for each tile of queries of each head; of e4m3 the values once more, of kv_e4m3 both in 16 bits; of patterns with
+ * rows that see all of more than 8,192 keys, and with fk_plan_info.parts, 4 for each element of o and lse of those
+ * rows, or of the last round's tiles, times the parts. `split`: the same of all, times the splits, or 0 where there is
+ * one. Backward: 8 for each row of queries, and 4 for each element of q (docs/backward.md says when), and with
+ * `deterministic` 80 for each element of an array's gradient that several pairs of query and key add to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
@@ -619,7 +618,7 @@ typedef struct fk_blocks {
     int64_t rows, columns, width;
     const void *data;
     const int32_t *indices;
-    int32_t *others; /**< floats: becomes 1 if one is neither 0 nor -inf, and bits may hold anything then; or null */
+    int32_t *others; /**< floats: becomes 1 if one is not 0 or -inf (bits may be anything then), else stays; or null */
 } fk_blocks;
 #define FK_BLOCKS_INIT FK_SIZED(fk_blocks)
 /** Packs blocks to what the mask block_bits reads (docs/block-sparse.md), or bools or floats of pairs, as blocks of

@@ -184,7 +184,8 @@ fk_status fk_plan_for_all(const fk_problem *p, const fk_device_info *device, con
     if (!kept || !(*plans)[0].legal) { /* of templates of one's own */
         free(*plans);
         *plans = NULL;
-        return fk_fail(err, FK_UNSUPPORTED, "no plan for all sizes fits %s: those that fit have head_rows", device->name);
+        return fk_fail(err, FK_UNSUPPORTED, "no plan for all sizes fits %s: those that fit have head_rows",
+                       device->name);
     }
     if (!(*plans)[0].chosen) (*plans)[0].chosen = FK_CHOSEN_BY_RULE;
     return FK_OK;

@@ -71,7 +71,7 @@ def explain(*what: Any, gpu: Optional[str] = None, backward: bool = False, grad:
 
     explain(q, k, v, **options)     on q's device, or for `gpu`: a key of devices(), which needs not be here
     explain("fwd bf16 d128 causal", batch=, heads=, heads_kv=, seqlen_q=, seqlen_k=)    sizes: 16,384 tokens and 2,048
-                                    hidden unless given, with `split` one query and 131,072 keys; for gpu="a100" unless given
+                                    hidden unless given, with `split` 32 queries of 4,096 keys; for gpu="a100" unless given
     backward, grad, deterministic   the backward pass, with the gradients of the arrays named in `grad`
 
     >>> told = explain("fwd bf16 d64 causal", gpu="h200", seqlen_q=1024, seqlen_k=1024)
@@ -225,7 +225,7 @@ class Explanation:
         return [where, sizes if all(self.shape) else f"at {self._nominal()}, where sizes are not given"]
 
     def _nominal(self):
-        return ("one query, 131,072 keys" if self._problem.split else "16,384 tokens") + " and 2,048 hidden"
+        return ("32 queries of 4,096 keys" if self._problem.split else "16,384 tokens") + " and 2,048 hidden"
 
     def _told_plan(self):
         p = self.plan

@@ -100,7 +100,7 @@ option cli_json_option(bool *json) {
 option cli_shape_option(cli_planning *planning) {
     return option_numbers(
         "--shape", "B,HQ,HKV,SQ,SK", &planning->shape, 1, FK_MAX_SEQLEN,
-        "plan for these sizes (default: 16,384 tokens, 2,048 hidden; with split one query, 131,072 keys)");
+        "plan for these sizes (default: 16,384 tokens, 2,048 hidden; with split 32 queries of 4,096 keys)");
 }
 
 option cli_rule_option(cli_planning *planning) {
@@ -177,7 +177,7 @@ const char *cli_time_us(double us, char out[CLI_QUANTITY]) {
 
 const char *cli_shape_text(const fk_shape *shape, char out[128]) {
     if (shape->batch == 0)
-        snprintf(out, 128, "16,384 tokens (with split one query, 131,072 keys), 2,048 hidden (nominal)");
+        snprintf(out, 128, "16,384 tokens (with split 32 queries of 4,096 keys), 2,048 hidden (nominal)");
     else
         snprintf(out, 128, "batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld", (long long)shape->batch,
                  (long long)shape->num_heads_q, (long long)shape->num_heads_kv, (long long)shape->seqlen_q,

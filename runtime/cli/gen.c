@@ -11,7 +11,7 @@ static cli_exit gen_main(const cli_verb *verb, int argc, char **argv) {
     const option options[] = {
         cli_gpu_option(&gpu),
         option_text("-o", "FILE", &path, "write to FILE instead of standard output"),
-        option_flag("--standalone", &standalone, "no #line directives; a comment shows how the host launches it"),
+        option_flag("--standalone", &standalone, "no #line directives"),
         cli_shape_option(&planning),
         cli_rule_option(&planning),
         cli_plan_option(&planning),
