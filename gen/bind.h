@@ -42,7 +42,7 @@ int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
 /** May each side of L2 have heads of its own (groups.c: fk_has_sides)? */
 bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile);
 /** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */
-bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile);
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir);
 
 #define FK_MAX_TILES 72
 

@@ -14,10 +14,29 @@ static const fk_expr *binary(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a
     return fk_expr_build(pool, op, a, b, NULL);
 }
 
-/* (a / b)' = (a' - (a / b) b') / b: one division fewer than the schoolbook's, and nothing is squared. */
+static bool has_op(const fk_expr *e, fk_expr_op op) {
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
+        if (has_op(e->arg[i], op)) return true;
+    return e->op == op;
+}
+
+/* (a / b)' = (a' - (a / b) b') / b: one division fewer than the schoolbook's, and nothing is squared. Where b's exp is
+ * infinite, so is b', and a / b is 0. */
 static const fk_expr *derive_quotient(fk_expr_pool *pool, const fk_expr *e, const fk_expr *da, const fk_expr *db) {
     const fk_expr *change = binary(pool, OP_SUB, da, binary(pool, OP_MUL, e, db));
+    if (has_op(e->arg[1], OP_EXP))
+        change = fk_expr_build(pool, OP_SELECT, binary(pool, OP_EQ, e, fk_expr_float(pool, 0)), da, change);
     return binary(pool, OP_DIV, change, e->arg[1]);
+}
+
+/* The branch that the value took, which of a NaN is the other one. */
+static const fk_expr *derive_extreme(fk_expr_pool *pool, const fk_expr *e, const fk_expr *da, const fk_expr *db) {
+    const fk_expr *a = e->arg[0], *b = e->arg[1];
+    const bool may_be_nan = has_op(b, OP_LOG) || has_op(b, OP_DIV) || has_op(b, OP_EXP);
+    const fk_expr *took_a = may_be_nan        ? binary(pool, OP_EQ, e, a)
+                            : e->op == OP_MIN ? binary(pool, OP_LE, a, b)
+                                              : binary(pool, OP_GE, a, b);
+    return fk_expr_build(pool, OP_SELECT, took_a, da, db);
 }
 
 static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const fk_expr *leaf) {
@@ -29,9 +48,8 @@ static const fk_expr *derive_binary(fk_expr_pool *pool, const fk_expr *e, const 
     case OP_DIV:
         return derive_quotient(pool, e, da, db);
     case OP_MIN:
-        return fk_expr_build(pool, OP_SELECT, binary(pool, OP_LE, a, b), da, db);
     case OP_MAX:
-        return fk_expr_build(pool, OP_SELECT, binary(pool, OP_GE, a, b), da, db);
+        return derive_extreme(pool, e, da, db);
     default: /* OP_ADD, OP_SUB */
         return binary(pool, e->op, da, db);
     }

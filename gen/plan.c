@@ -47,6 +47,7 @@ fk_status fk_planner_open(const fk_problem *p, const fk_device_info *device, con
     memset(out, 0, sizeof *out);
     out->p = p;
     out->device = device;
+    out->template_dir = template_dir;
     fk_status status = fk_shape_fill(p, shape, &out->shape, err);
     if (status == FK_OK) status = fk_lua_open(template_dir, NULL, &out->lua, err);
     if (status == FK_OK) status = fk_lua_call(out->lua, open_body, out, err);
@@ -98,9 +99,9 @@ int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan) {
     return fk_tile_teams(&tile);
 }
 
-bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan) {
+bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan, const char *template_dir) {
     const fk_tile tile = fk_plan_tile(p, plan);
-    return fk_tile_may_have_parts(p, &tile);
+    return fk_tile_may_have_parts(p, &tile, template_dir);
 }
 
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {

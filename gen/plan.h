@@ -157,7 +157,8 @@ typedef struct fk_planner {
     const fk_device_info *device;
     fk_shape shape;
     fk_arch arch;
-    fk_lua *lua; /* the arch table stays in its registry */
+    const char *template_dir; /* as it was given */
+    fk_lua *lua;              /* the arch table stays in its registry */
     fk_expr_pool *pool;
     fk_problem_terms terms;
     fk_score_work score;

@@ -192,23 +192,32 @@ static bool check_wgmma(const fk_planner *planner, const fk_tile *tile, fk_plan_
     return plan->legal;
 }
 
-/* Parts count their keys from their own first one, and the diagonal follows. */
-bool fk_problem_may_have_parts(const fk_problem *p) {
-    const bool mask = p->num_masks == 0 || (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0);
-    const char *name = p->num_scores == 1 ? p->score[0].name : "";
-    const bool score = p->num_scores == 0 || strcmp(name, "softcap") == 0 || strcmp(name, "alibi") == 0;
-    return p->op == FK_FORWARD && !p->packed && !p->dropout && mask && score;
+/* By its name; a file of one's own may say anything. */
+static bool is_built_in(const char *path, const char *template_dir) {
+    char other[4096];
+    return !fk_template_override(template_dir ? template_dir : fk_template_dir(), path, other, sizeof other);
 }
 
-bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile) {
-    return fk_problem_may_have_parts(p) && tile->wgmma && fk_tile_teams(tile) == 1 && fk_tile_cluster(p, tile) == 1;
+/* Parts count their keys from their own first one, and the diagonal follows. */
+bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
+    if (p->op != FK_FORWARD || p->packed || p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
+    const char *mask = p->num_masks ? p->mask[0].name : NULL, *score = p->num_scores ? p->score[0].name : NULL;
+    if (mask && (strcmp(mask, "causal") != 0 || !is_built_in("templates/mask/causal.lua", template_dir))) return false;
+    if (!score) return true;
+    if (strcmp(score, "softcap") == 0) return is_built_in("templates/score/softcap.lua", template_dir);
+    return strcmp(score, "alibi") == 0 && is_built_in("templates/score/alibi.lua", template_dir);
+}
+
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir) {
+    return fk_problem_may_have_parts(p, template_dir) && tile->wgmma && fk_tile_teams(tile) == 1 &&
+           fk_tile_cluster(p, tile) == 1;
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
-    if (tile->parts && !fk_tile_may_have_parts(planner->p, tile)) {
+    if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->template_dir)) {
         fk_plan_reject(plan,
                        "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores "
-                       "but softcap and alibi, dropout, packed sequences, clusters and teams");
+                       "but softcap and alibi (those built in), dropout, packed sequences, clusters and teams");
         return false;
     }
     if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {

@@ -130,6 +130,13 @@ static fk_status read_quoted(reader *r, const char *what, char expr[FK_MAX_EXPR]
     return is_word_end(*r->at) ? FK_OK : fail_at(r, r->at, "expected a space after %s=\"...\"", what);
 }
 
+/* And no sum: signs stand in front, or behind an exponent's e. */
+static bool is_one_number(const char *text) {
+    for (size_t i = 1; text[0] && text[i]; i++)
+        if (strchr("+-", text[i]) && !strchr("eE", text[i - 1])) return false;
+    return true;
+}
+
 /* A number as expressions have it, with a sign; no locale reaches it. */
 static fk_status read_number(reader *r, const char *what, double *out) {
     char text[48];
@@ -139,10 +146,10 @@ static fk_status read_number(reader *r, const char *what, double *out) {
     if (!pool) return fk_fail(r->err, FK_NO_MEMORY, "no memory for a number");
     snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : 0), start);
     const fk_expr *e;
-    const fk_status status = fk_expr_parse(pool, text, NULL, 0, &e, NULL);
-    if (status == FK_OK) *out = fk_expr_eval(e, &(fk_expr_env){0});
+    const bool good = is_one_number(text) && fk_expr_parse(pool, text, NULL, 0, &e, NULL) == FK_OK;
+    if (good) *out = fk_expr_eval(e, &(fk_expr_env){0});
     fk_expr_pool_destroy(pool);
-    if (status != FK_OK) return fail_at(r, start, "%s: expected a number", what);
+    if (!good) return fail_at(r, start, "%s: expected a number", what);
     r->at = start + length;
     return FK_OK;
 }

@@ -130,13 +130,15 @@ static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical,
     fk_plan_options planning = s->context->planning;
     fk_plan_info *plans;
     size_t count;
-    if (seqlen_q > 256 || (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan))) return FK_OK;
+    if (seqlen_q > 256 || (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan, s->context->template_dir)))
+        return FK_OK;
     planning.shape = (fk_shape){1, 1, 1, rows, 32768};
     const fk_status status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
     if (status) return status;
     for (size_t i = 0; i < count && plans[i].legal; i++) {
         if (plans[i].block_m != rows || plans[i].turns != (rows > 64) ||
-            plans[i].smem_bytes > s->context->runs.smem_per_block || !fk_plan_may_have_parts(canonical, &plans[i]))
+            plans[i].smem_bytes > s->context->runs.smem_per_block ||
+            !fk_plan_may_have_parts(canonical, &plans[i], s->context->template_dir))
             continue;
         *plan = plans[i];
         *variant = rows == 64 ? FK_PARTS_OF_64 : FK_PARTS_OF_128;
@@ -155,7 +157,7 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     fk_plan_info plan;
     fk_status status = FK_OK;
     *out = false;
-    if (!fk_problem_may_have_parts(canonical)) return FK_OK;
+    if (!fk_problem_may_have_parts(canonical, s->context->template_dir)) return FK_OK;
     if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
     if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
     if (!fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k)) return FK_OK;
@@ -163,7 +165,7 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     if (compiles) status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
     if (status) return status;
     const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* still smaller ones do */
-    *out = !few && fk_plan_may_have_parts(canonical, &plan);
+    *out = !few && fk_plan_may_have_parts(canonical, &plan, s->context->template_dir);
     plan.parts = 1;
     *ask = (asked){.context = s->context, .plan = plan, .variant = variant};
     if (compiles || !*out) return FK_OK;

@@ -131,7 +131,7 @@ static fk_status plan_sized(maker *m, size_t base, const fk_device_info *device,
     in_parts.parts = 1;
     free(plans);
     if (!status) status = add_short_jobs(m, base, &map, device->key, err);
-    if (status || !fk_plan_may_have_parts(&p, &in_parts)) return status;
+    if (status || !fk_plan_may_have_parts(&p, &in_parts, planning->template_dir)) return status;
     fk_plan_write(&in_parts, line);
     return add_sized_job(m, base, line, err);
 }

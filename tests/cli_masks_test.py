@@ -8,7 +8,7 @@ import math
 import struct
 
 import cli_case
-from cli_case import Case, npy
+from cli_case import UNAVAILABLE, Case, npy
 
 MOST, LEAST = 2**31 - 1, -2**31
 
@@ -56,6 +56,25 @@ class Masks(Case):
                 for gpu in ("a100", "t4", "h200"):
                     with self.subTest(bias=name, mask=mask, gpu=gpu):
                         self.check(f"fwd fp16 d32 bias {mask}", f"1,1,1,{queries},{keys}", gpu, first, ["--array", f"bias={bias}"])
+
+    def test_scores_of_the_last_factor(self):
+        """What a mask hides is -inf, of which 0 times is NaN; quotients of a quotient of 1; an exp that is infinite."""
+        scores = ["s * 0", "0.0 * tanh(s)", "s * exp(-120.0)", "s * 1e-30 * 1e-30", "s / 1.0 / exp(0.5)", "2 / 1.0 / exp(s / 4)",
+                  "s / (1.0 + exp(-s))"]
+        for score in scores:
+            words = ["--softmax-scale", "20"] if "exp(-s)" in score else []
+            for problem, gpu in (("fwd fp16 d32", "a100"), ("bwd bf16 d32", "h200")):
+                with self.subTest(score=score, gpu=gpu):
+                    self.check(f'{problem} score="{score}" causal', "1,1,1,64,97,3", gpu, words=words)
+
+    def test_causal_of_ones_own_has_no_parts(self):
+        """In which keys are counted from the part's first one, as the mask built in allows."""
+        self.path("own/mask/causal.lua", 'return { keep = "k <= q + diag && (k % 200 < 77 || q % 3 == 0)" }')
+        plan = ["--plan", "wgmma m128 n128 w12 s2 c1 q2 k2 o2 p1", "--plan-for", "h200", "--device", "emu"]
+        self.good("run", "fwd fp16 d64 causal", "--random", "1,3,3,128,700,3", "--check", *plan)
+        self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("own")
+        self.bad(UNAVAILABLE, ["parts 1: must be 0", "those built in"], "run", "fwd fp16 d64 causal", "--random", "1,3,3,128,700,3", *plan)
+        self.check("fwd fp16 d64 causal", "1,3,3,128,700,3", "h200")
 
     def test_the_gradient_of_a_bias_of_one_query(self):
         """Its rows have no stride, as there is but one."""

@@ -25,7 +25,8 @@ __device__ __forceinline__ float score_unit(const Params &p) {
     const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
 @     end
 @   end
-    return $(score.factor);
+@   local capped = score.factor:find("^fabsf%([%w_]+_cap%)$") or score.factor == "1.0f" -- which is not 0
+    return $(capped and score.factor or "fmaxf(" .. score.factor .. ", 0x1p-126f)"); // of 0 times what a mask hides, -inf, there would be NaN
 }
 __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
 

@@ -1,7 +1,11 @@
 @ -- What terms compute with, besides arrays. texts.device: a term's text with the functions below, which are as exact as scores are
 @ -- where they are rounded to 16 bits: tanh as score_tanh, 1 / x as rcp(x).
 @ function texts.device(text)
-@   if problem.dtype ~= "fp32" then text = text:gsub("%f[%w.]1%.0f / ([%w_]+%b())", "rcp(%1)"):gsub("%f[%w.]1%.0f / ([%a_][%w_]*)%f[^%w_(]", "rcp(%1)") end
+@   for _, divisor in ipairs(problem.dtype ~= "fp32" and { "([%w_]+%b())", "([%a_][%w_]*)%f[^%w_(]" } or {}) do
+@     text = text:gsub("()%f[%w.]1%.0f / " .. divisor, function(at, x) -- but of x / 1 / y
+@       if not text:sub(1, at - 1):find("/ $") then return "rcp(" .. x .. ")" end
+@     end)
+@   end
 @   return (text:gsub("%f[%w_]tanhf%(", texts.large and "large_tanh(" or "score_tanh("))
 @ end
 @ -- texts.first: the first term. If it is a tanh, and else free of s, texts.caps has its parts: arguments are small as a rule, and a

@@ -122,6 +122,8 @@ static void derivatives_read_well(void **state) {
         {"s / 2", "0.5"},
         {"abs(s)", "s < 0.0 ? -1.0 : 1.0"},
         {"max(s, t)", "s >= t ? 1.0 : 0.0"},
+        {"max(t, log(s))", "max(t, log(s)) == t ? 0.0 : 1.0 / s"}, /* of a NaN t is taken */
+        {"1 / exp(s)", "(1 / exp(s) == 0.0 ? 0.0 : -(1 / exp(s) * exp(s))) / exp(s)"},
         {"min(s, s + 1)", "1.0"},
         {"on ? s : t", "on ? 1.0 : 0.0"},
         {"q < k ? t : 2", "0.0"},
