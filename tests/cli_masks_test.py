@@ -67,6 +67,15 @@ class Masks(Case):
                 with self.subTest(score=score, gpu=gpu):
                     self.check(f'{problem} score="{score}" causal', "1,1,1,64,97,3", gpu, words=words)
 
+    def test_large_caps_of_tiles_that_keys_end_in(self):
+        """Keys that are not there are no large scores, beside which small ones lose what their tanh has."""
+        for problem in ("fwd fp16 d32 softcap(16475208) window(1,0) top-left", "fwd bf16 d64 softcap(3e7) window(40,0) gqa",
+                        "fwd fp16 kv_e4m3 d32 softcap(7687778) window(59,42) top-left", 'fwd bf16 d64 softcap(3e7) keep="q != k"'):
+            for gpu in ("h200", "a100"):
+                for sizes in ("2,4,2,1,1" if "gqa" in problem else "2,3,3,1,1", "1,4,2,33,33" if "gqa" in problem else "1,3,3,33,33"):
+                    with self.subTest(problem=problem, gpu=gpu, sizes=sizes):
+                        self.check(problem, sizes, gpu)
+
     def test_causal_of_ones_own_has_no_parts(self):
         """In which keys are counted from the part's first one, as the mask built in allows."""
         self.path("own/mask/causal.lua", 'return { keep = "k <= q + diag && (k % 200 < 77 || q % 3 == 0)" }')

@@ -208,6 +208,11 @@ class BadSpelling(Case):
                             ("seqlen < 3", ["seqlen", "^"]), ("k + q", ["int", "bool", "\n      ^"])):
             self.bad(BAD_INPUT, parts, "plan", f'fwd fp16 d64 keep="{text}"')
 
+    def test_values_are_numbers(self):
+        for value in ("50-20", "--5", "1+1+1"):
+            self.bad(BAD_INPUT, ["softcap: expected a number"], "plan", f"fwd fp16 d64 softcap({value})")
+        self.good("plan", "fwd fp16 d64 softcap(+5e-1)")
+
     def test_too_long(self):
         self.bad(BAD_INPUT, ["4095"], "plan", "fwd fp16 d64 " + "causal " * 600)
 

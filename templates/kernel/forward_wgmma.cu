@@ -106,8 +106,9 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- Three warpgroups have no registers to read them ahead.
 @ steps.words = mask.words and { ahead = plan.consumers ~= 3 }
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
-@ -- A cap looks at a tile's scores together, those of keys that are not there among them: of caches these change from launch to launch.
-@ local cached = problem.paged or problem.seqused_k or problem.packed and plan.widens_before
+@ -- A cap looks at a tile's scores together, those of keys that are not there among them: of caches these change from launch to launch, and
+@ -- an estimate leaves -inf there.
+@ local cached = estimates or problem.paged or problem.seqused_k or problem.packed and plan.widens_before
 @ for _, term in ipairs(score.terms) do
 @   steps.drops_absent = steps.drops_absent or cached and term.value:find("tanh", 1, true) and true
 @ end
