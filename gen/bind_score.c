@@ -213,6 +213,7 @@ void fk_bind_push_score(lua_State *L, const fk_problem *p, const fk_problem_term
         lua_newtable(L);
         fk_table_set_text(L, "name", score->param[i].name);
         fk_table_set_text(L, "type", score->param[i].is_float ? "float" : "int");
+        fk_table_set_bool(L, "nonzero", score->param[i].nonzero);
         fk_table_set_bool(L, "in_terms", uses(score->term, score->num_terms, score->param[i].name));
         fk_table_set_bool(L, "in_sinks", uses(score->sink, score->num_sinks, score->param[i].name));
         fk_lua_seal(L, "score.params[i]", NULL);

@@ -62,7 +62,7 @@ typedef struct fk_problem_mask {
 /* A run-time number of a score, unique in the kernel: "softcap0_cap". */
 typedef struct fk_score_param {
     char name[48];
-    bool is_float;
+    bool is_float, nonzero;
     double value;
 } fk_score_param;
 

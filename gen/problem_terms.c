@@ -198,6 +198,7 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
     for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
         fk_score_param *param = &out->param[out->num_params++];
         param->is_float = file->param[i].is_float;
+        param->nonzero = file->param[i].nonzero;
         param->value = score->value[i];
         status = rename_param(l, score->name, index, &file->param[i], &term->value, param->name, err);
     }

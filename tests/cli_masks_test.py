@@ -67,6 +67,13 @@ class Masks(Case):
                 with self.subTest(score=score, gpu=gpu):
                     self.check(f'{problem} score="{score}" causal', "1,1,1,64,97,3", gpu, words=words)
 
+    def test_a_factor_that_a_value_makes_0(self):
+        """A file of one's own may take 0 where a cap may not."""
+        self.path("own/score/mine.lua", 'return { params = { { "w_cap", "float" } }, score = "abs(w_cap) * tanh(s)" }')
+        self.env["FLASHKILN_TEMPLATE_DIR"] = self.path("own")
+        for gpu in ("h200", "a100"):
+            self.check("fwd fp16 d32 mine(0) causal", "1,1,1,64,97,3", gpu)
+
     def test_large_caps_of_tiles_that_keys_end_in(self):
         """Keys that are not there are no large scores, beside which small ones lose what their tanh has."""
         for problem in ("fwd fp16 d32 softcap(16475208) window(1,0) top-left", "fwd bf16 d64 softcap(3e7) window(40,0) gqa",

@@ -109,8 +109,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
     _problem.check_head_dims(sizes.dim, sizes.dim_v)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
-    if "bits" in terms.words.split():
-        check_words(named, sizes)
+    if "bits" in named and "bits" in terms.words.split() and layout != "packed" and page_table is None:  # else keys are bounds
+        _problem.check_words(named["bits"].shape[-1], sizes.seqlen_k)
     return Asked(terms, _problem.in_order(terms.names, named), sizes._replace(dim=padded(sizes.dim), dim_v=padded(sizes.dim_v)),
                  layout, scale, dropout_p, _problem.splits_of(num_splits), DTYPES[dtype_name(q)])
 
@@ -128,13 +128,6 @@ def refuse_bools(key, x):
     if name in ("block_bits", "bits") and str(getattr(x, "dtype", "")).endswith("bool"):
         raise BadArgument(f"array {name} has bools; it must have ints, of 32 {'blocks' if name == 'block_bits' else 'keys'} each: "
                           "create_block_mask(blocks=...) takes bools")
-
-
-def check_words(named, sizes):
-    """The mask `bits` has a word for 32 keys; an array of fewer would be read again from its last one."""
-    words = named["bits"].shape[-1] if "bits" in named and len(named["bits"].shape) == 4 else sizes.seqlen_k
-    if not sizes.total_k and 32 * words < sizes.seqlen_k:
-        raise BadArgument(f"'bits' has {words} words of 32 keys; there are {sizes.seqlen_k} keys")
 
 
 BOOL_BIAS = 'bias is of bool: a mask is mask=..., such as mask="keep[b][h][q][k] != 0", arrays={"keep": x}'

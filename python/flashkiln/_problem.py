@@ -410,6 +410,12 @@ def check_ranks(cu_q, cu_k, used, pages):
             raise BadArgument(f"{name} has shape {tuple(shape)}; it must have {rank} dimension{'s' * (rank > 1)}")
 
 
+def check_words(words, keys):
+    """The mask `bits` has a word for 32 keys; an array of fewer would be read again from its last one."""
+    if 32 * words < keys:
+        raise BadArgument(f"'bits' has {words} words of 32 keys; there are {keys} keys")
+
+
 def packed_layout(layout):
     """"packed", of a call with cu_seqlens_q, whose tensors have one layout."""
     if layout not in ("bshd", "packed"):

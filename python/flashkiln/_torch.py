@@ -117,8 +117,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if named or terms.names:
         tensors = tuple([element_as(name, x, ELEMENTS[element])
                          for name, x, element in zip(terms.names, _problem.in_order(terms.names, named), terms.elements)])
-        if "bits" in named and "bits" in terms.words.split():
-            check_bits(named["bits"], k, layout, cu_seqlens_q, page_table)
+        if "bits" in named and "bits" in terms.words.split() and cu_seqlens_q is None and page_table is None and k.dim() == 4:
+            _problem.check_words(named["bits"].shape[-1], k.shape[_problem.rows_axis(layout)])
         if any([x.requires_grad for x in tensors]):
             tensors = tuple([x if scored else x.detach() for x, scored in zip(tensors, terms.scored)])
     e4m3 = k.dtype is E4M3
@@ -208,14 +208,14 @@ def name_arrays(q, bias, alibi_slopes, sink, arrays):
     own, given = tuple([(name, float_element(x.dtype)) for name, x in named.items()]), []
     for key, x in (arrays or {}).items():
         refuse_bools(key, x)
-        x = tensor_of(x, q)
+        x = torch.as_tensor(tensor_of(x, q), device=q.device)
         given.append((key, float_element(x.dtype) if x.is_floating_point() else "int", x.dim()))
         named[_problem.bare(key)] = x
     return named, own, tuple(given)
 
 
 def tensor_of(x, q):
-    """A tensor as it is, or one on q's device."""
+    """A tensor as it is; of anything else one on q's device."""
     if isinstance(x, torch.Tensor):
         return x
     if min(getattr(x, "strides", None) or (0,)) < 0 or not getattr(getattr(x, "dtype", None), "isnative", True):
@@ -234,12 +234,6 @@ def in_int32(x):
     if x.dtype is torch.int64:
         x = x.clamp(-2 ** 31, 2 ** 31 - 1)
     return converted(x, torch.int32)
-
-
-def check_bits(bits, k, layout, cu_seqlens_q, page_table):
-    """The mask `bits` has a word for 32 keys; a tensor of fewer would be read again from its last one."""
-    if cu_seqlens_q is None and page_table is None and k.dim() == 4 and 32 * bits.shape[-1] < k.shape[_problem.rows_axis(layout)]:
-        raise BadArgument(f"'bits' has {bits.shape[-1]} words of 32 keys; there are {k.shape[_problem.rows_axis(layout)]} keys")
 
 
 def with_a_key(q, k, v, layout, packed, page_table, seqused_k):

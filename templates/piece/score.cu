@@ -20,13 +20,14 @@
 @ if unit_apart then
 // What a score of score_tile is to be multiplied by; and in base 2.
 __device__ __forceinline__ float score_unit(const Params &p) {
+@   local positive = score.factor == "1.0f"
 @   for i, param in ipairs(score.params) do
 @     if score.factor:find("%f[%w_]" .. param.name .. "%f[^%w_]") then
     const $(param.type) $(param.name) = $(param.type == "float" and "__int_as_float" or "")(p.score_value[$(i - 1)]);
+@       positive = positive or param.nonzero and score.factor == "fabsf(" .. param.name .. ")"
 @     end
 @   end
-@   local capped = score.factor:find("^fabsf%([%w_]+_cap%)$") or score.factor == "1.0f" -- which is not 0
-    return $(capped and score.factor or "fmaxf(" .. score.factor .. ", 0x1p-126f)"); // of 0 times what a mask hides, -inf, there would be NaN
+    return $(positive and score.factor or "fmaxf(" .. score.factor .. ", 0x1p-126f)"); // of 0 times what a mask hides, -inf, there would be NaN
 }
 __device__ __forceinline__ float score_scale(const Params &p) { return log2_e * score_unit(p); }
 

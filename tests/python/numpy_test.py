@@ -374,6 +374,15 @@ def test_gradients_where_a_sink_is_all_there_is():
     np.testing.assert_allclose(dsink, [20, 20], rtol=1e-6)
 
 
+def test_bits_of_the_keys_that_pages_hold():
+    """A table has room for more keys than there are bits, which is no fault."""
+    q, k, v = tensors(sq=4, sk=32, dtype=np.float32)
+    bits = np.full((1, 1, 4, 1), 0x0f0f0f0f, np.int32)
+    pages = [np.concatenate([x.reshape(4, 8, 2, 16), np.zeros((1, 8, 2, 16), np.float32)]) for x in (k, v)]
+    paged = attention(q, *pages, mask="bits", arrays={"bits": bits}, page_table=[[0, 1, 2, 3, 4, 4, 4, 4]], seqused_k=[32])
+    np.testing.assert_allclose(paged, attention(q, k, v, mask="bits", arrays={"bits": bits}), atol=1e-6)
+
+
 def test_gradient_of_a_number():
     q, k, v = tensors(dtype=np.float32)
     bias = np.float32(0.5)
