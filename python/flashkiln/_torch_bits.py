@@ -20,7 +20,7 @@ def words_for(mask):
 def packed_bits(mask):
     """Bools [..., n] as int32 [..., ceil(n / 32)], bit i of word j for element 32 j + i: by fk_pack_blocks where a kernel has
     been made that has it, else by PyTorch."""
-    plain = mask.is_cuda and mask.__class__ in PLAIN and not torch._C._len_torch_dispatch_stack()
+    plain = not torch.compiler.is_compiling() and mask.is_cuda and mask.__class__ in PLAIN and not torch._C._len_torch_dispatch_stack()
     packer = plain and _runtime.packer(f"cuda:{mask.get_device()}")
     if packer and mask.numel() > 0:
         words = words_for(mask)

@@ -5,6 +5,7 @@ torch = pytest.importorskip("torch")
 
 import flashkiln  # noqa: F401  registers the operators with `attention`
 from flashkiln import _problem, attention
+from flashkiln._torch_bits import packed_bits
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -69,6 +70,14 @@ def test_compile_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         compare(lambda q, k, v: attention(q, k, v, causal=True), (q, k, v))
         assert attention(q, k, v).dtype == torch.bfloat16
+
+
+def test_masks_on_a_gpu_are_traced():
+    """Bits of a mask that is on a GPU, as models of transformers ask for them under torch.compile: without one, of fake tensors."""
+    with torch._subclasses.FakeTensorMode():
+        mask = torch.ones(2, 1, 3, 70, dtype=torch.bool, device="cuda")
+        words = torch.compile(packed_bits, fullgraph=True, backend="eager")(mask)
+        assert words.shape == (2, 1, 3, 3) and words.dtype == torch.int32 and words.is_cuda
 
 
 def test_fake_tensors():
