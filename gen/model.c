@@ -198,9 +198,10 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
-    const double heads_at_a_time = fmin(kv_heads, ceil(slots / ((double)tiles->num_ctas * (heads / kv_heads))));
+    const double ctas = heads * (double)tiles->num_ctas * fk_value_slices(p);
+    const double heads_at_a_time = fmin(kv_heads, ceil(slots / (ctas / kv_heads)));
     const double visited = heads * (double)tiles->num_ctas * tiles->mean_visited * plan->block_n * width;
-    const double waves = ceil(heads * (double)tiles->num_ctas / slots);
+    const double waves = ceil(ctas / slots);
     double kv = kv_heads * kv_head;
     if (layout->wgmma)
         kv *= 1 + fk_model_passes_again(p, device, layout, shape, plan, tiles);
@@ -262,7 +263,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     }
     fk_split_model split = {.share = 1};
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
-    const double heads = (double)shape->batch * (double)shape->num_heads_q;
+    const double heads = (double)shape->batch * (double)shape->num_heads_q * fk_value_slices(p);
     const double sms = (double)device->num_sms / fk_plan_cluster(p, plan);
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
     const double all = visits * split.share * heads / sms * us_per_clock; /* visits of one SM, in us per clock each */

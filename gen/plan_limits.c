@@ -56,6 +56,8 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 /* What the family does not serve falls to the mma rows beside it. */
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
+    if (p->head_dim > FK_NARROW_HEAD_DIM) return "head_dim above 256";
+    if (p->head_dim_v > FK_NARROW_HEAD_DIM) return "head_dim_v above 256";
     if (p->split) return "split";
     return p->paged == 1 && !p->kv_e4m3 ? "paged, of any page size" : NULL; /* what is widened is in rows */
 }

@@ -15,10 +15,19 @@ const char *fk_dtype_name(int32_t dtype) {
     return names[dtype];
 }
 
-fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err) {
-    if (value >= 8 && value <= FK_MAX_HEAD_DIM && value % 8 == 0) return FK_OK;
-    return fk_fail(err, FK_BAD_PROBLEM, "%s is %lld: must be a multiple of 8 from 8 to %d", field, (long long)value,
-                   FK_MAX_HEAD_DIM);
+fk_status fk_problem_check_head_dim(const char *field, int64_t value, int most, fk_error *err) {
+    if (value >= 8 && value <= FK_NARROW_HEAD_DIM && value % 8 == 0) return FK_OK;
+    if (value > FK_NARROW_HEAD_DIM && value <= most && value % 64 == 0) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "%s is %lld: must be a multiple of 8 from 8 to %d, or of 64 to %d", field,
+                   (long long)value, FK_NARROW_HEAD_DIM, most);
+}
+
+/* Gradients' sums of wider heads fit no registers. */
+static fk_status check_backward_dims(const fk_problem *in, fk_error *err) {
+    const bool of_q = in->head_dim > FK_NARROW_HEAD_DIM;
+    if (in->op != FK_BACKWARD || (!of_q && in->head_dim_v <= FK_NARROW_HEAD_DIM)) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be at most %d for bwd", of_q ? "head_dim" : "head_dim_v",
+                   of_q ? in->head_dim : in->head_dim_v, FK_NARROW_HEAD_DIM);
 }
 
 static fk_status check_choice(const char *field, int32_t value, const char *choices, fk_error *err) {
@@ -102,8 +111,10 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK) status = check_choice("packed", in->packed, "0 or 1", err);
     if (status == FK_OK) status = check_choice("seqused_k", in->seqused_k, "0 or 1", err);
     if (status == FK_OK) status = check_choice("align", in->align, "0 (bottom-right) or 1 (top-left)", err);
-    if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, err);
-    if (status == FK_OK && in->head_dim_v) status = fk_problem_check_head_dim("head_dim_v", in->head_dim_v, err);
+    if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, FK_MAX_HEAD_DIM, err);
+    const int head_dim_v = in->head_dim_v ? in->head_dim_v : in->head_dim;
+    if (status == FK_OK) status = fk_problem_check_head_dim("head_dim_v", head_dim_v, FK_MAX_HEAD_DIM_V, err);
+    if (status == FK_OK) status = check_backward_dims(in, err);
     if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
     if (status == FK_OK) status = check_kv_e4m3(in, err);
     if (status == FK_OK) status = check_fast(in, err);

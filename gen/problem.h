@@ -28,7 +28,7 @@ static inline int fk_walked_element_bytes(const fk_problem *p, bool wgmma) {
 static inline int32_t fk_output_dtype(int32_t dtype) {
     return dtype == FK_E4M3 ? FK_BF16 : dtype;
 }
-fk_status fk_problem_check_head_dim(const char *field, int64_t value, fk_error *err);
+fk_status fk_problem_check_head_dim(const char *field, int64_t value, int most, fk_error *err);
 
 /* Run-time integers that a mask may read besides q, k, b (batch) and h (query head):
  * seqlen_q, seqlen_k, diag (seqlen_k - seqlen_q, or 0 when top-left), and its own params. */
@@ -131,6 +131,11 @@ static inline bool fk_prescales_queries(const fk_problem *p) {
 static inline bool fk_sums_by_products(const fk_problem *p) {
     return p->fast && p->dtype == FK_E4M3 && p->head_dim_v <= 256 - 8;
 }
+/** CTAs that share a tile of queries and its keys, each with so many of V's columns: an accumulator has at most 256. */
+static inline int32_t fk_value_slices(const fk_problem *p) {
+    return p->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
+}
+
 /** Rows of a tile of e4m3's values, which are transposed: columns of v, and those of ones. */
 static inline int32_t fk_value_rows(const fk_problem *p) {
     return p->head_dim_v + (fk_sums_by_products(p) ? 8 : 0);

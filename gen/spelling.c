@@ -99,7 +99,7 @@ static fk_status read_int(reader *r, int64_t low, int64_t high, const char *what
 }
 
 /* d128 or dv128. */
-static fk_status read_head_dim(reader *r, const char *field, bool *has, int32_t *out) {
+static fk_status read_head_dim(reader *r, const char *field, int most, bool *has, int32_t *out) {
     const char *word = r->at;
     if (*has) return fail_at(r, word, "%s is given twice", field);
     *has = true;
@@ -109,7 +109,7 @@ static fk_status read_head_dim(reader *r, const char *field, bool *has, int32_t 
     if (status != FK_OK) return status;
     if (!is_word_end(*r->at)) return unknown_word(r, word);
     fk_error inner;
-    if (fk_problem_check_head_dim(field, value, &inner) != FK_OK) return fail_at(r, word, "%s", inner.text);
+    if (fk_problem_check_head_dim(field, value, most, &inner) != FK_OK) return fail_at(r, word, "%s", inner.text);
     *out = value;
     return FK_OK;
 }
@@ -291,9 +291,11 @@ static fk_status set_once(reader *r, const char *word, const char *field, bool *
 static fk_status read_word(reader *r) {
     const char *word = r->at;
     const size_t length = strcspn(word, " \t\r\n(=\"");
-    if (word[0] == 'd' && is_digit(word[1])) return read_head_dim(r, "head_dim", &r->has_head_dim, &r->p.head_dim);
+    if (word[0] == 'd' && is_digit(word[1])) {
+        return read_head_dim(r, "head_dim", FK_MAX_HEAD_DIM, &r->has_head_dim, &r->p.head_dim);
+    }
     if (word[0] == 'd' && word[1] == 'v' && is_digit(word[2])) {
-        return read_head_dim(r, "head_dim_v", &r->has_head_dim_v, &r->p.head_dim_v);
+        return read_head_dim(r, "head_dim_v", FK_MAX_HEAD_DIM_V, &r->has_head_dim_v, &r->p.head_dim_v);
     }
     r->at = word + length;
     if (*r->at == '=') {

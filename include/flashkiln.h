@@ -92,17 +92,19 @@ typedef enum fk_dtype { FK_FP16 = 0, FK_BF16 = 1, FK_FP32 = 2, FK_E4M3 = 3 } fk_
 /** Where the diagonal of causal-like masks sits when seqlen_q != seqlen_k. */
 typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 
-#define FK_MAX_MASKS 4        /**< mask terms in one problem; they are combined with && */
-#define FK_MAX_MASK_VALUES 8  /**< values of one mask term */
-#define FK_MAX_SCORES 4       /**< score terms in one problem; each is applied to what the one before it made */
-#define FK_MAX_SCORE_VALUES 4 /**< run-time values of one score term */
-#define FK_MAX_ARRAYS 8       /**< arrays that the terms of one problem read */
-#define FK_MAX_RANK 4         /**< dimensions of an array */
-#define FK_MAX_EXPR 240       /**< bytes of one expression, with its terminating zero */
-#define FK_MAX_SPELLING 4096  /**< bytes of any spelling, with its terminating zero */
-#define FK_MAX_HEAD_DIM 256
-#define FK_MAX_PAGE_ROWS 128 /**< of fk_problem.paged */
-#define FK_MAX_SPLITS 128    /**< of fk_args.num_splits */
+#define FK_MAX_MASKS 4         /**< mask terms in one problem; they are combined with && */
+#define FK_MAX_MASK_VALUES 8   /**< values of one mask term */
+#define FK_MAX_SCORES 4        /**< score terms in one problem; each is applied to what the one before it made */
+#define FK_MAX_SCORE_VALUES 4  /**< run-time values of one score term */
+#define FK_MAX_ARRAYS 8        /**< arrays that the terms of one problem read */
+#define FK_MAX_RANK 4          /**< dimensions of an array */
+#define FK_MAX_EXPR 240        /**< bytes of one expression, with its terminating zero */
+#define FK_MAX_SPELLING 4096   /**< bytes of any spelling, with its terminating zero */
+#define FK_MAX_HEAD_DIM 576    /**< of head_dim */
+#define FK_MAX_HEAD_DIM_V 512  /**< of fk_problem.head_dim_v */
+#define FK_NARROW_HEAD_DIM 256 /**< of either backward; and above it both are multiples of 64, not of 8 */
+#define FK_MAX_PAGE_ROWS 128   /**< of fk_problem.paged */
+#define FK_MAX_SPLITS 128      /**< of fk_args.num_splits */
 /** Of seqlens; but a launch of family "mma" takes at most 65,535 tiles of queries (backward, of keys, too), which are
  * 4,194,240 rows for block_m (block_n) 64, and backward seqlen_q x head_dim / 8 is below 2^31 - 256. */
 #define FK_MAX_SEQLEN (1 << 30)
@@ -153,8 +155,8 @@ typedef struct fk_problem {
     size_t struct_size;
     int32_t op;            /**< fk_op */
     int32_t dtype;         /**< fk_dtype of q, k, v and o */
-    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8 */
-    int32_t head_dim_v;    /**< of v and o; 0 = head_dim */
+    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8; forward, of 64, to 576 */
+    int32_t head_dim_v;    /**< of v and o; 0 = head_dim. The same, to 512 */
     int32_t gqa;           /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
     int32_t align;         /**< fk_align */
     int32_t deterministic; /**< backward: 1 = gradients are bitwise equal from run to run; forward always is: 0 */
@@ -311,8 +313,7 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is   multiplied while dS is computed; else 0 */
-    int32_t parts; /**< wgmma, forward: 1: where the last round of tiles would leave SMs idle, these come in parts of
-                      their keys; else 0 */
+    int32_t parts; /**< wgmma, forward: 1: where the last round of tiles leaves SMs idle, they come in parts of keys */
     int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums
                           up their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
     double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */

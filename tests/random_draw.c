@@ -303,6 +303,16 @@ static bool has_99_kb(const char *gpu) {
     return fk_device_find(gpu, &info) == FK_OK && info.smem_per_block <= 99 << 10;
 }
 
+/* Head dims above 256 for one forward kernel in sixteen; T4's shared memory has room for 320. */
+static void draw_wide(uint64_t group, const drawn *out, int64_t *dim, int64_t *dim_v) {
+    rng r = {group ^ 0x6a09e667f3bcc909u};
+    if (out->backward || out->dtype == FK_FP32 || !rng_chance(&r, 6)) return;
+    const bool narrow = strcmp(out->plan_for, "t4") == 0;
+    *dim = narrow ? 320 : 64 * rng_range(&r, 5, 9);
+    *dim_v = *dim <= FK_MAX_HEAD_DIM_V && rng_chance(&r, 60) ? *dim : narrow ? *dim_v : FK_MAX_HEAD_DIM_V;
+    if (!narrow && rng_chance(&r, 20)) *dim = 128;
+}
+
 void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     rng kernel = {seed / kernel_reuse * 0x2545f4914f6cdd1du}, values = {~seed};
     *out = (drawn){.seed = seed, .plan_for = draw_gpu(&kernel), .args = FK_ARGS_INIT};
@@ -312,10 +322,11 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     if (e4m3) out->dtype = FK_E4M3;
     const int64_t any_dim = draw_head_dim(&kernel),
                   any_dim_v = rng_chance(&kernel, 70) ? any_dim : draw_head_dim(&kernel);
-    const int64_t dim = e4m3 ? (any_dim + 15) / 16 * 16 : any_dim,
-                  drawn_dim_v = e4m3 ? (any_dim_v + 15) / 16 * 16 : any_dim_v;
+    int64_t dim = e4m3 ? (any_dim + 15) / 16 * 16 : any_dim,
+            drawn_dim_v = e4m3 ? (any_dim_v + 15) / 16 * 16 : any_dim_v;
     const bool gqa = rng_chance(&kernel, 35);
     out->backward = rng_chance(&kernel, 33) && !e4m3;
+    draw_wide(seed / kernel_reuse, out, &dim, &drawn_dim_v);
     const bool too_wide =
         out->backward && out->dtype == FK_FP32 && dim + drawn_dim_v > 480; /* for 99 KB of shared memory */
     if (too_wide && !limits->plan_for) out->plan_for = "a100";

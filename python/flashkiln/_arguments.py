@@ -71,7 +71,7 @@ def is_tensor(x):
 
 
 def padded(dim):
-    return -(-dim // 8) * 8
+    return dim + _problem.padding(dim)
 
 
 def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None, score=None, bias=None, softcap=None,

@@ -112,8 +112,9 @@ class Question:
     def note(self, asked, what, backward):
         """What happens besides the kernel."""
         for name, x in zip("qkv", what):
-            if x.shape[-1] % 8:
-                self.notes.append(f"{name} is copied: its head dim {x.shape[-1]} is filled up with zeros to a multiple of 8")
+            missing = _problem.padding(x.shape[-1])
+            if missing:
+                self.notes.append(f"{name} is copied: its head dim {x.shape[-1]} is filled up with zeros to {x.shape[-1] + missing}")
             elif not fits(x, _runtime.UNITS[asked.dtype]):
                 self.notes.append(f"{name} is copied: 16-byte copies cannot read its strides")
         if asked.layout == "packed":

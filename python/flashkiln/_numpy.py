@@ -23,7 +23,7 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
 
     Arrays: float16, bfloat16 (ml_dtypes) or float32. Those of NumPy, and of JAX on the CPU, are computed by an emulator of
     the GPU, which is slow; those of CuPy, JAX and Numba on a GPU by that GPU. JAX: outside jit, grad and vmap. Head dims 1
-    to 256; strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
+    to 256, forward to 576 (of v 512); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Gradients: attention_backward. Tensors of PyTorch have gradients of their own, and take the same arguments.
 
         q                [batch, seqlen_q, heads, dim]
@@ -152,7 +152,7 @@ def is_aligned(view):
 
 def cut(dim):
     """What is left of a head dim that was padded; None where it was not."""
-    return dim if dim % 8 else None
+    return dim if _problem.padding(dim) else None
 
 
 def seeds(dropout_p, generator):
@@ -227,7 +227,7 @@ class Call:
         library = self.library
         x = library.array(x)
         dim, unit = x.shape[-1], _runtime.UNITS[self.asked.dtype]
-        view = None if dim % 8 else library.view(x)
+        view = None if _problem.padding(dim) else library.view(x)
         if view and not view.pointer & 15 and min(view.strides) >= 0 and _problem.suits(view.shape, view.strides, unit):
             return x
         return library.copy(x, padded(dim))

@@ -391,10 +391,15 @@ def check_array(decl, shape, sizes):
 
 
 def check_head_dims(dim, dim_v):
-    """Those of the caller's, before they are padded to multiples of 8."""
-    for name, n in (("head_dim", dim), ("head_dim of v", dim_v)):
-        if not 1 <= n <= MAX_HEAD_DIM:
-            raise BadArgument(f"{name} is {n}; it must be from 1 to {MAX_HEAD_DIM}")
+    """Those of the caller's, before they are padded."""
+    for name, n, most in (("head_dim", dim, MAX_HEAD_DIM), ("head_dim of v", dim_v, MAX_HEAD_DIM_V)):
+        if not 1 <= n <= most:
+            raise BadArgument(f"{name} is {n}; it must be from 1 to {most}")
+
+
+def padding(dim, unit=8):
+    """The columns that a head dim lacks of one that the kernels know: a multiple of `unit`, of wide ones of 64."""
+    return -dim % (WIDE_UNIT if dim > NARROW_HEAD_DIM else unit)
 
 
 def check_heads(sizes):
@@ -461,6 +466,7 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
     return few and sizes.seqlen_k >= DECODING_KEYS
 
 
-MAX_SPLITS, MAX_HEAD_DIM = 128, 256  # FK_MAX_SPLITS, FK_MAX_HEAD_DIM
+MAX_SPLITS, MAX_HEAD_DIM, MAX_HEAD_DIM_V = 128, 576, 512  # as FK_MAX_SPLITS and so on
+NARROW_HEAD_DIM, WIDE_UNIT = 256, 64  # FK_NARROW_HEAD_DIM: above it there are no gradients, and head dims are multiples of the other
 LEAST_SCALE, MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # of float32's normal numbers: 0 is the default's in C
 DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

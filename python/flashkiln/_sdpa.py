@@ -25,7 +25,6 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from . import _problem, _runtime, _torch_float_mask
-from ._capi import library
 from ._sdpa_inner import INNER
 from ._torch import DTYPES, attention, float_element
 from ._torch_bits import packed_bits
@@ -181,9 +180,9 @@ def tensors_refused(q, k, v):
         return "dtypes or devices that differ"
     if not (q.numel() and k.numel() and v.numel()):
         return "tensors without elements"
-    most = library().values["FK_MAX_HEAD_DIM"]
-    if q.shape[-1] > most or v.shape[-1] > most:
-        return f"a head dim above {most}"
+    for x, most in ((q, _problem.MAX_HEAD_DIM), (v, _problem.MAX_HEAD_DIM_V)):
+        if x.shape[-1] > most:
+            return f"a head dim above {most}"
     return "" if any_fused() else "sdpa_kernel() allows SDPBackend.MATH alone"
 
 
@@ -234,8 +233,10 @@ def case(device, dtype, dim, dim_v, gqa, causal, align, term, dropout, packed, b
     terms = _problem.terms(causal=causal, align=align, mask="bits" if term == "bits" else None, dropout=dropout,
                            brought=(("bias", term),) if term not in (None, "bits") else (), packed=packed,
                            arrays=(("bits", "int", 4),) if term == "bits" else ())
-    sizes = _problem.Shapes(1, 2 if gqa else 1, 1, 1, 1, dim + -dim % 8, dim_v + -dim_v % 8)
+    sizes = _problem.Shapes(1, 2 if gqa else 1, 1, 1, 1, dim + _problem.padding(dim), dim_v + _problem.padding(dim_v))
     spelling = terms.spelling("fwd", dtype, sizes)
+    if backward is not None and max(dim, dim_v) > _problem.NARROW_HEAD_DIM:
+        return spelling, f"{spelling}: above a head dim of {_problem.NARROW_HEAD_DIM} there are no gradients"
     try:
         on = _runtime.device(device)
         on.kernel(spelling)

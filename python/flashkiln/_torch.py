@@ -27,7 +27,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     """softmax(mask(score(softmax_scale * q k^T))) v, exactly, in memory linear in the lengths, with gradients.
 
     Tensors: float16, bfloat16, float32, or (k and v, or all three) float8_e4m3fn (below), on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
-    256; strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
+    256, without gradients to 576 (of v 512); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Under autocast q, k and v take its dtype.
 
         q                [batch, seqlen_q, heads, dim]
@@ -134,9 +134,9 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     scale = _problem.scale_of(softmax_scale, dim)
     if e4m3:
         unit, pad = (_torch_e4m3.UNIT, _torch_e4m3.padded) if q.dtype is E4M3 else (_torch_e4m3.KV_UNIT, _torch_e4m3.padded_beside)
-    if dim % unit:
+    if dim % unit or dim > _problem.NARROW_HEAD_DIM:
         q, k = pad(q), pad(k)
-    if dim_v % unit:
+    if dim_v % unit or dim_v > _problem.NARROW_HEAD_DIM:
         v = pad(v)
     extras = NO_EXTRAS
     if dropout_p > 0 or cu_seqlens_q is not None or seqused_k is not None or page_table is not None:
@@ -171,6 +171,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
         if fast:
             raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
+        if max(dim, dim_v) > _problem.NARROW_HEAD_DIM:
+            raise Unsupported(f"a head dim of {max(dim, dim_v)}: above {_problem.NARROW_HEAD_DIM} there are no gradients; use torch.no_grad()")
     how = (layout, scale, dropout_p, _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
     if by_operator:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,
@@ -181,7 +183,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             o, lse = o
     else:
         o, lse, *_ = forward(terms, how, q, k, v, with_tiles(terms, tensors), extras, return_lse)
-    if dim_v % 8:
+    if o.shape[-1] != dim_v:
         o = o[..., :dim_v]
     return (o, lse) if return_lse else o
 
@@ -283,8 +285,9 @@ def autocast(*tensors):
 
 
 def padded(x):
-    """With zeros behind, to a head dim that the kernels know: a multiple of 8."""
-    return torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))
+    """With zeros behind, to a head dim that the kernels know."""
+    missing = _problem.padding(x.shape[-1])
+    return torch.nn.functional.pad(x, (0, missing)) if missing else x
 
 
 def int32(name, x, q):

@@ -12,13 +12,14 @@ KV_UNIT = 8  # beside queries of 16 bits they are of this
 
 
 def padded(x, unit=UNIT):
-    """With zeros behind, to a head dim that is a multiple of `unit`; as bytes, since not every release pads this dtype."""
-    return torch.nn.functional.pad(x.view(torch.uint8), (0, -x.shape[-1] % unit)).view(DTYPE)
+    """With zeros behind, to a head dim that the kernels know; as bytes, since not every release pads this dtype."""
+    missing = _problem.padding(x.shape[-1], unit)
+    return torch.nn.functional.pad(x.view(torch.uint8), (0, missing)).view(DTYPE) if missing else x
 
 
 def padded_beside(x):
     """The same of q, k or v, of which k and v are of this dtype."""
-    return padded(x, KV_UNIT) if x.dtype is DTYPE else torch.nn.functional.pad(x, (0, -x.shape[-1] % KV_UNIT))
+    return padded(x, KV_UNIT) if x.dtype is DTYPE else torch.nn.functional.pad(x, (0, _problem.padding(x.shape[-1], KV_UNIT)))
 
 
 def as_float32(x, q):

@@ -22,7 +22,7 @@ ADDED, SEEN = 50, 200  # masks of a shape that are added at once before one is l
 def suits(q, k, v, mask):
     """Whether the mask, [batch or 1, heads or 1, queries or 1, keys], is one of these, and to be looked at. q, k, v: [batch, heads,
     seqlen, dim]."""
-    if mask.requires_grad or mask.shape[-1] != k.shape[-2] or q.shape[-1] % 8 or v.shape[-1] % 8:
+    if mask.requires_grad or mask.shape[-1] != k.shape[-2] or _problem.padding(q.shape[-1]) or _problem.padding(v.shape[-1]):
         return False
     share = (q.shape[0] if mask.shape[0] == 1 else 1) * (q.shape[1] if mask.shape[1] == 1 else 1)
     return share >= LEAST_SHARE and q.shape[-2] * k.shape[-2] >= LEAST_PAIRS and not heard(mask).says_add()

@@ -232,12 +232,14 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @ if looks_ahead then
     PagesAhead pages(p, at.b);
 @ end
+@ local dim_v, of_slice = "head_dim_v", ""
+@ if problem.value_slices > 1 then dim_v, of_slice = "slice_dim", " + at.slice * slice_dim" end
 @ if problem.paged then
     PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k, kv_head, p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
-    PagedTileCopy<block_n, dv_pad, head_dim_v> copy_v(p, p.v, kv_head, p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
+    PagedTileCopy<block_n, dv_pad, $(dim_v)> copy_v(p, p.v$(of_slice), kv_head, p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);
 @ else
     $(key_copy)<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
-    $(key_copy)<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
+    $(key_copy)<block_n, dv_pad, $(dim_v)> copy_v(p.v$(of_slice) + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);
 @ end
     copy_k.move(n * block_n);
     copy_v.move(n * block_n);

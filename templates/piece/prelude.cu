@@ -32,6 +32,9 @@ constexpr int block_n = $(plan.block_n); // keys of a tile, B_c
 constexpr int threads = $(plan.threads);
 constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);
 constexpr int head_dim_v = $(problem.head_dim_v), dv_pad = $(layout.dv_pad);
+@ if problem.value_slices > 1 then
+constexpr int value_slices = $(problem.value_slices), slice_dim = head_dim_v / value_slices; // columns of V and O that a CTA has
+@ end
 
 // Shared memory: $(layout.bytes) bytes
 @ if plan.family == "wgmma" then

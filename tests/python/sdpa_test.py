@@ -219,7 +219,7 @@ class Other(torch.Tensor):
     ("tensors of 5, 5 and 5 dimensions", lambda q, k, v: F.scaled_dot_product_attention(q[None], k[None], v[None])),
     ("shapes that broadcast", lambda q, k, v: F.scaled_dot_product_attention(q, k[:1], v[:1])),
     ("tensors without elements", lambda q, k, v: F.scaled_dot_product_attention(q[:, :, :0], k, v)),
-    ("a head dim above 256", lambda q, k, v: F.scaled_dot_product_attention(q, k, v.repeat(1, 1, 1, 17))),
+    ("a head dim above 512", lambda q, k, v: F.scaled_dot_product_attention(q, k, v.repeat(1, 1, 1, 33))),
     ("a scale that is no positive float32", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=-1.0)),
     ("a transform of torch.func", lambda q, k, v: torch.func.grad(
         lambda x: F.scaled_dot_product_attention(x, k, v).sum())(q)),
@@ -231,6 +231,20 @@ def test_falls_back(reason, call):
         got = call(*inputs)
     assert torch.allclose(got, own, atol=1e-2 if CUDA else 0, equal_nan=True)  # NaN: of a negative scale on CUDA
     assert takeover.sdpa_report().fell_back == {reason: 1} and not takeover.sdpa_report().taken
+
+
+def test_wide_heads_are_taken_without_gradients():
+    q, k, v = tensors()
+    wide = [q, k, v.repeat(1, 1, 1, 20)]
+    with torch.no_grad():
+        own = F.scaled_dot_product_attention(*wide)
+        with taken_over():
+            got = F.scaled_dot_product_attention(*wide)
+    assert list(takeover.sdpa_report().taken) == [f"fwd {SPELLED} d16 dv320"]
+    assert torch.allclose(got, own, atol=1e-5 if DTYPE == torch.float32 else 2e-2)
+    with taken_over():
+        assert torch.equal(F.scaled_dot_product_attention(*wide), own) or CUDA
+    assert list(takeover.sdpa_report().fell_back) == [f"fwd {SPELLED} d16 dv320: above a head dim of 256 there are no gradients"]
 
 
 def test_sdpa_kernel_math_is_respected():

@@ -1,0 +1,74 @@
+/* Head dims above 256: which there are, and that the forward pass has plans for them. */
+#include "gen/generate.h"
+#include "test.h"
+
+static void test_what_there_is(void **state) {
+    (void)state;
+    static const char *const refused[][2] = {
+        {"fwd fp16 d640", "head_dim is 640: must be a multiple of 8 from 8 to 256, or of 64 to 576"},
+        {"fwd fp16 d328", "head_dim is 328: must be"},
+        {"fwd fp16 d576", "head_dim_v is 576: must be a multiple of 8 from 8 to 256, or of 64 to 512"},
+        {"fwd fp16 d576 dv520", "head_dim_v is 520: must be"},
+        {"bwd fp16 d320 dv64", "head_dim is 320: must be at most 256 for bwd"},
+        {"bwd fp16 d64 dv320", "head_dim_v is 320: must be at most 256 for bwd"}};
+    static const char *const taken[] = {"fwd fp16 d320", "fwd bf16 d576 dv512", "fwd fp32 d64 dv448"};
+    fk_problem p;
+    fk_error err;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; ++i) {
+        assert_int_equal(fk_problem_read(refused[i][0], &p, &err), FK_BAD_PROBLEM);
+        assert_non_null(strstr(err.text, refused[i][1]));
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; ++i)
+        assert_int_equal(fk_problem_read(taken[i], &p, &err), FK_OK);
+}
+
+static fk_plan_info best(const char *spelling, const char *gpu) {
+    fk_problem p;
+    fk_device_info device;
+    fk_plan_info *plans, plan;
+    size_t count;
+    fk_error err = {.text = ""};
+    if (fk_problem_read(spelling, &p, &err) || fk_device_lookup(gpu, &device, &err) ||
+        fk_plan_enumerate(&p, &device, NULL, &plans, &count, &err))
+        fail_msg("%s for %s: %s", spelling, gpu, err.text);
+    plan = plans[0];
+    free(plans);
+    assert_true(plan.legal && plan.smem_bytes <= device.smem_per_block && plan.registers <= 255);
+    assert_true(plan.model_us >= plan.tensor_us && plan.model_us >= plan.smem_us);
+    return plan;
+}
+
+/* Of V each of two CTAs has half of the columns, so that registers hold the sums. 64 KB are too few from d384 on. */
+static void test_every_gpu_has_plans(void **state) {
+    (void)state;
+    for (size_t i = 0; i < fk_device_table_size(); ++i) {
+        fk_device_info device;
+        assert_int_equal(fk_device_table(i, &device), FK_OK);
+        for (int d = 320; d <= (device.sm >= 80 ? FK_MAX_HEAD_DIM : 320); d += 64) {
+            const int others[] = {8, 256, d < FK_MAX_HEAD_DIM_V ? d : FK_MAX_HEAD_DIM_V};
+            for (int j = 0; j < 6; ++j) {
+                char spelling[64];
+                snprintf(spelling, sizeof spelling, "fwd fp16 d%d dv%d gqa causal%s", d, others[j / 2],
+                         j % 2 ? " split" : "");
+                assert_string_equal(best(spelling, device.key).family, "mma");
+            }
+        }
+    }
+}
+
+/* Two halves of V are two times the CTAs, each with all of Q K^T. */
+static void test_halves_of_values_are_modelled(void **state) {
+    (void)state;
+    const fk_plan_info narrow = best("fwd fp16 d256", "a100"), wide = best("fwd fp16 d256 dv512", "a100");
+    assert_true(wide.tensor_us > 1.99 * narrow.tensor_us && wide.tensor_us < 2.01 * narrow.tensor_us);
+    assert_true(wide.hbm_bytes > narrow.hbm_bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_there_is),
+        cmocka_unit_test(test_every_gpu_has_plans),
+        cmocka_unit_test(test_halves_of_values_are_modelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
