@@ -312,7 +312,7 @@ typedef struct fk_plan_info {
     int32_t k_stages;  /**< wgmma: buffers of K, backward of dS; mma: 1: fp32 lies in tiles as its parts; else 0 */
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
-                          backward: 2: P is   multiplied while dS is computed; else 0 */
+                          backward: 2: P is multiplied while dS is computed; else 0 */
     int32_t parts; /**< wgmma, forward: 1: where the last round of tiles leaves SMs idle, they come in parts of keys */
     int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums
                           up their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
