@@ -31,6 +31,7 @@ struct fk_store {
     const fk_vfs *vfs;
     bool writable; /* mode NORMAL */
     bool shared;   /* $FLASHKILN_CACHE_SHARED=1: other users' directories and entries are trusted */
+    bool own;      /* nobody else's, and without a cap: fk_store_keep_all */
     int64_t max_bytes;
     char dir[FK_STORE_DIR_MAX];
     char reason[512]; /* a note: why it always misses, or "" */

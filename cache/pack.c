@@ -72,6 +72,14 @@ static bool gpu_valid(const uint8_t *gpu) {
     return true;
 }
 
+bool fk_pack_is_text(const char *info, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+        const unsigned char c = (unsigned char)info[i];
+        if ((c < 0x20 && c != '\n') || c == 0x7f) return false;
+    }
+    return true;
+}
+
 /* Rows in order, and records one behind another from the info's end to the file's: so that none can lie outside, nor
  * over another. */
 static bool check_index(const fk_pack *pack, size_t info_bytes, fk_note note) {
@@ -87,11 +95,7 @@ static bool check_index(const fk_pack *pack, size_t info_bytes, fk_note note) {
         next += bytes;
     }
     if (next != (uint64_t)pack->bytes) return fk_note_miss(note, "index: bytes behind the last record");
-    for (size_t i = 0; i < info_bytes; ++i) {
-        const unsigned char c = (unsigned char)pack->info[i];
-        if ((c < 0x20 && c != '\n') || c == 0x7f) return fk_note_miss(note, "header: the info is no text");
-    }
-    return true;
+    return fk_pack_is_text(pack->info, info_bytes) || fk_note_miss(note, "header: the info is no text");
 }
 
 static bool read_all(fk_pack *pack, fk_note note) {

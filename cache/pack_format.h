@@ -55,4 +55,7 @@ int fk_pack_compare(const uint8_t *a, const uint8_t *b);
 /** What is signed: FK_PACK_SIGNED with its zero, and the root. */
 void fk_pack_message(const uint8_t root[32], uint8_t message[sizeof FK_PACK_SIGNED + 32]);
 
+/** Whether info is text: lines without control characters. */
+bool fk_pack_is_text(const char *info, size_t bytes);
+
 #endif

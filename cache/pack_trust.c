@@ -3,6 +3,7 @@
 #include "pack_format.h"
 #include "sign.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ fk_status fk_pack_check_signature(const fk_pack *pack, fk_error *err) {
 static const char *read_key(const char *text, uint8_t key[32]) {
     static const char digits[] = "0123456789abcdef";
     for (int i = 0; i < 64; ++i) {
-        const char *digit = text[i] ? strchr(digits, text[i] | 0x20) : NULL;
+        const char *digit = text[i] ? strchr(digits, tolower((unsigned char)text[i])) : NULL;
         if (!digit) return NULL;
         const int value = (int)(digit - digits);
         key[i / 2] = (uint8_t)(i % 2 ? key[i / 2] | value : value << 4);

@@ -188,6 +188,8 @@ fk_status fk_pack_write(const char *path, const fk_vfs *vfs, const fk_pack_conte
     if (content->count > FK_PACK_MAX_RECORDS || w.info_bytes > FK_PACK_MAX_INFO)
         return fk_fail(err, FK_BAD_ARGUMENT, "pack %s: %zu kernels and %zu bytes of info; limits %d and %d", path,
                        content->count, w.info_bytes, FK_PACK_MAX_RECORDS, FK_PACK_MAX_INFO);
+    if (!fk_pack_is_text(content->info, w.info_bytes))
+        return fk_fail(err, FK_BAD_ARGUMENT, "pack %s: info has a control character other than line feeds", path);
     w.order = vfs->resize(NULL, (content->count + 1) * sizeof *w.order);
     w.index = vfs->resize(NULL, w.index_bytes + w.info_bytes + 1);
     if (!w.order || !w.index) status = no_memory(&w, err);

@@ -30,12 +30,15 @@ fk_status fk_sign_check(const uint8_t key[32], const void *message, size_t size,
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
 #define FK_CRYPTO_FUNCTIONS(X)                                                                                         \
     X(BIO_free)                                                                                                        \
     X(BIO_new_mem_buf)                                                                                                 \
+    X(ERR_pop_to_mark)                                                                                                 \
+    X(ERR_set_mark)                                                                                                    \
     X(EVP_DigestSign)                                                                                                  \
     X(EVP_DigestSignInit)                                                                                              \
     X(EVP_DigestVerify)                                                                                                \
@@ -89,18 +92,39 @@ fk_status fk_sign_available(fk_error *err) {
     return status;
 }
 
+/* The library's list of errors is the process's own: what is added until `end` is taken out again. */
+static fk_status begin(fk_error *err) {
+    const fk_status status = fk_sign_available(err);
+    if (!status) crypto.ERR_set_mark_();
+    return status;
+}
+
+static void end(void) {
+    crypto.ERR_pop_to_mark_();
+}
+
+/* Secrets of other kinds have 32 bytes, too, and another public key. */
+static bool is_ed25519(const EVP_PKEY *key, const uint8_t secret[32]) {
+    uint8_t named[32], made[32];
+    size_t length = 32;
+    return crypto.EVP_PKEY_get_raw_public_key_(key, named, &length) == 1 && length == 32 &&
+           !fk_sign_public(secret, made, NULL) && memcmp(named, made, 32) == 0;
+}
+
 fk_status fk_sign_read_pem(const void *pem, size_t size, uint8_t secret[32], fk_error *err) {
-    fk_status status = fk_sign_available(err);
+    fk_status status = begin(err);
     if (status) return status;
     BIO *bio = size < 1 << 20 ? crypto.BIO_new_mem_buf_(pem, (int)size) : NULL;
     EVP_PKEY *key = bio ? crypto.PEM_read_bio_PrivateKey_(bio, NULL, NULL, (void *)"") : NULL;
     size_t length = 32;
-    if (!key || crypto.EVP_PKEY_get_raw_private_key_(key, secret, &length) != 1 || length != 32)
+    if (!key || crypto.EVP_PKEY_get_raw_private_key_(key, secret, &length) != 1 || length != 32 ||
+        !is_ed25519(key, secret))
         status = fk_fail(err, FK_BAD_ARGUMENT,
                          "the key is no Ed25519 secret key in PEM without a password: "
                          "openssl genpkey -algorithm ed25519 makes one");
     crypto.EVP_PKEY_free_(key);
     if (bio) crypto.BIO_free_(bio);
+    end();
     return status;
 }
 
@@ -109,18 +133,19 @@ static EVP_PKEY *secret_key(const uint8_t secret[32]) {
 }
 
 fk_status fk_sign_public(const uint8_t secret[32], uint8_t key[32], fk_error *err) {
-    fk_status status = fk_sign_available(err);
+    fk_status status = begin(err);
     if (status) return status;
     size_t length = 32;
     EVP_PKEY *pair = secret_key(secret);
     if (!pair || crypto.EVP_PKEY_get_raw_public_key_(pair, key, &length) != 1 || length != 32)
         status = fk_fail(err, FK_INTERNAL, "OpenSSL makes no public key");
     crypto.EVP_PKEY_free_(pair);
+    end();
     return status;
 }
 
 fk_status fk_sign(const uint8_t secret[32], const void *message, size_t size, uint8_t signature[64], fk_error *err) {
-    fk_status status = fk_sign_available(err);
+    fk_status status = begin(err);
     if (status) return status;
     size_t length = 64;
     EVP_PKEY *pair = secret_key(secret);
@@ -130,12 +155,13 @@ fk_status fk_sign(const uint8_t secret[32], const void *message, size_t size, ui
         status = fk_fail(err, FK_INTERNAL, "OpenSSL makes no signature");
     crypto.EVP_MD_CTX_free_(context);
     crypto.EVP_PKEY_free_(pair);
+    end();
     return status;
 }
 
 fk_status fk_sign_check(const uint8_t key[32], const void *message, size_t size, const uint8_t signature[64],
                         fk_error *err) {
-    fk_status status = fk_sign_available(err);
+    fk_status status = begin(err);
     if (status) return status;
     EVP_PKEY *pair = crypto.EVP_PKEY_new_raw_public_key_(EVP_PKEY_ED25519, NULL, key, 32);
     EVP_MD_CTX *context = crypto.EVP_MD_CTX_new_();
@@ -144,6 +170,7 @@ fk_status fk_sign_check(const uint8_t key[32], const void *message, size_t size,
         status = fk_fail(err, FK_CHECK_FAILED, "the signature is not that of the key it names");
     crypto.EVP_MD_CTX_free_(context);
     crypto.EVP_PKEY_free_(pair);
+    end();
     return status;
 }
 

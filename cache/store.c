@@ -47,6 +47,7 @@ void fk_store_close(fk_store *store) {
 
 void fk_store_keep_all(fk_store *store) {
     store->max_bytes = INT64_MAX;
+    store->own = true;
 }
 
 fk_status fk_store_make(fk_store *store, fk_error *err) {

@@ -108,22 +108,22 @@ static void sort_items(items *all) {
     if (all->count > 1) qsort(all->at, all->count, sizeof *all->at, newest_first);
 }
 
-/* Whether it is gone. */
+/* Whether it is gone, be it by another process. */
 static bool remove_item(const fk_store *store, int root, const item *one, removals *gone) {
     const fk_note none = {NULL, 0};
     const int shard = fk_store_open_shard(store, root, one->shard, false, none);
-    if (shard < 0) return false;
+    if (shard < 0) return errno == ENOENT;
     errno = 0; /* stays what it is where the file is another one by now */
-    const bool removed = fk_file_remove(store, shard, one->name, &one->st);
+    const bool removed = fk_file_remove(store, shard, one->name, &one->st), gone_before = errno == ENOENT;
     if (removed) {
         gone->files += 1;
         gone->bytes += one->st.st_size;
-    } else if (errno && errno != ENOENT) {
+    } else if (errno && !gone_before) {
         gone->left += 1;
         gone->reason = errno;
     }
     store->vfs->close(shard);
-    return removed;
+    return removed || gone_before;
 }
 
 /* Removes temporaries that no writer can still hold, and takes all temporaries off the list. */
@@ -134,7 +134,8 @@ static void drop_temporaries(const fk_store *store, int root, items *all, remova
         const item *one = &all->at[i];
         if (!fk_file_is_temporary(one->name))
             all->at[kept++] = *one;
-        else if (llabs((long long)(now - one->st.st_mtim.tv_sec)) > FK_STALE_SECONDS) /* a clock may have gone back */
+        else if (store->own ||
+                 llabs((long long)(now - one->st.st_mtim.tv_sec)) > FK_STALE_SECONDS) /* or back in time */
             remove_item(store, root, one, gone);
     }
     all->count = kept;
@@ -160,6 +161,7 @@ void fk_store_sweep(fk_store *store, int root) {
     items all = {NULL, 0, 0};
     removals gone = {0};
     fk_error ignored;
+    if (store->own) return;
     /* The entry is published: nothing that fails from here on may matter to the caller. */
     if (scan(store, root, false, &all, &ignored) == FK_OK) {
         drop_temporaries(store, root, &all, &gone);

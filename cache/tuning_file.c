@@ -101,7 +101,10 @@ typedef char record_file[NAME_MAX_BYTES];
 
 static fk_status list_files(const fk_vfs *vfs, DIR *list, record_file **names, size_t *count, fk_error *err) {
     size_t room = 0;
-    for (const struct dirent *d; (d = vfs->list_next(list));) {
+    for (;;) {
+        errno = 0;
+        const struct dirent *d = vfs->list_next(list);
+        if (!d) return errno ? fk_fail(err, FK_IO, "cannot list tuning records: %s", strerror(errno)) : FK_OK;
         if (!is_record_file(d->d_name)) continue;
         if (*count == room) {
             room = room ? 2 * room : 16;
@@ -111,7 +114,6 @@ static fk_status list_files(const fk_vfs *vfs, DIR *list, record_file **names, s
         }
         strcpy((*names)[(*count)++], d->d_name);
     }
-    return FK_OK;
 }
 
 /* In the order of their names, so that equal directories give equal advice. */

@@ -79,9 +79,9 @@ fk_status fk_term_read(const char *line, fk_term_kind *kind, char name[32], fk_t
  * nothing yet agrees. `is_file`: there is a file, so that the line need not be learnt. `lua`: of fk_term_lua_open.
  * @return FK_CHECK_FAILED: the message has both lines */
 fk_status fk_term_agree(fk_lua *lua, const char *line, bool *is_file, fk_error *err);
-/** Keeps a line's term for as long as the process lives. Any thread. @return FK_CHECK_FAILED: the name was learnt by
- * another line, which stays */
-fk_status fk_term_learn(const char *line, fk_error *err);
+/** Keeps the terms of these lines for as long as the process lives: all, or, on failure, none. Any thread.
+ *  @return FK_CHECK_FAILED: a name was learnt by another line, which stays; FK_BAD_PROBLEM; FK_NO_MEMORY */
+fk_status fk_term_learn(const char *lines, fk_error *err);
 /** Compares with the line of that name that was learnt, if any, as fk_term_agree does. */
 fk_status fk_term_agree_learnt(const char *name, const char *line, fk_error *err);
 /** False: no line of that name was learnt. `name` need not end. `out` may be null. */

@@ -32,6 +32,8 @@ void fk_term_write(fk_term_kind kind, const char *name, const fk_term_file *file
         used += snprintf(out + used, FK_TERM_TEXT - (size_t)used, " %s:%s", file->array[i].name, type);
     }
     snprintf(out + used, FK_TERM_TEXT - (size_t)used, " = %s", file->expr);
+    for (char *c = out; *c; ++c) /* one line, however many the file breaks it into */
+        if ((unsigned char)*c < ' ') *c = ' ';
 }
 _Static_assert(8 + 32 + sizeof TOP_LEFT + FK_MAX_TERM_VALUES * (33 + PARAM_TYPE_SIZE) +
                        FK_MAX_TERM_ARRAYS * (33 + FK_ARRAY_TYPE_SIZE) + 3 + FK_MAX_FILE_EXPR <
@@ -155,20 +157,52 @@ fk_status fk_term_agree_learnt(const char *name, const char *line, fk_error *err
     return status;
 }
 
-fk_status fk_term_learn(const char *line, fk_error *err) {
-    bool known = true;
+/* Adds the next line to `list`. */
+static fk_status read_line(const char **at, learnt **list, fk_error *err) {
+    char line[FK_TERM_TEXT];
+    const size_t length = strcspn(*at, "\n");
     learnt *l = calloc(1, sizeof *l);
     if (!l) return fk_fail(err, FK_NO_MEMORY, "no memory for a term");
-    fk_status status = fk_term_read(line, &l->kind, l->name, &l->file, err);
-    pthread_mutex_lock(&lock);
-    if (status == FK_OK) status = agree(l->name, line, &known, err);
-    if (!known) {
-        l->next = first;
-        first = l;
-        l = NULL;
+    snprintf(line, sizeof line, "%.*s", (int)length, *at);
+    *at += length + ((*at)[length] == '\n');
+    l->next = *list;
+    *list = l;
+    return fk_term_read(line, &l->kind, l->name, &l->file, err);
+}
+
+/* Under lock: moves to the learnt ones what is not among them, if all agree with them. */
+static fk_status learn(learnt **list, fk_error *err) {
+    char line[FK_TERM_TEXT];
+    bool known;
+    for (const learnt *l = *list; l; l = l->next) {
+        fk_term_write(l->kind, l->name, &l->file, line);
+        const fk_status status = agree(l->name, line, &known, err);
+        if (status) return status;
     }
+    for (learnt **at = list, *l; (l = *at);) {
+        if (find(l->kind, l->name, strlen(l->name))) {
+            at = &l->next;
+        } else {
+            *at = l->next;
+            l->next = first;
+            first = l;
+        }
+    }
+    return FK_OK;
+}
+
+fk_status fk_term_learn(const char *lines, fk_error *err) {
+    learnt *list = NULL;
+    fk_status status = FK_OK;
+    while (*lines && !status)
+        status = read_line(&lines, &list, err);
+    pthread_mutex_lock(&lock);
+    if (!status) status = learn(&list, err);
     pthread_mutex_unlock(&lock);
-    free(l);
+    for (learnt *l = list, *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
     return status;
 }
 

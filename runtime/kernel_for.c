@@ -19,7 +19,7 @@ typedef struct sized {
 
 /* A pack is there to spare compiling, also of kernels for some sizes; and who is sealed has no Lua to plan with. */
 static bool compiles_for_sizes(fk_context *context) {
-    return !fk_packs_any(&context->packs) && context->cache_mode != FK_CACHE_SEALED;
+    return !fk_packs_open(&context->packs) && context->cache_mode != FK_CACHE_SEALED;
 }
 
 /* The plan that serves all sizes. */
@@ -364,6 +364,7 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
 fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_shape *shape, fk_plan_info *out) {
     fk_error err;
     fk_problem canonical;
+    fk_plan_info plan = {0};
     asked ask = {0};
     bool found = false, shared = false;
     fk_status status = check_call(context, problem, shape, out);
@@ -371,9 +372,12 @@ fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_s
     const sized s = sized_of(context, problem, shape);
     status = fk_problem_normalise(problem, &canonical, &err);
     if (!status && !fk_advice_is_off(&context->planning))
-        status = choose(&s, &canonical, out, &ask, &found, &shared, &err);
-    if (!status && shared && *ask.packed) status = fk_plan_read(ask.packed, out, &err);
-    if (!status && shared && !*ask.packed) *out = ask.plan;
-    if (!status && !shared && !found) status = plan_for_all(context, &canonical, out, &err);
-    return status ? fk_report(&err) : FK_OK;
+        status = choose(&s, &canonical, &plan, &ask, &found, &shared, &err);
+    if (!status && shared && *ask.packed) status = fk_plan_read(ask.packed, &plan, &err);
+    if (!status && shared && !*ask.packed) plan = ask.plan;
+    if (!status && !shared && !found && !plan_packed(&s, &canonical, &plan))
+        status = plan_for_all(context, &canonical, &plan, &err);
+    if (status) return fk_report(&err);
+    *out = plan;
+    return FK_OK;
 }

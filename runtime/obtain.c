@@ -162,6 +162,10 @@ static fk_status obtain_best(fk_context *context, const fk_problem *p, fk_built 
     status = fk_build_best(&request, out, err);
     if (status == FK_NO_COMPILER && packs && !asks_packs && find_packed(context, p, NULL, out, note, sizeof note))
         return FK_OK;
+    if (status == FK_NO_COMPILER && packs && err) {
+        const fk_error why = *err;
+        return fk_fail(err, status, "%.1000s; packs: %.900s", why.text, note);
+    }
     if (!status && out->from_store == 0) { /* what the packs said belongs to the answer, too */
         const size_t used = strlen(out->note);
         snprintf(out->note + used, sizeof out->note - used, "; %.*s", (int)sizeof out->note - 3, note);
@@ -173,7 +177,9 @@ fk_status fk_image_obtain(fk_context *context, const fk_problem *p, const fk_pla
                           fk_error *err) {
     if (!plan) return obtain_best(context, p, out, err);
     search s = {.context = context, .may_compile = !fk_forbids_compiling(context)};
-    return obtain(&s, p, plan, out, err);
+    const fk_status status = obtain(&s, p, plan, out, err);
+    if (status || !out->from_store) fk_count(&context->counts.store_misses);
+    return status;
 }
 
 fk_status fk_image_compile(fk_context *context, const fk_problem *p, fk_built *out, fk_error *err) {

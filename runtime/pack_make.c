@@ -256,14 +256,22 @@ static fk_status find_failure(const maker *m, const char *path, const fk_pack_pr
 }
 
 fk_status fk_pack_read_secret(const char *path, uint8_t secret[32], fk_error *err) {
-    char pem[8192];
-    FILE *file = fopen(path, "rbe");
-    if (!file) return fk_fail(err, FK_IO, "key_file %s: %s", path, strerror(errno));
-    const size_t size = fread(pem, 1, sizeof pem, file);
-    fclose(file);
-    const fk_status status = fk_sign_read_pem(pem, size, secret, err);
+    char pem[8192]; /* and no buffer of stdio's, which would keep it */
+    fk_error inner;
+    size_t size = 0;
+    ssize_t got = 1;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fk_fail(err, FK_IO, "key_file %s: %s", path, strerror(errno));
+    while (size < sizeof pem && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(fd, pem + size, sizeof pem - size);
+        if (got > 0) size += (size_t)got;
+    }
+    const int reason = errno;
+    close(fd);
+    fk_status status = fk_sign_read_pem(pem, size, secret, &inner);
     explicit_bzero(pem, sizeof pem);
-    return status;
+    if (got < 0) return fk_fail(err, FK_IO, "key_file %s: %s", path, strerror(reason));
+    return status ? fk_fail(err, status, "key_file %s: %.1500s", path, inner.text) : FK_OK;
 }
 
 static fk_status digest_records(fk_pack_work *work, fk_error *err) {

@@ -86,23 +86,27 @@ static fk_status check_names(const fk_pack *pack, fk_error *err) {
     return FK_OK;
 }
 
-/* Its terms, which must mean what they do here, and stand in for files that are not here. All are compared before any
- * is learnt: a pack that is refused teaches nothing. */
+/* Its terms, which must mean what they do here, and stand in for files that are not here. A pack that is refused
+ * teaches nothing. */
 static fk_status learn_terms(const fk_pack *pack, const char *template_dir, fk_error *err) {
     char line[FK_TERM_TEXT];
     const char *at = fk_pack_text(pack);
+    const size_t size = strlen(at) + 1;
     fk_lua *lua = NULL;
     fk_error why;
     if (!fk_pack_next_term(&at, line)) return FK_OK;
-    fk_status status = check_names(pack, &why);
+    char *lines = malloc(size); /* of no file here */
+    fk_status status = lines ? check_names(pack, &why) : fk_fail(&why, FK_NO_MEMORY, "no memory for its terms");
     if (!status) status = fk_term_lua_open(template_dir, &lua, &why);
-    for (int learns = 0; learns < 2 && !status; ++learns) {
-        bool is_file = false;
-        for (at = fk_pack_text(pack); !status && fk_pack_next_term(&at, line);) {
-            status = fk_term_agree(lua, line, &is_file, &why);
-            if (learns && !status && !is_file) status = fk_term_learn(line, &why);
-        }
+    size_t used = 0;
+    bool is_file = false;
+    if (lines) lines[0] = 0;
+    for (at = fk_pack_text(pack); !status && fk_pack_next_term(&at, line);) {
+        status = fk_term_agree(lua, line, &is_file, &why);
+        if (!status && !is_file) used += (size_t)snprintf(lines + used, size - used, "%s\n", line);
     }
+    if (!status) status = fk_term_learn(lines, &why);
+    free(lines);
     fk_lua_close(lua);
     return status ? fk_fail(err, status, "pack %s: term: %s", fk_pack_path(pack), why.text) : FK_OK;
 }
@@ -155,6 +159,13 @@ static loaded_pack *after(fk_packs *packs, const loaded_pack *p) {
 
 bool fk_packs_any(fk_packs *packs) {
     return first_of(packs) != NULL;
+}
+
+bool fk_packs_open(fk_packs *packs) {
+    const loaded_pack *p = first_of(packs);
+    while (p && !p->pack)
+        p = after(packs, p);
+    return p != NULL;
 }
 
 /* `must`: one that cannot be used is not added. */
@@ -298,7 +309,10 @@ bool fk_packs_find(fk_packs *packs, const fk_pack_query *query, fk_source *sourc
         snprintf(note, note_size, "%.*s", (int)note_size - 1, err.text);
         return false;
     }
-    if (!fk_packs_spell(class, query->plan, spelling)) return false;
+    if (!fk_packs_spell(class, query->plan, spelling)) {
+        snprintf(note, note_size, "\"%.200s...\" is too long a spelling for a plan behind it", class);
+        return false;
+    }
     for (loaded_pack *p = first_of(packs); p; p = after(packs, p)) {
         const bool found = p->pack && find_in(p->pack, query, spelling, source, entry, why, sizeof why);
         if (!p->pack) snprintf(why, sizeof why, "%s", p->reason);

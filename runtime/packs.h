@@ -41,6 +41,8 @@ typedef struct fk_packs {
 void fk_packs_init(fk_packs *packs);
 void fk_packs_free(fk_packs *packs);
 bool fk_packs_any(fk_packs *packs);
+/** Whether one of them can be used. */
+bool fk_packs_open(fk_packs *packs);
 /** Adds those of a list of paths, separated by colons. One that cannot be used stays, with its reason, which every miss
  *  tells. `keys`: of fk_pack_check_trust. @return FK_NO_MEMORY */
 fk_status fk_packs_add_list(fk_packs *packs, const char *paths, const char *keys, fk_error *err);

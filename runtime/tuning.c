@@ -124,6 +124,7 @@ static fk_status import(const char *dir, const char *path, size_t *taken, size_t
     for (size_t i = 0; i < come.count && !status; i++) {
         const fk_tuning_record *new = come.at[i], *old = find(&have, new);
         char line[FK_TUNING_LINE_MAX];
+        if (new->rigor == FK_RIGOR_MODEL && !fk_advice_is_fresh(new)) continue; /* would never count */
         if (old && !fk_tuning_replaces(old, new, fk_advice_is_fresh)) continue;
         const size_t size = fk_tuning_write(new, fk_advice_buckets(), line);
         status = fk_tuning_append(&fk_vfs_posix, dir, new->device, line, size, err);
@@ -163,7 +164,7 @@ static fk_status write_file(const char *path, const char *text, fk_error *err) {
         if (!file && errno != EEXIST) break;
     }
     if (!whole) file = fopen(path, "we");
-    bool good = file && fputs(text, file) >= 0;
+    bool good = file && fputs(text, file) >= 0 && (!whole || (fflush(file) == 0 && fsync(fileno(file)) == 0));
     if (file && fclose(file) != 0) good = false;
     if (good && whole) good = rename(name, path) == 0;
     const int reason = errno;

@@ -95,6 +95,8 @@ static void what_cannot_be_written(void **state) {
     assert_int_equal(pack_make(other, &fk_vfs_posix, twice, 2, pack_info, NULL, &err), FK_BAD_ARGUMENT);
     assert_non_null(strstr(err.text, "twice"));
     assert_int_equal(pack_make("/nonexistent/a", &fk_vfs_posix, seeds, 2, pack_info, NULL, &err), FK_IO);
+    assert_int_equal(pack_make(other, &fk_vfs_posix, seeds, 2, "kernels: 2\tor so\n", NULL, &err), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(err.text, "control character"));
     assert_int_equal(fixture_count(dir, "b.fk"), 0); /* nor a temporary */
 }
 

@@ -52,6 +52,10 @@ static void keys(void) {
         /* a public key */
         "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAPUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=\n-----END PUBLIC "
         "KEY-----\n",
+        /* of another kind, with as many bytes */
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEIFBgySDFDkYSx/xu4Uf8m+p8nUy/SGWCwD8Ufa2lu+tV\n-----END "
+        "PRIVATE "
+        "KEY-----\n",
         /* behind a password */
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIEzNCJso\n-----END ENCRYPTED PRIVATE KEY-----\n"};
     uint8_t secret[32];

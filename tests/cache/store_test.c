@@ -1,6 +1,8 @@
 /* What the store promises its callers: round trips, modes, listing, pruning and eviction. */
 #include "folder.h"
 
+#include <errno.h>
+
 static void round_trip(void **state) {
     (void)state;
     assert_int_equal(get(FK_CACHE_NORMAL, 1, 64), 0);
@@ -225,6 +227,49 @@ static void prune(void **state) {
     assert_int_equal(fk_cache_prune(dir, -2, NULL, NULL), FK_BAD_ARGUMENT);
 }
 
+/* Another process is quicker each time. */
+static int unlink_too_late(int folder, const char *path) {
+    if (unlinkat(folder, path, 0)) return -1;
+    errno = ENOENT;
+    return -1;
+}
+
+static void two_prune_at_once(void **state) {
+    (void)state;
+    struct stat st;
+    fk_store *store;
+    fk_vfs vfs = fk_vfs_posix;
+    size_t removed;
+    for (unsigned seed = 1; seed <= 6; ++seed) {
+        assert_true(put(FK_CACHE_NORMAL, seed, 5000));
+        fixture_set_age(path_of(seed), 100 * (long)seed);
+    }
+    assert_int_equal(stat(path_of(1), &st), 0);
+    vfs.unlink = unlink_too_late;
+    assert_int_equal(fk_store_open_with(dir, FK_CACHE_NORMAL, &vfs, &store, NULL), FK_OK);
+    assert_int_equal(fk_store_prune(store, 4 * st.st_size, &removed, NULL, NULL), FK_OK);
+    assert_int_equal(removed, 0);
+    assert_int_equal(fixture_count(dir, ""), 4);
+    fk_store_close(store);
+}
+
+/* A folder of one's own goes with what killed workers left in it. */
+static void what_is_ones_own_goes(void **state) {
+    (void)state;
+    char own[4096], temporary[5000];
+    fk_store *store;
+    snprintf(own, sizeof own, "%s/own", dir);
+    assert_int_equal(fk_store_open(own, FK_CACHE_NORMAL, &store, NULL), FK_OK);
+    fk_store_keep_all(store);
+    assert_int_equal(fixture_put(store, 1, 64, note, sizeof note), 1);
+    fixture_path(store, 1, temporary, sizeof temporary);
+    strcpy(strrchr(temporary, '/'), "/tmp.1.fresh");
+    fixture_spill(temporary, (const uint8_t *)"x", 1);
+    fk_store_destroy(store);
+    fk_store_close(store);
+    assert_false(fixture_exists(own));
+}
+
 /* What every get refuses is not passed over in silence, nor what prune cannot remove. */
 static void what_is_left_alone_is_told(void **state) {
     (void)state;
@@ -286,6 +331,8 @@ int main(void) {
         IN_FOLDER(a_hit_is_touched_hourly),
         IN_FOLDER(list_and_verify),
         IN_FOLDER(prune),
+        IN_FOLDER(two_prune_at_once),
+        IN_FOLDER(what_is_ones_own_goes),
         IN_FOLDER(what_is_left_alone_is_told),
         IN_FOLDER(a_put_sweeps),
     };

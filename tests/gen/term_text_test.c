@@ -146,6 +146,27 @@ static void names_that_are_learnt_twice(void **state) {
     assert_string_equal(file.expr, "k <= q + a");
 }
 
+static void lines_are_learnt_all_or_none(void **state) {
+    (void)state;
+    fk_error err;
+    assert_int_equal(fk_term_learn("mask early = k < 5\nmask twice a:int = k >= q + a\nmask late = k > 5\n", &err),
+                     FK_CHECK_FAILED);
+    assert_int_equal(fk_term_learn("mask early = k < 5\nmask late\n", &err), FK_BAD_PROBLEM);
+    assert_false(fk_term_recall(FK_TERM_MASK, "early", 5, NULL) || fk_term_recall(FK_TERM_MASK, "late", 4, NULL));
+    assert_int_equal(fk_term_learn("mask early = k < 5\nmask twice a:int = k <= q + a\nmask late = k > 5", NULL),
+                     FK_OK);
+    assert_true(fk_term_recall(FK_TERM_MASK, "early", 5, NULL) && fk_term_recall(FK_TERM_MASK, "late", 4, NULL));
+    assert_int_equal(fk_term_learn("", NULL), FK_OK);
+}
+
+static void an_expression_in_lines(void **state) {
+    (void)state;
+    const fk_term_file file = {.expr = "k <= q\n\t&& q < 100\r\n"};
+    char line[FK_TERM_TEXT];
+    fk_term_write(FK_TERM_MASK, "lines", &file, line);
+    assert_string_equal(line, "mask lines = k <= q  && q < 100  ");
+}
+
 static void what_names_mean_here(void **state) {
     (void)state;
     static const struct {
@@ -179,6 +200,8 @@ int main(void) {
         cmocka_unit_test(what_is_no_line),
         cmocka_unit_test(names_without_a_file),
         cmocka_unit_test(names_that_are_learnt_twice),
+        cmocka_unit_test(lines_are_learnt_all_or_none),
+        cmocka_unit_test(an_expression_in_lines),
         cmocka_unit_test(what_names_mean_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
