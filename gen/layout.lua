@@ -213,7 +213,7 @@ local function wgmma_backward(problem, plan, arch, scan)
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     held_k = held_k, held_v = held_v, s_parts = held_k > 0 and parts or 1, registers = registers + 4 * (held_k + held_v),
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
-    k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, dout_bytes = dout_bytes, ds_bytes = ds_bytes,
+    k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, ds_bytes = ds_bytes,
     share_bytes = share_bytes, stage_bytes = stage_bytes, dq_bytes = dq_bytes,
     kv_buffers = kv_buffers, kv_bytes = kv_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers +
@@ -224,7 +224,8 @@ end
 
 -- `scan`: whether tiles of keys are looked for (`needed`) in a mask that is no bound, and how many of its arrays are read along queries and
 -- along keys alone. `lines`: the tensor cores add lines along the keys. `staged`: tiles of an array that scores read are copied beside
--- those of K; `staged_bytes`: an element's, or its gradient's.
+-- those of K; `staged_bytes`: an element's, or its gradient's. `counted`: queries whose own tiles are counted first; `long_walk`: as in
+-- docs/templates.md; `fused`: scores' way back is one pass with P and dS.
 return function(problem, plan, arch, scan)
   if plan.family == "wgmma" then
     return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, arch, scan)

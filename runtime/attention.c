@@ -328,7 +328,7 @@ fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_args *a
                {args->v_stride, sk, hkv, p.head_dim_v},   {args->o_stride, sq, hq, p.head_dim_v},
                {args->dout_stride, sq, hq, p.head_dim_v}, {args->dq_stride, sq, hq, p.head_dim},
                {args->dk_stride, sk, hkv, p.head_dim},    {args->dv_stride, sk, hkv, p.head_dim_v}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* seqlen x heads x dim < 2^31 x 2^31 x 2^8 */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { /* seqlen x dim < 2^31 x 2^10 */
         const int64_t seqlen = all[i].seqlen, heads = all[i].heads, dim = all[i].dim;
         int64_t *stride = all[i].stride;
         if (heads > MAX_EXTENT / (seqlen * dim))

@@ -19,17 +19,9 @@ inline bool elect_lane() {
 }
 inline void tma_prefetch_map(const void *) {}
 inline void prefetch_l2(const void *) {}
-inline void tma_load_3d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2) {
-    const int at[] = {c0, c1, c2};
-    fk_emu_engine->tma_load(dst, map, bar, at, 3);
-}
 inline void tma_load_4d(unsigned int dst, const void *map, unsigned int bar, int c0, int c1, int c2, int c3) {
     const int at[] = {c0, c1, c2, c3};
     fk_emu_engine->tma_load(dst, map, bar, at, 4);
-}
-inline void tma_store_3d(const void *map, unsigned int src, int c0, int c1, int c2) {
-    const int at[] = {c0, c1, c2};
-    fk_emu_engine->tma_store(map, src, at, 3);
 }
 inline void tma_store_4d(const void *map, unsigned int src, int c0, int c1, int c2, int c3) {
     const int at[] = {c0, c1, c2, c3};

@@ -101,7 +101,8 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local in_bits = not by_row and not by_block and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ if mask.words and plan.family == "wgmma" then
-@   include(walk == "k" and "piece/mask_words.cu" or "piece/mask_words_backward.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   if walk == "k" then include("piece/mask_words.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   else include("piece/mask_words_backward.cu", { scalars = scalars }) end
 @   return
 @ end
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.

@@ -48,10 +48,7 @@ struct SeenBlocks {
 @ end
             const bool keep = $(mask.residual_keep);
             const u32 lanes = __ballot_sync(full_warp, keep);
-            u32 seen = alike ? lanes : (lanes >> lane / 4 * 4 & 15) << 4 * i;
-@ if by_element then
-            if (!in_place) seen = u32(keep) << i;
-@ end
+            const u32 seen = $(by_element and "!in_place ? u32(keep) << i : " or "")alike ? lanes : (lanes >> lane / 4 * 4 & 15) << 4 * i;
 #pragma unroll
             for (int of = 0; of < m_atoms; ++of) {
                 if (m_atoms > 1 && of != m) continue;

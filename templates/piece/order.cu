@@ -3,7 +3,7 @@
 @ if span * plan.block_n ~= mask.block_k then span = 1 end
 @ local keys = span * plan.block_n
 @ local worth = { "ranks <= most_ranks" }
-@ if not mask.runs then worth[2] = ("ranks * ((p.seqlen_k + %d) / %d) <= most_counted"):format(keys - 1, keys) end
+@ if not mask.runs then worth[2] = ("i64(ranks) * ((p.seqlen_k + %d) / %d) <= most_counted"):format(keys - 1, keys) end
 @ for slot, array in ipairs(arrays) do -- not where heads have tables of their own
 @   local rank = 0
 @   for index in array.declared:gmatch("%[(.-)%]") do

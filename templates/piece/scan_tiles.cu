@@ -9,7 +9,6 @@ struct TileScan {
     __device__ __forceinline__ bool whole() const { return run & 1; }
 };
 
-@ local own_rows, walked_rows = mask["block_" .. own], mask["block_" .. walk]
 @ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
 @ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and

@@ -89,7 +89,7 @@ template <int AHEAD> struct KeyPairs {
             const int q = $(index("q", row));
 @   end
 @   for _, array in ipairs(pairs) do
-            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + (n * block_n + 2 * (lane % 4)) * $(array.bytes);
+            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + i64(n * block_n + 2 * (lane % 4)) * $(array.bytes);
 @   end
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {

@@ -31,11 +31,11 @@ static const char matmul[] = PROLOGUE
     "            const u32 at = s + k % 2 * STAGE, bar = full + k % 2 * 8;\n"
     "            WAIT_EMPTY(empty + k % 2 * 8, (k / 2 & 1) ^ 1);\n"
     "            mbarrier_arrive_expect_tx(bar, STAGE);\n"
-    "            tma_load_3d(at, &p.a, bar, k * KT, 0, 0);\n"
+    "            tma_load_4d(at, &p.a, bar, k * KT, 0, 0, 0);\n"
     "#if TRANS_B\n"
-    "            for (int i = 0; i < 2; ++i) tma_load_3d(at + A_BYTES + i * 8192, &p.b, bar, i * 64, k * KT, 0);\n"
+    "            for (int i = 0; i < 2; ++i) tma_load_4d(at + A_BYTES + i * 8192, &p.b, bar, i * 64, k * KT, 0, 0);\n"
     "#else\n"
-    "            tma_load_3d(at + A_BYTES, &p.b, bar, k * KT, 0, 0);\n"
+    "            tma_load_4d(at + A_BYTES, &p.b, bar, k * KT, 0, 0, 0);\n"
     "#endif\n"
     "        }\n"
     "        return;\n"
@@ -93,10 +93,10 @@ static void fill(void) {
 
 static fk_emu_tensor_map map_of(void *base, uint32_t columns, uint32_t rows, uint32_t pitch, uint16_t box_rows) {
     const fk_emu_tensor t = {.base = base,
-                             .strides = {pitch * 2, 1u << 20},
-                             .dims = {columns, rows, 1},
-                             .box = {64, box_rows, 1},
-                             .rank = 3,
+                             .strides = {pitch * 2, 1u << 20, 1u << 20},
+                             .dims = {columns, rows, 1, 1},
+                             .box = {64, box_rows, 1, 1},
+                             .rank = 4,
                              .element_bytes = 2,
                              .swizzle = 128};
     fk_emu_tensor_map map;
