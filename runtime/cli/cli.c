@@ -208,7 +208,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;
     const double q_bytes = element * rows_q * problem->head_dim, k_bytes = element * plan->block_n * problem->head_dim;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
-    const double v_bytes = element * plan->block_n * problem->head_dim_v;
+    const int slices = problem->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
+    const double v_bytes = element * plan->block_n * problem->head_dim_v / slices;
     const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
     cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
     double total;
@@ -256,6 +257,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
            indent, ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
            wgmma ? ", fewer for those that load" : "");
+    if (slices > 1)
+        printf("%stwo CTAs share a tile of queries: each multiplies Q K^T, and has half of V's columns\n", indent);
     if (plan->dq_kernel)
         printf("%sdq comes from a kernel of its own, with tiles of its own; the model's times are of both\n", indent);
     if (problem->kv_e4m3 && wgmma)

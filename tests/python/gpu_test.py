@@ -157,6 +157,18 @@ def test_dropout_in_a_checkpoint():
     assert all(torch.equal(a, b) for other in grads[1:] for a, b in zip(grads[0], other))
 
 
+@pytest.mark.parametrize("dim, dim_v", [(512, 512), (576, 512), (300, 260)])
+@pytest.mark.parametrize("queries", [193, 1])
+def test_wide_heads(dim, dim_v, queries):
+    """Forward alone; of one query the keys are shared among CTAs."""
+    t = tensors(sq=queries, sk=700, dim=dim, dim_v=dim_v)
+    with torch.no_grad():
+        o, lse = attention(*t.values(), causal=True, return_lse=True)
+        exact = reference.attention(*t.values(), keep=reference.causal)
+    reference.close("o", o, exact[0])
+    reference.close("lse", lse, exact[1])
+
+
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
 def test_opcheck(layout):
     shape = (1, 64, 2, 64) if layout == "bshd" else (1, 2, 64, 64)
