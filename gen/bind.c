@@ -20,7 +20,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_table_set_int(L, "element_bytes", fk_dtype_bytes(p->dtype));
     fk_table_set_int(L, "head_dim", p->head_dim);
     fk_table_set_int(L, "head_dim_v", p->head_dim_v);
-    fk_table_set_int(L, "value_slices", fk_value_slices(p));
+    fk_table_set_int(L, "slices", fk_slices(p));
     fk_table_set_bool(L, "gqa", p->gqa);
     fk_table_set_bool(L, "top_left", p->align == FK_TOP_LEFT);
     fk_table_set_bool(L, "dropout", p->dropout);
@@ -109,7 +109,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
     out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);
     out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
-    out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v / fk_value_slices(p), 2 * FK_MAX_HEAD_DIM);
+    out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v / fk_slices(p), 2 * FK_MAX_HEAD_DIM);
     out->walks_q = tile->walks_q;
     out->wgmma = tile->wgmma;
     out->scans = scan.needed;

@@ -2,7 +2,7 @@
 --
 --   Q in shared memory:   | Q | K0 V0 | K1 V1 | ...
 --   Q in registers:       | K0 V0 | K1 V1 | ...   with Q passing once through what the prologue leaves free
---   The output tile lies over all of it when the loop is done. Of wide values a CTA has the columns of one slice (value_slices).
+--   The output tile lies over all of it when the loop is done. Of wide values a CTA has the columns of one slice (slices).
 --
 -- Backward keeps K and V of the CTA, and stages what the loop over query tiles needs:
 --
@@ -81,7 +81,7 @@ local function backward(problem, plan)
   end
   local q_bytes, dout_bytes, row_bytes = plan.block_m * d_pad * size, plan.block_m * dv_pad * size, plan.block_m * 4
   local stage_bytes = q_bytes + dout_bytes + 2 * row_bytes
-  local q = k_bytes + v_bytes + (col_warps > 1 and 2 or plan.dq_kernel and 0 or 1) * ds_bytes
+  local q = k_bytes + v_bytes + ((col_warps > 1 or problem.slices > 1) and 2 or plan.dq_kernel and 0 or 1) * ds_bytes
   -- What becomes parts comes in floats: K and V first, over the stage and what lies behind it, then each tile of Q and dO behind the stage.
   local raw = q + stage_bytes
   local raw_bytes = math.max(raw + plan.block_m * ((d_pad + dv_pad) * 4 + 8), q + plan.block_n * (d_pad + dv_pad) * 4)
@@ -231,7 +231,7 @@ return function(problem, plan, arch, scan)
     return problem.op == "bwd" and wgmma_backward(problem, plan, arch, scan) or wgmma(problem, plan, arch, scan)
   end
   if problem.op == "bwd" then return plan.walk == "q" and backward(problem, plan) or backward_dq(problem, plan) end
-  local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v // problem.value_slices)
+  local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v // problem.slices)
   local size = plan.widens and 2 or plan.parted and 3 * 2 or problem.element_bytes
   local q_bytes = plan.block_m * d_pad * size
   local k_bytes, v_bytes = plan.block_n * d_pad * size, plan.block_n * dv_pad * size

@@ -198,7 +198,7 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
-    const double ctas = heads * (double)tiles->num_ctas * fk_value_slices(p);
+    const double ctas = heads * (double)tiles->num_ctas * fk_slices(p);
     const double heads_at_a_time = fmin(kv_heads, ceil(slots / (ctas / kv_heads)));
     const double visited = heads * (double)tiles->num_ctas * tiles->mean_visited * plan->block_n * width;
     const double waves = ceil(ctas / slots);
@@ -263,7 +263,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     }
     fk_split_model split = {.share = 1};
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
-    const double heads = (double)shape->batch * (double)shape->num_heads_q * fk_value_slices(p);
+    const double heads = (double)shape->batch * (double)shape->num_heads_q * fk_slices(p);
     const double sms = (double)device->num_sms / fk_plan_cluster(p, plan);
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
     const double all = visits * split.share * heads / sms * us_per_clock; /* visits of one SM, in us per clock each */
@@ -289,7 +289,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         const double rows = (double)(shape->batch * shape->num_heads_kv) * fmin((double)shape->seqlen_k, visited);
         widen_us = WIDEN_START, around_bytes += 3 * rows * (p->head_dim + p->head_dim_v);
     }
-    const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv : heads;
+    const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv * fk_slices(p) : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
     if (plan->head_rows) { /* a CTA goes through all tiles of keys */

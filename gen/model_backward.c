@@ -45,9 +45,10 @@ static int columns_of(int columns, int warps) {
  * terms are what ptxas (CUDA 13.0) keeps besides, fitted as in model.c. */
 int fk_backward_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     const int cols = layout->col_warps, rows = tile->block_n * cols / tile->warps;
-    const int acc_dkv = rows * (columns_of(layout->d_pad, cols) + columns_of(layout->dv_pad, cols)) / 32;
+    const int shares = cols * fk_slices(p);
+    const int acc_dkv = rows * (columns_of(layout->d_pad, shares) + columns_of(layout->dv_pad, shares)) / 32;
     const int acc_s = 2 * rows * (tile->block_m / cols) / 32; /* S and dP */
-    const int atoms = tile->block_m / 16 * (layout->d_pad / 16) / tile->warps;
+    const int atoms = tile->block_m / 16 * (layout->d_pad / 16) / tile->warps / fk_slices(p);
     const int acc_dq = tile->dq_kernel ? 0 : 8 * (atoms < 1 ? 1 : atoms < layout->dq_share ? atoms : layout->dq_share);
     const int operands = rows / 4 + 4; /* one step's A, one ldmatrix of B */
     const int fixed = arch->async_copy ? 50 : 54;
@@ -60,7 +61,8 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const double pairs = (double)plan->block_m * plan->block_n;
     const int cols = layout->col_warps, rows = plan->warps / cols;
     const bool adds = !plan->dq_kernel; /* to dQ's sum */
-    const double d = layout->d_pad, dv = layout->dv_pad, columns = (adds ? 3 : 2) * d + 2 * dv;
+    const double d = layout->d_pad, dv = layout->dv_pad, slices = fk_slices(p);
+    const double columns = d + dv + ((adds ? 2 : 1) * d + dv) / slices; /* of S and dP all, of sums a slice's */
     const fk_tile tile = fk_plan_tile(p, plan);
     const bool parted = fk_tile_parted(p, &tile);
     const fk_mma_kind mma = fk_model_mma(p, arch, parted);
@@ -68,7 +70,7 @@ fk_visit_cost fk_backward_visit(const fk_problem *p, const fk_device_info *devic
     const double shared_bytes = (cols > 1 ? 2 : adds ? 1 : 0) * mma.bytes * pairs; /* dS, and P */
     const double dq_read = adds ? dq_bytes(&mma, layout, plan->block_m, plan->block_n, plan->warps) : 0;
     const double read_bytes = 2 * rows * tile_bytes + cols * own_bytes + (cols > 1 ? cols * shared_bytes : 0) + dq_read;
-    const double add_bytes = adds ? 4.0 * plan->block_m * d : 0;
+    const double add_bytes = adds ? 4.0 * plan->block_m * d / slices : 0;
     const double flops = 2.0 * pairs * columns;
     const double split = plan->block_m * (d + dv) + 2 * pairs; /* Q and dO, P and dS */
     const double gemm_lanes = parted ? fk_model_parted_lanes(&mma, flops, read_bytes, split)

@@ -1,7 +1,7 @@
 /* The cost model of the backward pass's kernel of dq, where it has one: a CTA owns a tile of queries and walks over
  * tiles of keys, as in the forward pass. One visit, in the units of model.c: tensor   three products: 2 block_m block_n
  * (2 d_pad + dv_pad) / mma_flops exp      block_m block_n / exp_rate smem     every warp reads all of K twice and of V
- * once, and its own rows of Q and dO Nothing is added in global memory. */
+ * once, and its own rows of Q and dO Nothing is added in global memory. Of slices each has its share of dS K. */
 #include "plan.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@ static const double L2_SHARE = 0.5;
 /* What the kernel declares, and what ptxas (CUDA 13.0) keeps besides, fitted as in model.c. */
 int fk_dq_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout, const fk_arch *arch) {
     const int rows = tile->block_m / tile->warps;
-    const int acc_dq = rows * layout->d_pad / 32, acc_s = 2 * rows * tile->block_n / 32; /* S and dP */
+    const int slices = fk_slices(p), chunks = (layout->d_pad / 16 + slices - 1) / slices;
+    const int acc_dq = rows * 16 * chunks / 32, acc_s = 2 * rows * tile->block_n / 32; /* S and dP */
     const int operands = rows / 4 + 4, stats = rows / 8 * 2;
     const int features = (p->num_scores ? 16 : 0) + (p->dropout ? 12 : 0) + (p->packed || p->seqused_k ? 8 : 0);
     /* Operands split in two; where the loop over a row is unrolled far, those of several steps. */
@@ -31,12 +32,13 @@ int fk_dq_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layo
 fk_visit_cost fk_dq_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                           const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
     const double pairs = (double)plan->block_m * plan->block_n;
-    const double d = layout->d_pad, dv = layout->dv_pad, flops = 2.0 * pairs * (2 * d + dv);
+    const double d = layout->d_pad, dv = layout->dv_pad, share = 1.0 / fk_slices(p);
+    const double flops = 2.0 * pairs * (d + dv + share * d);
     const fk_mma_kind mma = fk_model_mma(p, arch, false);
     const double k_bytes = mma.bytes * plan->block_n * d, v_bytes = mma.bytes * plan->block_n * dv;
     const double own_bytes = mma.bytes * plan->block_m * (d + dv), tile_bytes = k_bytes + v_bytes;
-    const double read_bytes = plan->warps * (2 * k_bytes + v_bytes) + own_bytes;
-    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, plan->warps * k_bytes);
+    const double read_bytes = plan->warps * ((1 + share) * k_bytes + v_bytes) + own_bytes;
+    const double gemm_lanes = fk_model_gemm_lanes(&mma, flops, read_bytes, plan->warps * share * k_bytes);
     const double copy_lanes = tile_bytes / 16.0 * (arch->async_copy ? COPY_LANES_ASYNC : COPY_LANES_STAGED);
     const double gemm_issue = (gemm_lanes + copy_lanes) / device->issue_rate;
     const double pair_issue =

@@ -103,7 +103,7 @@ static int64_t slots_of(const fk_device_info *device, const fk_plan_info *plan, 
 static split_sizes sizes_of(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,
                             int64_t num_ctas, int64_t rows, int64_t k_tiles, int registers) {
     const double us_per_byte = 1e-3 / (HBM_SHARE * device->hbm_gbps);
-    const int slices = fk_value_slices(p), own = p->head_dim_v / slices; /* K comes from HBM once for all slices */
+    const int slices = fk_slices(p), own = p->head_dim_v / slices; /* K comes from HBM once for all slices */
     const double row = (double)fk_dtype_bytes(fk_kv_dtype(p)) * plan->block_n, bytes = row * (p->head_dim + own);
     const double waits = plan->stages == 1 && fk_kv_dtype(p) == p->dtype ? 2 : 1; /* for K and for V */
     return (split_sizes){
@@ -128,7 +128,7 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     const int64_t row_heads = fk_row_heads(p, plan, shape->seqlen_q, shape->num_heads_q / shape->num_heads_kv);
     const int64_t rows = shape->seqlen_q * row_heads; /* joined heads: seqlen_q < block_m <= 4096 */
     const double tiles = row_heads == 1 ? (double)walks->num_ctas : ceil((double)rows / plan->block_m);
-    const double num_ctas = heads / (double)row_heads * tiles * fk_value_slices(p);
+    const double num_ctas = heads / (double)row_heads * tiles * fk_slices(p);
     const split_sizes sizes =
         sizes_of(p, device, plan, (int64_t)fmin(fmax(1, num_ctas), 0x1p40), rows < plan->block_m ? rows : plan->block_m,
                  (int64_t)ceil(walks->max_visited), 0);
@@ -137,7 +137,7 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     walks->mean_visited /= splits;
     walks->max_visited = ceil(walks->max_visited / splits);
     *out = (fk_split_model){.num_ctas = num_ctas * splits,
-                            .share = num_ctas / (heads * (double)walks->num_ctas * fk_value_slices(p))};
+                            .share = num_ctas / (heads * (double)walks->num_ctas * fk_slices(p))};
     out->loading_us = sizes.k_tiles < 1 ? 0 : loading_us(&sizes, splits);
     out->around_us = START_US + combining_us(&sizes, splits);
     if (splits > 1) out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);

@@ -22,14 +22,6 @@ fk_status fk_problem_check_head_dim(const char *field, int64_t value, int most, 
                    (long long)value, FK_NARROW_HEAD_DIM, most);
 }
 
-/* Gradients' sums of wider heads fit no registers. */
-static fk_status check_backward_dims(const fk_problem *in, fk_error *err) {
-    const bool of_q = in->head_dim > FK_NARROW_HEAD_DIM;
-    if (in->op != FK_BACKWARD || (!of_q && in->head_dim_v <= FK_NARROW_HEAD_DIM)) return FK_OK;
-    return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be at most %d for bwd", of_q ? "head_dim" : "head_dim_v",
-                   of_q ? in->head_dim : in->head_dim_v, FK_NARROW_HEAD_DIM);
-}
-
 static fk_status check_choice(const char *field, int32_t value, const char *choices, fk_error *err) {
     if (value == 0 || value == 1) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be %s", field, value, choices);
@@ -114,7 +106,6 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim", in->head_dim, FK_MAX_HEAD_DIM, err);
     const int head_dim_v = in->head_dim_v ? in->head_dim_v : in->head_dim;
     if (status == FK_OK) status = fk_problem_check_head_dim("head_dim_v", head_dim_v, FK_MAX_HEAD_DIM_V, err);
-    if (status == FK_OK) status = check_backward_dims(in, err);
     if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
     if (status == FK_OK) status = check_kv_e4m3(in, err);
     if (status == FK_OK) status = check_fast(in, err);

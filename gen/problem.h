@@ -131,9 +131,11 @@ static inline bool fk_prescales_queries(const fk_problem *p) {
 static inline bool fk_sums_by_products(const fk_problem *p) {
     return p->fast && p->dtype == FK_E4M3 && p->head_dim_v <= 256 - 8;
 }
-/** CTAs that share a tile of queries and its keys, each with so many of V's columns: an accumulator has at most 256. */
-static inline int32_t fk_value_slices(const fk_problem *p) {
-    return p->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
+/** CTAs that share a tile, each with so many columns of what is summed up: of o, or of dk, dv and dq. Registers hold
+ * 256 of o, and backward those of d256. */
+static inline int32_t fk_slices(const fk_problem *p) {
+    const bool wide_k = p->op == FK_BACKWARD && p->head_dim > FK_NARROW_HEAD_DIM;
+    return wide_k || p->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
 }
 
 /** Rows of a tile of e4m3's values, which are transposed: columns of v, and those of ones. */

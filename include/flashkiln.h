@@ -102,7 +102,7 @@ typedef enum fk_align { FK_BOTTOM_RIGHT = 0, FK_TOP_LEFT = 1 } fk_align;
 #define FK_MAX_SPELLING 4096   /**< bytes of any spelling, with its terminating zero */
 #define FK_MAX_HEAD_DIM 576    /**< of head_dim */
 #define FK_MAX_HEAD_DIM_V 512  /**< of fk_problem.head_dim_v */
-#define FK_NARROW_HEAD_DIM 256 /**< of either backward; and above it both are multiples of 64, not of 8 */
+#define FK_NARROW_HEAD_DIM 256 /**< above it head dims are multiples of 64, not of 8 */
 #define FK_MAX_PAGE_ROWS 128   /**< of fk_problem.paged */
 #define FK_MAX_SPLITS 128      /**< of fk_args.num_splits */
 /** Of seqlens; but a launch of family "mma" takes at most 65,535 tiles of queries (backward, of keys, too), which are
@@ -155,7 +155,7 @@ typedef struct fk_problem {
     size_t struct_size;
     int32_t op;            /**< fk_op */
     int32_t dtype;         /**< fk_dtype of q, k, v and o */
-    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8; forward, of 64, to 576 */
+    int32_t head_dim;      /**< of q and k: 8 to 256, a multiple of 8; of 64 to 576 */
     int32_t head_dim_v;    /**< of v and o; 0 = head_dim. The same, to 512 */
     int32_t gqa;           /**< 1: num_heads_q is a multiple of num_heads_kv; 0: they are equal */
     int32_t align;         /**< fk_align */

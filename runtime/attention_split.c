@@ -68,7 +68,7 @@ static int choose_splits(const fk_kernel *kernel, const fk_args *a) {
     const int64_t rows = a->seqlen_q * row_heads;
     const int64_t tiles = p->packed ? fk_packed_tiles(a->total_q, a->batch, plan->block_m)
                                     : a->batch * ((rows + plan->block_m - 1) / plan->block_m);
-    return fk_split_choose(p, device, plan, a->num_heads_q / row_heads * tiles * fk_value_slices(p),
+    return fk_split_choose(p, device, plan, a->num_heads_q / row_heads * tiles * fk_slices(p),
                            rows < plan->block_m ? rows : plan->block_m,
                            (a->seqlen_k + plan->block_n - 1) / plan->block_n, kernel->info.image.registers);
 }

@@ -35,7 +35,7 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
                        "seqlen_%c%s is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
                        own_keys ? 'k' : 'q', row_heads > 1 ? " x num_heads_q / num_heads_kv" : "", (long long)own,
                        own_keys ? "key" : "query", (long long)block, (long long)(MAX_GRID_YZ * block));
-    out->x = (uint32_t)(group * (own_keys ? 1 : ratio / row_heads) * fk_value_slices(&kernel->problem));
+    out->x = (uint32_t)(group * (own_keys ? 1 : ratio / row_heads) * fk_slices(&kernel->problem));
     out->y = (uint32_t)num_tiles;
     out->z = (uint32_t)((kv_heads + group - 1) / group * fk_num_splits(kernel, a));
     return FK_OK;
@@ -48,8 +48,8 @@ int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block) {
 /* x: tiles of all sequences, and within each the heads of a group, of each the slices of V; y: groups; z: splits. */
 static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
                                   fk_error *err) {
-    const int64_t slices = fk_value_slices(&kernel->problem), group = fk_group_kv_heads(kernel, a);
-    const int64_t heads = own_keys ? 1 : a->num_heads_q / a->num_heads_kv * slices;
+    const int64_t slices = fk_slices(&kernel->problem), group = fk_group_kv_heads(kernel, a);
+    const int64_t heads = (own_keys ? 1 : a->num_heads_q / a->num_heads_kv) * slices;
     const int64_t total = own_keys ? a->total_k : a->total_q;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
     const int64_t tiles = fk_packed_tiles(total, a->batch, block);

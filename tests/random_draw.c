@@ -303,12 +303,12 @@ static bool has_99_kb(const char *gpu) {
     return fk_device_find(gpu, &info) == FK_OK && info.smem_per_block <= 99 << 10;
 }
 
-/* Head dims above 256 for one forward kernel in sixteen; T4's shared memory has room for 320. */
+/* Head dims above 256 for one kernel in sixteen. Shared memory of 64 KB has room for 320, as backward that of 99 KB. */
 static void draw_wide(uint64_t group, const drawn *out, int64_t *dim, int64_t *dim_v) {
     rng r = {group ^ 0x6a09e667f3bcc909u};
-    if (out->backward || out->dtype == FK_FP32 || !rng_chance(&r, 6)) return;
-    const bool narrow = strcmp(out->plan_for, "t4") == 0;
-    *dim = narrow ? 320 : 64 * rng_range(&r, 5, 9);
+    if (out->dtype == FK_FP32 || !rng_chance(&r, 6)) return;
+    const bool narrow = strcmp(out->plan_for, "t4") == 0 || (out->backward && has_99_kb(out->plan_for));
+    *dim = narrow ? 320 : 64 * rng_range(&r, 5, out->backward ? 8 : 9);
     *dim_v = *dim <= FK_MAX_HEAD_DIM_V && rng_chance(&r, 60) ? *dim : narrow ? *dim_v : FK_MAX_HEAD_DIM_V;
     if (!narrow && rng_chance(&r, 20)) *dim = 128;
 }

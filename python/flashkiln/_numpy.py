@@ -23,7 +23,7 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
 
     Arrays: float16, bfloat16 (ml_dtypes) or float32. Those of NumPy, and of JAX on the CPU, are computed by an emulator of
     the GPU, which is slow; those of CuPy, JAX and Numba on a GPU by that GPU. JAX: outside jit, grad and vmap. Head dims 1
-    to 256, forward to 576 (of v 512); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
+    to 576, of v 512 (filled up to a multiple of 8, above 256 of 64); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Gradients: attention_backward. Tensors of PyTorch have gradients of their own, and take the same arguments.
 
         q                [batch, seqlen_q, heads, dim]

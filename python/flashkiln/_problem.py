@@ -467,6 +467,6 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
 
 
 MAX_SPLITS, MAX_HEAD_DIM, MAX_HEAD_DIM_V = 128, 576, 512  # as FK_MAX_SPLITS and so on
-NARROW_HEAD_DIM, WIDE_UNIT = 256, 64  # FK_NARROW_HEAD_DIM: above it there are no gradients, and head dims are multiples of the other
+NARROW_HEAD_DIM, WIDE_UNIT = 256, 64  # FK_NARROW_HEAD_DIM: above it head dims are multiples of the other
 LEAST_SCALE, MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # of float32's normal numbers: 0 is the default's in C
 DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

@@ -235,8 +235,6 @@ def case(device, dtype, dim, dim_v, gqa, causal, align, term, dropout, packed, b
                            arrays=(("bits", "int", 4),) if term == "bits" else ())
     sizes = _problem.Shapes(1, 2 if gqa else 1, 1, 1, 1, dim + _problem.padding(dim), dim_v + _problem.padding(dim_v))
     spelling = terms.spelling("fwd", dtype, sizes)
-    if backward is not None and max(dim, dim_v) > _problem.NARROW_HEAD_DIM:
-        return spelling, f"{spelling}: above a head dim of {_problem.NARROW_HEAD_DIM} there are no gradients"
     try:
         on = _runtime.device(device)
         on.kernel(spelling)

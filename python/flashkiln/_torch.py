@@ -27,7 +27,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     """softmax(mask(score(softmax_scale * q k^T))) v, exactly, in memory linear in the lengths, with gradients.
 
     Tensors: float16, bfloat16, float32, or (k and v, or all three) float8_e4m3fn (below), on a CUDA device; on the CPU an emulator computes, which is slow. Head dims 1 to
-    256, without gradients to 576 (of v 512); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
+    576, of v 512 (what is no multiple of 8, above 256 of 64, is filled up); strides are free, and what the kernels cannot read as it is (rows that are not 16-byte aligned) is copied.
     Under autocast q, k and v take its dtype.
 
         q                [batch, seqlen_q, heads, dim]
@@ -171,8 +171,6 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
         if fast:
             raise Unsupported("fast: what is rounded once more has no gradients; use torch.no_grad()")
-        if max(dim, dim_v) > _problem.NARROW_HEAD_DIM:
-            raise Unsupported(f"a head dim of {max(dim, dim_v)}: above {_problem.NARROW_HEAD_DIM} there are no gradients; use torch.no_grad()")
     how = (layout, scale, dropout_p, _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
     if by_operator:
         o, lse = torch.ops.flashkiln.attention_forward(q, k, v, list(tensors), *extras, terms.words, *how,

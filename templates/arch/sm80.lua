@@ -62,6 +62,7 @@ return {
     { block_m = 64, block_n = 64, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 32, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 64, block_n = 16, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
+    { block_m = 32, block_n = 16, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
   },
   backward_tiles = {
     { block_m = 32, block_n = 128, warps = 4, stages = 2, q_in_regs = false, ctas = 2 },

@@ -17,7 +17,13 @@ __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * rows_per_w
 __device__ __forceinline__ int warp_col() { return 0; }
 constexpr int m_atoms = rows_per_warp / 16; // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8;        // atoms of 8 keys
+@ local sliced = problem.slices > 1
+@ if sliced then
+constexpr int dq_atoms = (d_pad / 16 + slices - 1) / slices * 2; // atoms of 8 columns of a slice
+constexpr bool dq_short = dq_atoms * slices != d_pad / 8;
+@ else
 constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
+@ end
 
 @ include("piece/schedule.cu")
 
@@ -77,7 +83,7 @@ constexpr int dq_atoms = d_pad / 8;         // atoms of 8 columns
         score_backward(dp, n, p, at);
 @     end
 @   end
-        gemm_pn(dq, dp, tile_k); // dQ += dS K
+        gemm_pn$(sliced and "<d_pad, dq_short>" or "")(dq, dp, tile_k$(sliced and ", at.slice * dq_atoms" or "")); // dQ += dS K
 @   if problem.dropout then
         dropout.move(0, (next - n) * block_n);
 @   end
@@ -160,7 +166,7 @@ __device__ __forceinline__ void run(const Params &p) {
     for (int m = 0; m < m_atoms; ++m) scale[m][0] = scale[m][1] = p.scale;
     const Where own = $(again and "this_tile(p, anew())" or "at");
     // They pass through the warp's own rows of Q, with which it is done.
-    store_rows<block_m, d_pad, head_dim, false>(dq, scale, smem + smem_q, warp_row(), 0, p.dq + q_start(own, p.dq_batch_stride, p.dq_row_stride) +
+    store_rows<block_m, d_pad, head_dim, $(sliced and "dq_short" or "false")>(dq, scale, smem + smem_q, warp_row(), $(sliced and "own.slice * dq_atoms" or "0"), p.dq + q_start(own, p.dq_batch_stride, p.dq_row_stride) +
                                                 own.h * p.dq_head_stride + own.q_first * p.dq_row_stride, p.dq_row_stride, own.seqlen_q - own.q_first);
 }
 }

@@ -55,9 +55,14 @@ __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % key_warps 
 __device__ __forceinline__ int warp_col() { return threadIdx.x / 32 / key_warps * (block_m / col_warps); }
 constexpr int m_atoms = rows_per_warp / 16;                                // atoms of 16 keys
 constexpr int q_atoms = block_m / 8 / col_warps, s_atoms = q_atoms;        // atoms of 8 queries
-constexpr int dk_atoms = (d_pad / 16 + col_warps - 1) / col_warps * 2;     // atoms of 8 columns
-constexpr int dv_atoms = (dv_pad / 16 + col_warps - 1) / col_warps * 2;
-constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms * col_warps != dv_pad / 8;
+@ local sliced = problem.slices > 1
+@ local shares = sliced and "col_shares" or "col_warps" -- of the columns, of which a warp has one
+@ if sliced then
+constexpr int col_shares = slices * col_warps;
+@ end
+constexpr int dk_atoms = (d_pad / 16 + $(shares) - 1) / $(shares) * 2;     // atoms of 8 columns
+constexpr int dv_atoms = (dv_pad / 16 + $(shares) - 1) / $(shares) * 2;
+constexpr bool dk_short = dk_atoms * $(shares) != d_pad / 8, dv_short = dv_atoms * $(shares) != dv_pad / 8;
 
 @ include("piece/backward_scores.cu")
 
@@ -124,14 +129,14 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
 @   if fused then
             score_backward(s, dp, lse, n, p, at$(sums));
 @   end
-@   if layout.col_warps == 1 then
+@   if layout.col_warps == 1 and not sliced then
 @     if problem.dropout then score_gradients() end
             gemm_pn(dv, s, tile_dout$(drop)); // dV += P^T dO
 @     if not problem.dropout then score_gradients() end
 @     if not plan.dq_kernel then
             share(dp, smem + smem_ds);
             __syncthreads();           // dS is there
-            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k);
+            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k$(sliced and ", at.slice" or ""));
 @     end
             gemm_pn(dk, dp, tile_q);   // dK += dS^T Q
 @   else
@@ -142,7 +147,7 @@ constexpr bool dk_short = dk_atoms * col_warps != d_pad / 8, dv_short = dv_atoms
             gemm_nn<block_n, block_m, dv_pad, dv_short>(dv, smem + smem_p, warp_row(), tile_dout, dv_col); // dV += P^T dO
             gemm_nn<block_n, block_m, d_pad, dk_short>(dk, smem + smem_ds, warp_row(), tile_q, dk_col);    // dK += dS^T Q
 @     if not plan.dq_kernel then
-            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k);
+            add_dq(dq_acc + i64(n) * block_m * d_pad, smem + smem_ds, smem + smem_k$(sliced and ", at.slice" or ""));
 @     end
 @   end
 @   if problem.dropout then
@@ -167,7 +172,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (at.b < 0) return;
 @ end
     const int num_keys = at.seqlen_k - at.k_first; // that are used
+@ if sliced then
+    const int columns = at.slice * col_warps + threadIdx.x / 32 / key_warps, dk_col = columns * dk_atoms, dv_col = columns * dv_atoms;
+@ else
     const int dk_col = threadIdx.x / 32 / key_warps * dk_atoms, dv_col = threadIdx.x / 32 / key_warps * dv_atoms;
+@ end
 
     TileCopy<block_n, d_pad, head_dim> copy_k(p.k + k_start(at, p.k_batch_stride, p.k_row_stride) + kv_head * p.k_head_stride, p.k_row_stride);
     TileCopy<block_n, dv_pad, head_dim_v> copy_v(p.v + k_start(at, p.v_batch_stride, p.v_row_stride) + kv_head * p.v_head_stride, p.v_row_stride);

@@ -233,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     PagesAhead pages(p, at.b);
 @ end
 @ local dim_v, of_slice = "head_dim_v", ""
-@ if problem.value_slices > 1 then dim_v, of_slice = "slice_dim", " + at.slice * slice_dim" end
+@ if problem.slices > 1 then dim_v, of_slice = "slice_dim", " + at.slice * slice_dim" end
 @ if problem.paged then
     PagedTileCopy<block_n, d_pad, head_dim> copy_k(p, p.k, kv_head, p.k_head_stride, p.k_row_stride, p.k_batch_stride, at.b);
     PagedTileCopy<block_n, dv_pad, $(dim_v)> copy_v(p, p.v$(of_slice), kv_head, p.v_head_stride, p.v_row_stride, p.v_batch_stride, at.b);

@@ -73,10 +73,16 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_delta(const __grid
     for (int r = 0; r < 16; r += step) {
         const int own = r + threadIdx.x / row_lanes, q = first + own;
         float delta = 0.0f$(fp32 and ", low = 0.0f" or "");
-        if (q < at.seqlen_q && chunk < row_chunks) {
+@ local wide = problem.head_dim_v > 256 -- each lane has more than one
+        $(wide and "for (int at_chunk = chunk; q < at.seqlen_q && at_chunk < row_chunks; at_chunk += row_lanes)" or "if (q < at.seqlen_q && chunk < row_chunks)") {
             float o[8], dout[8];
+@ if wide then
+            load_elements(o, o_row + q * p.o_row_stride + (at_chunk - chunk) * 8);
+            load_elements(dout, dout_row + q * p.dout_row_stride + (at_chunk - chunk) * 8);
+@ else
             load_elements(o, o_row + q * p.o_row_stride);
             load_elements(dout, dout_row + q * p.dout_row_stride);
+@ end
 #pragma unroll
 @ if fp32 then
             for (int i = 0; i < 8; ++i) {
@@ -139,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_dq(const __grid_co
     // This kernel fills the GPU while the last CTAs of the main kernel run, all of which have started. A head's sums are there when its
     // CTAs are done.
     if (at.b >= 0 && threadIdx.x == 0) {
-        const u32 *done = p.claims + at.b * p.num_heads_kv + h / p.heads_per_kv, all = (p.seqlen_k + block_n - 1) / block_n;
+        const u32 *done = p.claims + at.b * p.num_heads_kv + h / p.heads_per_kv, all = (p.seqlen_k + block_n - 1) / block_n$(problem.slices > 1 and " * slices" or "");
         while (ld_acquire_u32(done) != all) {}
     }
     __syncthreads();

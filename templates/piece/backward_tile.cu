@@ -144,7 +144,7 @@ __device__ __forceinline__ void share(const u32 (&x)[q_atoms / 2][4], u32 tile) 
     for (int j = 0; j < q_atoms / 2; ++j)
         stmatrix_x4(tile + fragment_offset<own_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16), x[j]);
 }
-@ elseif layout.col_warps > 1 or not plan.dq_kernel then
+@ elseif layout.col_warps > 1 or problem.slices > 1 or not plan.dq_kernel then
 
 // The warp's part of P^T or dS^T to a tile in shared memory, [key][query].
 template <class Edit = Unedited>
@@ -201,30 +201,40 @@ __device__ __forceinline__ int dq_lane(int lane) { return lane * 4; }
 
 // dQ += dS K, added to the fp32 sum in global memory. The warps share the tile: 32 rows of queries each where there are enough.
 @ -- The split into rows and columns that fetches the fewest fragments.
+@ local sliced = problem.slices > 1
+@ local dq_chunks = (layout.d_pad // 16 + problem.slices - 1) // problem.slices -- of 16 columns
 @ local dq_row_warps, fewest = 1, math.huge
 @ for rows = 1, math.min(plan.warps, plan.block_m // 16) do
-@   local cols, chunks = plan.warps // rows, layout.d_pad // 16
+@   local cols, chunks = plan.warps // rows, dq_chunks
 @   local cost = plan.block_m // 16 // rows + (chunks + cols - 1) // cols
 @   if plan.warps % rows == 0 and plan.block_m // 16 % rows == 0 and cost <= fewest then dq_row_warps, fewest = rows, cost end
 @ end
 @ local shares = plan.warps // dq_row_warps -- of the columns; a warp takes several in turn where one would be too wide
-@ while plan.block_m // 16 // dq_row_warps * ((layout.d_pad // 16 + shares - 1) // shares) > layout.dq_share do shares = shares * 2 end
+@ while plan.block_m // 16 // dq_row_warps * ((dq_chunks + shares - 1) // shares) > layout.dq_share do shares = shares * 2 end
 constexpr int dq_row_warps = $(dq_row_warps), dq_shares = $(shares), dq_turns = $(shares * dq_row_warps // plan.warps);
+@ if sliced then
+constexpr int slice_atoms = $(2 * dq_chunks), dq_atoms = (slice_atoms / 2 + dq_shares - 1) / dq_shares * 2; // atoms of 8 columns
+constexpr bool dq_short = dq_atoms * dq_shares * slices != d_pad / 8;
+@ else
 constexpr int dq_atoms = (d_pad / 16 + dq_shares - 1) / dq_shares * 2; // atoms of 8 columns
 constexpr bool dq_short = dq_atoms * dq_shares != d_pad / 8;
+@ end
 constexpr int dq_m_atoms = block_m / 16 / dq_row_warps;
 
 // The sum lies in memory as it does in the accumulators, atom by atom, so that a warp adds to whole lines.
 __device__ __forceinline__ int dq_atom(int rows_16, int cols_8) { return (rows_16 * (d_pad / 8) + cols_8) * 128; }
 __device__ __forceinline__ int dq_lane(int lane) { return $(arch.vector_add and "lane * 4" or "lane"); }
 
-__device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k) {
+__device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k$(sliced and ", int slice" or "")) {
+@ if sliced then
+    const int end = min((slice + 1) * slice_atoms, d_pad / 8);
+@ end
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row = warp % dq_row_warps * (16 * dq_m_atoms);
 #pragma unroll 1
     for (int turn = 0; turn < dq_turns; ++turn) {
-        const int atom = (warp / dq_row_warps * dq_turns + turn) * dq_atoms;
-        if (atom >= d_pad / 8) return; // more warps than columns
+        const int atom = $(sliced and "slice * slice_atoms + " or "")(warp / dq_row_warps * dq_turns + turn) * dq_atoms;
+        if (atom >= $(sliced and "end" or "d_pad / 8")) return; // more warps than columns
         float acc[dq_m_atoms][dq_atoms][4];
         fill(acc, 0.0f);
         gemm_tn<block_m, block_n, d_pad, dq_short>(acc, tile_ds, row, tile_k, atom);
@@ -233,7 +243,7 @@ __device__ __forceinline__ void add_dq(float *dq, u32 tile_ds, u32 tile_k) {
         for (int m = 0; m < dq_m_atoms; ++m)
 #pragma unroll
             for (int n = 0; n < dq_atoms; ++n) {
-                if (dq_short && atom + n >= d_pad / 8) continue;
+                if (dq_short && atom + n >= $(sliced and "end" or "d_pad / 8")) continue;
 @ if arch.vector_add then
                 red_add_f32x4(to + dq_atom(m, n), acc[m][n]);
 @ else

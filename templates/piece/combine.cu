@@ -2,7 +2,7 @@
 // its columns, take four splits at a time in turn, and add up what they have in the order of the groups: no order is left to
 // chance. The floats in shared memory:
 constexpr int combine_threads = 128; // and the most splits that there can be
-constexpr int combine_lanes = head_dim_v <= 32 ? 8 : head_dim_v <= 64 ? 16 : head_dim_v <= 128 ? 32 : $(problem.value_slices > 1 and "128" or "64");
+constexpr int combine_lanes = head_dim_v <= 32 ? 8 : head_dim_v <= 64 ? 16 : head_dim_v <= 128 ? 32 : $(problem.slices > 1 and "128" or "64");
 constexpr int combine_groups = combine_threads / combine_lanes;
 constexpr int combine_top = 0, combine_sum = 4, combine_weight = 8, combine_acc = 8 + combine_threads;
 

@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_output(float (&o)[m_atoms][o_atoms][4], co
     const int row_0 = int(opaque(threadIdx.x) / 32) * rows_per_warp;
     float inverse[m_atoms][2], lse[m_atoms][2];
     finish_rows(inverse, lse, m_i, l_i, p, at);
-@ local sliced = problem.value_slices > 1
+@ local sliced = problem.slices > 1
     $(sliced and "if (at.slice == 0) " or "")store_lse(lse, row_0, p, at);
     __syncthreads(); // every warp is done with the tiles that the output overlays
     Output *out = p.o + q_start(at, p.o_batch_stride, p.o_row_stride) + at.h * p.o_head_stride + at.q_first * p.o_row_stride$(sliced and " + at.slice * slice_dim" or "");

@@ -80,9 +80,10 @@ struct Unedited {
     __device__ __forceinline__ void operator()(u32 (&)[4], int, int) const {}
 };
 
+@ local shares = problem.op == "bwd" and problem.slices > 1 -- B has further columns; acc those from atom col_b on
 // acc += P B. P never leaves the registers.
-template <int M, int N, int K, class Edit = Unedited>
-__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b,
+template <$(shares and "int COLS, bool SHORT, " or "")int M, int N, int K, class Edit = Unedited>
+__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b,$(shares and " int col_b," or "")
                                         const Edit &edit = Edit()) {
 #pragma unroll
     for (int j = 0; j < K / 2; ++j) {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[
             pack_block(a[m], p[m], j);
             edit(a[m], m, j);
         }
-        gemm_nn_step<8 * K, 8 * N, false>(acc, a, tile_b, 0, j);
+        gemm_nn_step<8 * K, $(shares and "COLS, SHORT" or "8 * N, false")>(acc, a, tile_b, $(shares and "col_b" or "0"), j);
     }
 }
 @ if problem.op == "bwd" then

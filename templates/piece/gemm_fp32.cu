@@ -200,9 +200,10 @@ struct Unedited {
     __device__ __forceinline__ void operator()(float (&)[2][4], int, int) const {}
 };
 
+@ local shares = problem.op == "bwd" and problem.slices > 1 -- B has further columns; acc those from atom col_b on
 // acc += P B. A lane's accumulators of P are what it needs of operand A, so that P never leaves the registers.
-template <int M, int N, int K, class Edit = Unedited>
-__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b,
+template <$(shares and "int COLS, bool SHORT, " or "")int M, int N, int K, class Edit = Unedited>
+__device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[M][K][4], u32 tile_b,$(shares and " int col_b," or "")
                                         const Edit &edit = Edit()) {
 #pragma unroll
     for (int j = 0; j < K / 2; ++j) {
@@ -216,7 +217,7 @@ __device__ __forceinline__ void gemm_pn(float (&acc)[M][N][4], const float (&p)[
 #pragma unroll
             for (int i = 0; i < 4; ++i) a[m].set(i, block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
         }
-        gemm_nn_step<8 * K, 8 * N, false>(acc, a, tile_b, 0, j);
+        gemm_nn_step<8 * K, $(shares and "COLS, SHORT" or "8 * N, false")>(acc, a, tile_b, $(shares and "col_b" or "0"), j);
     }
 }
 @ if problem.op == "bwd" then

@@ -32,8 +32,11 @@ constexpr int block_n = $(plan.block_n); // keys of a tile, B_c
 constexpr int threads = $(plan.threads);
 constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);
 constexpr int head_dim_v = $(problem.head_dim_v), dv_pad = $(layout.dv_pad);
-@ if problem.value_slices > 1 then
-constexpr int value_slices = $(problem.value_slices), slice_dim = head_dim_v / value_slices; // columns of V and O that a CTA has
+@ if problem.slices > 1 then
+constexpr int slices = $(problem.slices); // CTAs that share a tile
+@   if problem.op == "fwd" then
+constexpr int slice_dim = head_dim_v / slices; // columns of V and O that a CTA has
+@   end
 @ end
 
 // Shared memory: $(layout.bytes) bytes

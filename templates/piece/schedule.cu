@@ -1,11 +1,11 @@
-@ local sliced = problem.value_slices > 1 -- those of a tile are neighbours in x
-@ local function without_slice(x) return sliced and ("(int(%s) / value_slices)"):format(x) or x end
+@ local sliced = problem.slices > 1 -- those of a tile are neighbours in x
+@ local function without_slice(x) return sliced and ("(int(%s) / slices)"):format(x) or x end
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous CTAs.
 struct Where : Sequence {
     int h;               // query head
     int q_first, q_last; // query rows of the tile that exist
 @ if sliced then
-    int slice; // of the columns of V and O
+    int slice; // of the columns of $(problem.op == "fwd" and "V and O" or "dQ")
 @ end
 @ if problem.split then
     int split; // of the keys that these queries see
@@ -36,7 +36,7 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
     int tile = quotient(index, p.group_heads, p.group_inverse);
     Where at;
 @   if sliced then
-    at.slice = blockIdx.x % value_slices;
+    at.slice = blockIdx.x % slices;
 @   end
 @   if problem.split then
     at.split = blockIdx.z;
@@ -66,7 +66,7 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
     const int head = group * $(without_slice("gridDim.x")) + $(without_slice(block .. ".x")), b = $(problem.joins_heads and "quotient(head, p.own_heads, p.own_heads_inverse)" or "quotient(head, p.num_heads_q, p.heads_inverse)");
     Where at;
 @   if sliced then
-    at.slice = $(block).x % value_slices;
+    at.slice = $(block).x % slices;
 @   end
 @   if problem.split then
     at.split = $(block).z - group * p.num_splits;

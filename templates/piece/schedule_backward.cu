@@ -1,7 +1,12 @@
+@ local sliced = problem.slices > 1 -- those of a tile are neighbours in x
+@ local function without_slice(x) return sliced and ("(int(%s) / slices)"):format(x) or x end
 // The key tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous $(plan.family == "wgmma" and "tiles" or "CTAs").
 struct Where : Sequence {
     int h;               // query head, which changes while the CTA goes through the heads of its group
     int k_first, k_last; // keys of the tile that are used
+@ if sliced then
+    int slice; // of the columns of dK, dV and dQ
+@ end
 @ if mask.leading_rows > 0 then
     int split = -1;      // which part of the queries; -1: all
 @ end
@@ -118,9 +123,12 @@ __device__ __forceinline__ int claim_tile(const Params &p) { return gridDim.x$(p
 // CTAs start in the order of x, then y, as in the forward kernel: groups of heads that share L2 (y), the tiles of all sequences,
 // and within each the heads of the group (x).
 __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {
-    const int index = $(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x");
+    const int index = $(without_slice(mask.q_order > 0 and "gridDim.x - 1 - blockIdx.x" or "blockIdx.x"));
     int tile = quotient(index, p.kv_group_heads, p.kv_group_inverse);
     Where at;
+@   if sliced then
+    at.slice = blockIdx.x % slices;
+@   end
     kv_head = blockIdx.y * p.kv_group_heads + index - tile * p.kv_group_heads;
     const int b = find_sequence<block_n>(p.cu_seqlens_k, p.batch, tile);
     static_cast<Sequence &>(at) = sequence(p, b);
@@ -135,8 +143,11 @@ __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {
 // CTAs start in the order of x, then y, then z, as in the forward kernel: groups of heads that share L2 (z), their key tiles (y),
 // the longest first, and the heads of the group (x). kv_head is that of the batch.
 __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head$(again and ", const Place &block = Place()" or "")) {
-    const int head = $(block).z * gridDim.x + $(block).x, b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
+    const int head = $(block).z * $(without_slice("gridDim.x")) + $(without_slice(block .. ".x")), b = quotient(head, p.num_heads_kv, p.kv_heads_inverse);
     Where at;
+@   if sliced then
+    at.slice = $(block).x % slices;
+@   end
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
     kv_head = head - b * p.num_heads_kv;

@@ -1,5 +1,5 @@
 @ include("piece/split_range.cu")
-@ local sliced = problem.value_slices > 1
+@ local sliced = problem.slices > 1
 @ local dim_v, of_slice, first = "head_dim_v", "", ""
 @ if sliced then dim_v, of_slice, first = "slice_dim", " + at.slice * slice_dim", "at.slice == 0 && " end
 

@@ -1,4 +1,4 @@
-/* Head dims above 256: which there are, and that the forward pass has plans for them. */
+/* Head dims above 256: which there are, and that there are plans for them. */
 #include "gen/generate.h"
 #include "test.h"
 
@@ -8,10 +8,8 @@ static void test_what_there_is(void **state) {
         {"fwd fp16 d640", "head_dim is 640: must be a multiple of 8 from 8 to 256, or of 64 to 576"},
         {"fwd fp16 d328", "head_dim is 328: must be"},
         {"fwd fp16 d576", "head_dim_v is 576: must be a multiple of 8 from 8 to 256, or of 64 to 512"},
-        {"fwd fp16 d576 dv520", "head_dim_v is 520: must be"},
-        {"bwd fp16 d320 dv64", "head_dim is 320: must be at most 256 for bwd"},
-        {"bwd fp16 d64 dv320", "head_dim_v is 320: must be at most 256 for bwd"}};
-    static const char *const taken[] = {"fwd fp16 d320", "fwd bf16 d576 dv512", "fwd fp32 d64 dv448"};
+        {"bwd fp16 d576 dv520", "head_dim_v is 520: must be"}};
+    static const char *const taken[] = {"fwd fp16 d320", "fwd bf16 d576 dv512", "fwd fp32 d64 dv448", "bwd bf16 d512"};
     fk_problem p;
     fk_error err;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; ++i) {
@@ -56,6 +54,18 @@ static void test_every_gpu_has_plans(void **state) {
     }
 }
 
+/* K, V, Q and dO of all columns are in shared memory. */
+static void test_backward_plans(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"bwd bf16 d576 dv512 causal", "h200"}, {"bwd bf16 d512 deterministic", "h200"},
+        {"bwd fp16 d512 gqa causal", "a100"},   {"bwd fp16 d512 deterministic", "a100"},
+        {"bwd bf16 d320 dropout", "rtx3090"},   {"bwd fp16 d320 causal", "t4"},
+        {"bwd fp16 d72 dv512", "a100"},         {"bwd fp32 d320", "h200"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+        assert_string_equal(best(rows[i][0], rows[i][1]).family, "mma");
+}
+
 /* Two halves of V are two times the CTAs, each with all of Q K^T. */
 static void test_halves_of_values_are_modelled(void **state) {
     (void)state;
@@ -68,6 +78,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_there_is),
         cmocka_unit_test(test_every_gpu_has_plans),
+        cmocka_unit_test(test_backward_plans),
         cmocka_unit_test(test_halves_of_values_are_modelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ What all have in common:
   dropout struck, [batch, heads, seqlen_q, seqlen_k], and is empty without dropout.
 
 Heads of q are a multiple of those of k and v: head h reads head h // (heads_q // heads_kv). A row without keys gives 0. Any
-head dim to 256, without gradients to 512, any strides. Errors are those of attention()."""
+head dim to 512, any strides. Errors are those of attention()."""
 from __future__ import annotations
 
 import torch
