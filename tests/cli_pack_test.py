@@ -267,6 +267,8 @@ class Pack(Case):
         self.build()
         self.build("t4.fkpack", gpu="t4")
         self.good("pack", "merge", "a.fkpack", "t4.fkpack", "-o", "both.fkpack")
+        os.mkfifo(self.path("pipe"))
+        self.bad(IO, ["pack pipe cannot be written: is no regular file"], "pack", "merge", "a.fkpack", "t4.fkpack", "-o", "pipe")
         self.build("all.fkpack", gpu="t4,a100")
         self.assertEqual(self.good("pack", "diff", "both.fkpack", "all.fkpack"), "")
         result = self.program("pack", "diff", "a.fkpack", "both.fkpack")
@@ -317,6 +319,8 @@ class Pack(Case):
         self.bad(IO, ["gone/sub/x.fkpack: gone/sub: No such file"], "pack", "build", "fwd fp16 d64", "--emu", "--gpu", "t4", "-o",
                  "gone/sub/x.fkpack")
         self.assertFalse(os.path.exists(self.path("gone")))
+        os.mkfifo(self.path("pipe"))  # a pack's rename would put a file in its place
+        self.bad(IO, ["pack pipe cannot be written: is no regular file"], "pack", "build", "fwd fp16 d64", "--emu", "-o", "pipe")
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
         os.makedirs(self.path("own/mask"))
