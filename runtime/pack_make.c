@@ -334,7 +334,10 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     }
     if (!status) status = find_failure(m, path, progress, err);
     if (!status) status = write_pack(m, path, options->key_file ? secret : NULL, err);
-    if (!status) fk_store_destroy(m->work.parts);
+    if (!status)
+        fk_store_destroy(m->work.parts);
+    else if (m->work.lock >= 0)
+        rmdir(dir); /* succeeds where there are no parts to go on from */
     explicit_bzero(secret, sizeof secret);
     fk_store_close(m->work.parts);
     if (m->work.lock >= 0) close(m->work.lock);

@@ -277,8 +277,8 @@ class Pack(Case):
         self.assertTrue(os.path.exists(self.path("images/fwd-fp16-d64-causal.a100.so")))
         self.assertIn("1 images", self.good("pack", "extract", "a.fkpack", "fwd fp16 d64 causal", "-o", "one"))
         self.assertIn("at most 2", self.program("pack", "extract", "a.fkpack", "fwd", "fp16", "d64", "-o", "one").stderr)
-        result = self.program("pack", "extract", "a.fkpack", "fwd fp16 d64", "-o", "one")
-        self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
+        self.bad(BAD_INPUT, ["no kernel"], "pack", "extract", "a.fkpack", "fwd fp16 d64", "-o", "two")
+        self.bad(USAGE, ["overwrite the input a.fkpack"], "run", "fwd fp16 d64 causal", *SMALL, "--pack", "t4.fkpack:a.fkpack", "-o", "a.fkpack")
 
     def test_signatures(self):
         self.build()
@@ -321,6 +321,9 @@ class Pack(Case):
         self.assertFalse(os.path.exists(self.path("gone")))
         os.mkfifo(self.path("pipe"))  # a pack's rename would put a file in its place
         self.bad(IO, ["pack pipe cannot be written: is no regular file"], "pack", "build", "fwd fp16 d64", "--emu", "-o", "pipe")
+        self.path("list.txt", "fwd bf16 d64\n")
+        self.bad(USAGE, ["pack build: -o would overwrite the input list.txt"], "pack", "build", "list.txt", "-o", "./list.txt")
+        self.bad(UNAVAILABLE, ["bf16"], "pack", "build", "list.txt", "--emu", "--gpu", "t4", "-o", "x.fkpack")  # no empty parts are left
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
         os.makedirs(self.path("own/mask"))

@@ -247,6 +247,7 @@ class BadSpelling(Case):
         self.bad(IO, [self.dir, "directory"], "gen", "fwd fp16 d64", "-o", self.dir)
         self.path("file", b"")
         self.bad(IO, ["file"], "build", "fwd fp16 d64", "-o", "file/below")
+        self.bad(IO, ["file: is no folder"], "build", "fwd fp16 d64", "-o", "file")
 
     def test_lua_errors_name_file_and_line(self):
         self.path("templates/mask/causal.lua", "local x = nil\nreturn { keep = x.y }\n")

@@ -122,6 +122,11 @@ class Tune(Case):
         self.bad(BAD_INPUT, ["fp17"], "tune", "fwd fp17 d64", *EMULATED)
         self.bad(BAD_INPUT, ["num_heads_q"], "tune", "fwd fp16 d64", "--device", "emu", "--shapes", "1x4x2x64x64")
         self.bad(UNAVAILABLE, ["nope"], "tune", "fwd fp16 d64", "--modelled", "--gpu", "nope")
+        self.path("list.txt", "fwd fp16 d256\n")
+        self.bad(USAGE, ["--csv would overwrite the input list.txt"], "tune", "list.txt", *EMULATED, "--csv", "list.txt")
+        self.bad(USAGE, ["--csv and --svg name one file"], "tune", "list.txt", *EMULATED, "--csv", "x", "--svg", "./x")
+        self.bad(IO, ["no/x"], "tune", "list.txt", *EMULATED, "--svg", "no/x")
+        self.assertFalse(os.path.exists(self.cache))  # found out before anything was compiled
         for option, value in (("--device", "emu"), ("--plan-for", "h100")):
             self.bad(USAGE, [f"{option} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", option, value)
 

@@ -3,12 +3,10 @@
 #include "cli.h"
 #include "output.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct job {
@@ -207,8 +205,7 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
     if (code == CLI_OK) code = cli_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
-    if (code == CLI_OK && w.out_dir && !(made = mkdir(w.out_dir, 0777) == 0) && errno != EEXIST)
-        code = cli_fail(CLI_IO, "%s: %s", w.out_dir, strerror(errno));
+    if (code == CLI_OK && w.out_dir) code = output_folder(w.out_dir, &made);
     w.num_jobs = count * num_gpus;
     if (code == CLI_OK && !(w.jobs = calloc(w.num_jobs, sizeof *w.jobs)))
         code = cli_fail(CLI_FAILED, "no memory for %zu kernels", w.num_jobs);

@@ -2,10 +2,10 @@
 #include "cli.h"
 #include "output.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct request {
     const char *out, *gpus, *key_file, *template_dir;
@@ -40,7 +40,9 @@ static cli_exit pack_build(const request *r) {
     size_t count = 0, num_gpus = 0;
     struct stat st;
     if (!r->out) return cli_fail(CLI_USAGE, "pack build: -o PACK is missing");
-    cli_exit code = cli_spellings(r->words, r->num_words, &list, &count, spelling);
+    const named_file files[] = {{"-o", r->out}, {NULL, r->words[0]}, {NULL, r->key_file}};
+    cli_exit code = output_check("pack build", files, sizeof files / sizeof files[0]);
+    if (code == CLI_OK) code = cli_spellings(r->words, r->num_words, &list, &count, spelling);
     char *gpu_text = strdup(r->gpus);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
     if (code == CLI_OK) code = cli_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
@@ -231,6 +233,9 @@ static cli_exit pack_hits(const request *r) {
 /* ---- merge, sign, diff and extract --------------------------------------------------------------------- */
 
 static cli_exit write_merged(const request *r, const char *out) {
+    const named_file files[] = {{"-o", out}, {NULL, r->key_file}};
+    const cli_exit code = output_check("pack", files, sizeof files / sizeof files[0]);
+    if (code != CLI_OK) return code;
     fk_pack_options options = FK_PACK_OPTIONS_INIT;
     options.key_file = r->key_file;
     const fk_status status = fk_pack_merge(out, (const char *const *)r->words, (size_t)r->num_words, &options);
@@ -301,8 +306,8 @@ static cli_exit pack_extract(const request *r) {
     const fk_status listed = fk_pack_list(r->words[0], NULL, &entries, &count);
     if (listed != FK_OK) return cli_fail_status(listed);
     const bool parsed = r->num_words > 1 && fk_problem_parse(r->words[1], &problem) == FK_OK;
-    cli_exit code = CLI_OK;
-    if (mkdir(r->out, 0777) != 0 && errno != EEXIST) code = cli_fail(CLI_IO, "%s: %s", r->out, strerror(errno));
+    bool made = false;
+    cli_exit code = output_folder(r->out, &made);
     for (size_t i = 0; i < count && code == CLI_OK; i++) {
         const fk_pack_entry *e = &entries[i];
         char stem[160], path[4096];
@@ -317,6 +322,7 @@ static cli_exit pack_extract(const request *r) {
         written++;
     }
     fk_free(entries);
+    if (made) rmdir(r->out); /* succeeds where nothing was written */
     if (code != CLI_OK) return code;
     if (!written && r->num_words > 1)
         return cli_fail(CLI_BAD_INPUT, "pack extract: %s has no kernel of \"%s\"; see flashkiln pack ls", r->words[0],

@@ -28,12 +28,9 @@ static cli_exit check_inputs(const run *r, int count) {
 
 /* A pack that is named must be one; without Lua the spelling is read by its words. */
 static cli_exit open_packs(const char *paths) {
-    for (const char *at = paths; at && *at; at += *at == ':') {
-        char path[4096];
-        const size_t length = strcspn(at, ":");
-        snprintf(path, sizeof path, "%.*s", (int)length, at);
-        at += length;
-        const fk_status status = length ? fk_context_load_pack(NULL, path) : FK_OK;
+    char path[4096];
+    for (const char *at = paths; run_next_pack(&at, path);) {
+        const fk_status status = fk_context_load_pack(NULL, path);
         if (status != FK_OK) return cli_fail_status(status);
     }
     return CLI_OK;

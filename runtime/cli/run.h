@@ -47,6 +47,8 @@ typedef struct run {
 extern const char *const run_tensor_option[NUM_TENSORS];
 bool run_is_input(int tensor);
 cli_exit run_check_files(const run *r);
+/** Takes the next of "A:B"; null is none. */
+bool run_next_pack(const char **at, char path[4096]);
 
 /* run_story.c: what a run tells. */
 fk_status run_print_story(const run *r);

@@ -1,5 +1,6 @@
 /* tune: the fastest plan of each problem and shape, timed on the device, or modelled for one that is not here. */
 #include "tune.h"
+#include "output.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -232,13 +233,24 @@ static cli_exit move_records(const request *r) {
     return CLI_OK;
 }
 
+/* Before a search of minutes. */
+static cli_exit check_outputs(const request *r, const char *list) {
+    const named_file files[] = {
+        {NULL, list}, {NULL, r->from}, {"--csv", r->csv}, {"--svg", r->svg}, {"--export", r->export_to}};
+    cli_exit code = output_check("tune", files, sizeof files / sizeof files[0]);
+    for (size_t i = 2; i < sizeof files / sizeof files[0] && code == CLI_OK; i++)
+        code = output_try(files[i].path);
+    return code;
+}
+
 static cli_exit perform(request *r, char **words, int num_words) {
     char spelling[FK_MAX_SPELLING], *one = spelling, **list = &one, **owned = NULL;
     size_t count = 0;
     cli_exit code = CLI_OK;
     if (num_words == 0 && !r->from && !r->export_to)
         return cli_fail(CLI_USAGE, "tune: no spelling and no file is given");
-    if (r->from) { /* first, so that what is tuned is compared with it */
+    code = check_outputs(r, num_words == 1 ? words[0] : NULL);
+    if (r->from && code == CLI_OK) { /* first, so that what is tuned is compared with it */
         request only = *r;
         only.export_to = NULL;
         code = move_records(&only);

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""What `flashkiln run` refuses before it compiles anything, and the files that it writes where there is no room.
+
+Usage: cli_refusals_test.py PROGRAM [unittest arguments]. Needs the standard library only.
+"""
+import os
+import resource
+import subprocess
+
+import cli_case
+from cli_case import IO, USAGE, Case
+
+RANDOM = ("--random", "1,1,1,8,8", "--device", "emu")
+
+
+class Outputs(Case):
+    def test_two_outputs_of_one_name(self):
+        self.bad(USAGE, ["-o and --lse name one file"], "run", "fwd fp16 d8", *RANDOM, "-o", "x.npy", "--lse", "./x.npy")
+        self.good("run", "fwd fp16 d8", *RANDOM, "-o", "/dev/null", "--lse", "/dev/null")
+
+    def test_a_write_that_fails_says_why(self):
+        words = ("run", "fwd fp16 d64", "--random", "1,1,1,1200,8", "--device", "emu", "-o", "o.npy", "--lse", "l.npy")
+        self.good(*words)  # the kernel is in the store then
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))  # the signal is ignored by Python, and so inherited
+        result = subprocess.run([cli_case.program_path, *words], capture_output=True, text=True, env=self.env, cwd=self.dir,
+                                preexec_fn=limit, restore_signals=False)
+        self.assertEqual(result.returncode, IO, result.stderr)
+        self.assertIn("o.npy: cannot be written: File too large", result.stderr)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["cache", "l.npy", "o.npy"])
+
+
+if __name__ == "__main__":
+    cli_case.main()
