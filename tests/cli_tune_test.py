@@ -51,6 +51,9 @@ class Tune(Case):
         self.assertEqual({row["spelling"] for row in told}, {"fwd fp16 d256", "fwd fp16 d256 causal"})
         self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
+        result = self.program("tune", "fwd fp16 d256", *EMULATED, "--json", "--export", "x")
+        self.assertEqual(len(json.loads(result.stdout)), len(self.records()))
+        self.assertRegex(result.stderr, "^x: [0-9]+ records? written\n$")
 
     def test_modelled_alone_names_a_gpu(self):
         self.bad(USAGE, ["--gpu belongs to --modelled"], "tune", "fwd fp16 d256", *EMULATED, "--gpu", "t4")
@@ -127,8 +130,12 @@ class Tune(Case):
         self.bad(USAGE, ["--csv and --svg name one file"], "tune", "list.txt", *EMULATED, "--csv", "x", "--svg", "./x")
         self.bad(IO, ["no/x"], "tune", "list.txt", *EMULATED, "--svg", "no/x")
         self.assertFalse(os.path.exists(self.cache))  # found out before anything was compiled
-        for option, value in (("--device", "emu"), ("--plan-for", "h100")):
-            self.bad(USAGE, [f"{option} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", option, value)
+        for option in (["--device", "emu"], ["--plan-for", "h100"], ["--rigor", "patient"], ["--jobs", "2"], ["--resume"], ["--svg", "x"]):
+            self.bad(USAGE, [f"{option[0]} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", *option)
+            self.bad(USAGE, [f"{option[0]} belongs to a search"], "tune", "--export", "x", *option)
+        for option in (["--shapes", "64"], ["--csv", "x"], ["--json"], ["--dry-run"], ["--skip-unsupported"], ["--budget", "1s"]):
+            self.bad(USAGE, [f"{option[0]} belongs to a search"], "tune", "--export", "x", *option)
+        self.bad(USAGE, ["--dry-run excludes"], "tune", "fwd fp16 d64", *EMULATED, "--dry-run", "--from", "list.txt")
 
     def test_explain_follows_records_for_sizes(self):
         """A timing of one's own decides which kernel sizes get, also where one with parts would serve them."""

@@ -218,17 +218,18 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
 /* ---- records ---------------------------------------------------------------------------------------------- */
 
 static cli_exit move_records(const request *r) {
+    FILE *out = r->json ? stderr : stdout;
     size_t taken, refused, written;
     if (r->from) {
         const fk_status status = fk_tuning_import(r->cache_dir, r->from, &taken, &refused);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu record%s taken, %zu line%s refused\n", r->from, taken, taken == 1 ? "" : "s", refused,
-               refused == 1 ? "" : "s");
+        fprintf(out, "%s: %zu record%s taken, %zu line%s refused\n", r->from, taken, taken == 1 ? "" : "s", refused,
+                refused == 1 ? "" : "s");
     }
     if (r->export_to) {
         const fk_status status = fk_tuning_export(r->cache_dir, r->export_to, &written);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu record%s written\n", r->export_to, written, written == 1 ? "" : "s");
+        fprintf(out, "%s: %zu record%s written\n", r->export_to, written, written == 1 ? "" : "s");
     }
     return CLI_OK;
 }
@@ -271,9 +272,40 @@ static cli_exit perform(request *r, char **words, int num_words) {
     return code;
 }
 
+/* No option is passed over in silence. */
+static cli_exit check_options(const request *r, bool searches) {
+    const struct {
+        const char *name;
+        bool given, timed; /* timed: modelling has no use for it */
+    } options[] = {{"--shapes", r->shapes, false},
+                   {"--budget", r->budget, false},
+                   {"--modelled", r->modelled, false},
+                   {"--gpu", r->gpu, false},
+                   {"--skip-unsupported", r->skip_unsupported, false},
+                   {"--dry-run", r->dry_run, false},
+                   {"--csv", r->csv, false},
+                   {"--json", r->json, false},
+                   {"--rigor", r->rigor >= 0, true},
+                   {"--device", r->device, true},
+                   {"--plan-for", r->plan_for, true},
+                   {"--jobs", r->jobs, true},
+                   {"--resume", r->resume, true},
+                   {"--svg", r->svg, true}};
+    if (r->dry_run && r->from) return cli_fail(CLI_USAGE, "tune: --from writes records; --dry-run excludes it");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].given && !searches)
+            return cli_fail(CLI_USAGE, "tune: %s belongs to a search, and no spelling is given", options[i].name);
+        if (options[i].given && options[i].timed && r->modelled)
+            return cli_fail(CLI_USAGE, "tune: %s belongs to what is timed; --modelled is for --gpu", options[i].name);
+    }
+    if (r->gpu && !r->modelled)
+        return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
+    return CLI_OK;
+}
+
 static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const rigors[] = {"measure", "patient", NULL};
-    request r = {.budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
+    request r = {.rigor = -1, .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
     const option options[] = {
         option_text("--shapes", "LIST", &r.shapes,
                     "time at these: 512,4096,4x16x16x197x197; a number is seqlen_q and seqlen_k of 16,384\n"
@@ -302,18 +334,15 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     cli_use_templates(&r.planning);
-    if (!parse_budget(r.budget, &r.how.budget_ms))
+    code = check_options(&r, argc > 0);
+    if (code != CLI_OK) return code;
+    if (!parse_budget(r.budget ? r.budget : "60s", &r.how.budget_ms))
         return cli_fail(CLI_USAGE, "--budget: \"%.40s\" is no time from 1ms to 1000000s, such as 60s", r.budget);
-    if (r.gpu && !r.modelled)
-        return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
-    if (r.modelled && (r.device || r.plan_for))
-        return cli_fail(CLI_USAGE, "tune: %s belongs to what is timed; --modelled is for --gpu",
-                        r.device ? "--device" : "--plan-for");
     if (!r.device) r.device = "auto";
     if (!r.gpu) r.gpu = "a100";
     code = parse_shapes(&r);
     if (code != CLI_OK) return code;
-    r.how.rigor = r.rigor ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
+    r.how.rigor = r.rigor > 0 ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
     r.how.jobs = (int32_t)r.jobs;
     r.how.dry_run = r.dry_run;
     r.how.resume = r.resume;
