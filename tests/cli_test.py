@@ -43,10 +43,11 @@ class Help(Case):
     def test_standard_output_that_is_full(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            result = subprocess.run([cli_case.program_path, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=self.env)
-        self.assertEqual(result.returncode, IO)
-        self.assertIn("standard output", result.stderr)
+        for words in (["--help"], ["plan", "fwd fp16 d64", "--json"]):  # the second exceeds the stream's buffer
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([cli_case.program_path, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=self.env)
+            self.assertEqual(result.returncode, IO)
+            self.assertEqual(result.stderr, "flashkiln: standard output cannot be written\n")
 
 
 class Planning(Case):

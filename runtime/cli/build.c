@@ -157,7 +157,7 @@ static cli_exit report(const work *w, bool json, bool skip_unsupported) {
         add_job(t, &w->jobs[i]);
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "build: the table cannot be printed");
+    if (!good) return cli_fail_print("build");
     if (!json) print_summary(w);
     const char *last = "";
     for (size_t i = 0; i < w->num_jobs; i++) {

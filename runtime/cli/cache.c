@@ -62,7 +62,7 @@ static cli_exit list(const char *dir, bool verify, bool json) {
     fk_free(entries);
     const bool good = json ? table_print_json(t, stdout) : count == 0 || table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "cache: the table cannot be printed");
+    if (!good) return cli_fail_print("cache");
     if (!json)
         printf("%s%zu %s, %s in %s\n", count ? "\n" : "", count, count == 1 ? "entry" : "entries",
                cli_bytes(bytes, size), path);
@@ -100,7 +100,7 @@ static cli_exit doctor(const char *dir, bool json) {
     fk_free(findings);
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "cache: the table cannot be printed");
+    if (!good) return cli_fail_print("cache");
     return wrong ? cli_fail(CLI_CHECK_FAILED, "%zu of %zu findings are wrong", wrong, count) : CLI_OK;
 }
 

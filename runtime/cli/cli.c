@@ -79,6 +79,11 @@ cli_exit cli_fail_status(fk_status status) {
     return cli_fail(cli_exit_of(status), "%s: %s", fk_status_name(status), fk_last_error());
 }
 
+cli_exit cli_fail_print(const char *verb) {
+    return ferror(stdout) ? cli_fail(CLI_IO, "standard output cannot be written")
+                          : cli_fail(CLI_FAILED, "%s: no memory for what is printed", verb);
+}
+
 void cli_progress(const char *format, ...) {
     if (!isatty(STDERR_FILENO)) return;
     va_list args;

@@ -37,6 +37,8 @@ cli_exit cli_fail(cli_exit code, const char *format, ...) __attribute__((format(
 /** Prints fk_last_error and returns the exit code that stands for `status`. */
 cli_exit cli_fail_status(fk_status status);
 cli_exit cli_exit_of(fk_status status);
+/** For what could not be printed: standard output has failed, or there was no memory. */
+cli_exit cli_fail_print(const char *verb);
 
 /** Rewrites one line on stderr when that is a terminal; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -213,7 +213,7 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
     if (status != FK_OK) {
         code = cli_fail_status(status);
     } else if (json) {
-        code = print_json(&e) ? CLI_OK : cli_fail(CLI_FAILED, "explain: the result cannot be printed");
+        code = print_json(&e) ? CLI_OK : cli_fail_print("explain");
     } else {
         printf("%s on %s: family %s with sm_%d primitives\n", e.spelling, e.gpu.name, e.chosen->family, e.chosen->sm);
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));

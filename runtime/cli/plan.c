@@ -89,7 +89,7 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     table_destroy(t);
     fk_free(plans);
     if (status != FK_OK) return cli_fail_status(status);
-    return good ? CLI_OK : cli_fail(CLI_FAILED, "plan: the table cannot be printed");
+    return good ? CLI_OK : cli_fail_print("plan");
 }
 
 const cli_verb verb_plan = {

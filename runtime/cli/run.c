@@ -288,7 +288,7 @@ static cli_exit perform(run *r) {
                         "check: all %lld elements are NaN in float64, or of no sequence: nothing compares",
                         (long long)r->result.elements);
     if (r->check && !r->json) check_print(&r->result);
-    if (r->json && !run_print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
+    if (r->json && !run_print_json(r)) return cli_fail_print("run");
     if (r->check && !(r->result.ratio <= CHECK_MAX_RATIO))
         return cli_fail(CLI_CHECK_FAILED, "check: the error is %.3g times that of the eager reference; %g is the limit",
                         r->result.ratio, CHECK_MAX_RATIO);

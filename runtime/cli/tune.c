@@ -205,7 +205,7 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
         if (code == CLI_OK) code = one;
     }
     end(ahead, num_ahead);
-    if (r->json && !tune_print_json(all, count)) code = cli_fail(CLI_FAILED, "tune: the result cannot be printed");
+    if (r->json && !tune_print_json(all, count)) code = cli_fail_print("tune");
     const cli_exit csv = r->csv ? tune_write_csv(r->csv, all, count) : CLI_OK;
     const cli_exit svg = r->svg ? tune_write_svg(r->svg, all, count) : CLI_OK;
     if (code == CLI_OK) code = csv ? csv : svg;
