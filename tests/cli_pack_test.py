@@ -260,6 +260,10 @@ class Pack(Case):
         self.assertEqual(result.returncode, CHECK_FAILED)
         self.assertIn("checksum", result.stdout)
         self.path("short.fkpack", bytes(data[:-1]))
+        result = self.program("pack", "verify", "bad.fkpack", "short.fkpack", "a.fkpack", "bad.fkpack", "--json")
+        self.assertEqual(result.returncode, CHECK_FAILED)  # the first one's
+        self.assertEqual([row["pack"] for row in json.loads(result.stdout)], ["bad.fkpack"] * 2)
+        self.assertIn("every byte", self.program("pack", "verify", "short.fkpack", "a.fkpack").stdout)
         self.bad(IO, ["short.fkpack", "truncated"], "pack", "ls", "short.fkpack")
         self.bad(IO, ["list.lua", "not a version 1 pack"], "pack", "ls", "list.lua")
 
@@ -313,6 +317,7 @@ class Pack(Case):
         self.bad(USAGE, ["build, ls"], "pack", "fly")
         for option in (["--gpu", "t4"], ["--sized"], ["--emu"], ["--key", "nope"], ["--jobs", "2"], ["-o", "x"]):
             self.bad(USAGE, [f"pack ls: {option[0]} belongs to build"], "pack", "ls", "a.fkpack", *option)
+        self.bad(USAGE, ["pack verify: --template-dir belongs to build"], "pack", "verify", "a.fkpack", "--template-dir", "own")
         self.bad(USAGE, ["pack diff: --json belongs to ls"], "pack", "diff", "a.fkpack", "b.fkpack", "--json")
         self.bad(USAGE, ["cache path: --json belongs to ls"], "cache", "path", "--json")
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
