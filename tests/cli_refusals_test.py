@@ -3,14 +3,27 @@
 
 Usage: cli_refusals_test.py PROGRAM [unittest arguments]. Needs the standard library only.
 """
+import json
 import os
 import resource
 import subprocess
 
 import cli_case
-from cli_case import IO, USAGE, Case
+from cli_case import CHECK_FAILED, IO, USAGE, Case
 
 RANDOM = ("--random", "1,1,1,8,8", "--device", "emu")
+
+
+class Values(Case):
+    def test_a_scale_that_is_no_float(self):
+        self.bad(USAGE, ["--softmax-scale is 1e-50", "1.4013e-45"], "run", "fwd fp16 d8", *RANDOM, "--softmax-scale", "1e-50")
+        self.assertIn("softmax_scale 0.3\n", self.good("run", "fwd fp16 d8", *RANDOM, "--softmax-scale", "0.3"))
+
+    def test_nothing_compares(self):
+        result = self.program("run", 'fwd fp16 d8 score="s * (float(k - k) / float(q - q))"', *RANDOM, "--check", "--json")
+        self.assertEqual(result.returncode, CHECK_FAILED)
+        self.assertIn("nothing compares", result.stderr)
+        self.assertIsNone(json.loads(result.stdout)["ratio"])
 
 
 class Outputs(Case):

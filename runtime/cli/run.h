@@ -22,7 +22,7 @@ typedef struct run {
     bool check, no_cache, json;
     int cache_mode; /* fk_cache_mode; -1: not given */
     int64_t repeat, num_splits, page_size;
-    double softmax_scale, descale[3]; /* of q, k, v: 1 is none */
+    double softmax_scale, descale[3]; /* of q, k, v; below 0: not given, as num_splits */
     fk_problem problem;
     char spelling[FK_MAX_SPELLING];
     /* what is held */
