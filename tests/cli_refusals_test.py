@@ -19,6 +19,11 @@ class Values(Case):
         self.bad(USAGE, ["--softmax-scale is 1e-50", "1.4013e-45"], "run", "fwd fp16 d8", *RANDOM, "--softmax-scale", "1e-50")
         self.assertIn("softmax_scale 0.3\n", self.good("run", "fwd fp16 d8", *RANDOM, "--softmax-scale", "0.3"))
 
+    def test_an_array_that_is_given_twice(self):
+        words = ("run", "bwd fp16 d8 alibi grad=slope", *RANDOM)
+        for option in ("--array", "--grad"):
+            self.bad(USAGE, [f"{option}: slope is given twice"], *words, option, "slope=a.npy", option, "slope=b.npy")
+
     def test_nothing_compares(self):
         result = self.program("run", 'fwd fp16 d8 score="s * (float(k - k) / float(q - q))"', *RANDOM, "--check", "--json")
         self.assertEqual(result.returncode, CHECK_FAILED)
