@@ -109,6 +109,8 @@ class Tune(Case):
         self.assertIn("* chosen, as asked: mma m64 n64 w4 s1 c1", self.good("plan", "fwd fp16 d64", *asked))
         self.assertIn("chosen by --plan", self.good("explain", "fwd fp16 d64", *asked))
         self.assertIn("block_m (B_r) 64 x block_n (B_c) 64, 4 warps", self.good("gen", "fwd fp16 d64", *asked))
+        for verb in (["plan"], ["gen"], ["explain"], ["build"], ["run", "--random", "1,1,1,8,8"]):
+            self.bad(USAGE, ["--plan excludes --rule"], *verb, "fwd fp16 d64", "--plan", asked[3], "--rule", "model")
         self.bad(BAD_INPUT, ["\"x9\""], "plan", "fwd fp16 d64", "--plan", "mma x9")
         # o and lse, which the backward pass starts from, keep the plan of their own: the forward pass has no such tile
         backward = ("--plan", "wgmma m64 n128 w12 s2 c1 q2 k2 o1")

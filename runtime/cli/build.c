@@ -198,9 +198,9 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
+    code = cli_use_planning(&planning);
     how.planning = cli_plan_options(&planning);
-    code = cli_spellings(argv, argc, &owned, &count, spelling);
+    if (code == CLI_OK) code = cli_spellings(argv, argc, &owned, &count, spelling);
     if (owned) list = owned;
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");

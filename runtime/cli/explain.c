@@ -205,8 +205,8 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
-    code = cli_problem(argv, argc, &e.problem, e.spelling);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = cli_problem(argv, argc, &e.problem, e.spelling);
     if (code != CLI_OK) return code;
     e.how = cli_plan_options(&planning);
     const fk_status status = gather(&e, gpu_name);

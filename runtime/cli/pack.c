@@ -391,7 +391,8 @@ static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
+    code = cli_use_planning(&planning);
+    if (code != CLI_OK) return code;
     r.template_dir = planning.template_dir;
     r.num_words = argc - 1;
     r.words = argv + 1;

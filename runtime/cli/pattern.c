@@ -267,8 +267,8 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
     if (p.head >= heads)
         return cli_fail(CLI_USAGE, "pattern: --head is %lld: must be below --heads, %lld", (long long)p.head,
                         (long long)heads);
-    cli_use_templates(&planning);
-    code = read_problem(argv + 1, argc - 1, &p);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = read_problem(argv + 1, argc - 1, &p);
     if (code != CLI_OK) return code;
     p.how = cli_plan_options(&planning);
     p.how.shape = (fk_shape){1, heads, p.problem.gqa ? 1 : heads, n, keys ? keys : n};

@@ -404,8 +404,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     if (r.no_cache && r.cache_mode >= 0) return cli_fail(CLI_USAGE, "run: --no-cache excludes --cache");
     if (r.cache_mode == FK_CACHE_NORMAL) unsetenv("FLASHKILN_CACHE_MODE"); /* 0 would ask it */
-    cli_use_templates(&r.planning);
-    code = open_packs(r.packs);
+    code = cli_use_planning(&r.planning);
+    if (code == CLI_OK) code = open_packs(r.packs);
     if (code == CLI_OK) code = read_problem(&r, argv, argc);
     if (code == CLI_OK) code = check_inputs(&r, r.problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
     if (code == CLI_OK) code = check_words(&r);

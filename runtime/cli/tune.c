@@ -333,8 +333,8 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&r.planning);
-    code = check_options(&r, argc > 0);
+    code = cli_use_planning(&r.planning);
+    if (code == CLI_OK) code = check_options(&r, argc > 0);
     if (code != CLI_OK) return code;
     if (!parse_budget(r.budget ? r.budget : "60s", &r.how.budget_ms))
         return cli_fail(CLI_USAGE, "--budget: \"%.40s\" is no time from 1ms to 1000000s, such as 60s", r.budget);
