@@ -30,6 +30,9 @@ class Values(Case):
         self.assertIn("nothing compares", result.stderr)
         self.assertIsNone(json.loads(result.stdout)["ratio"])
 
+    def test_limits_are_named(self):
+        self.bad(USAGE, ['--dropout-seed: "-1" is not an integer of 0 to 9e+18'], "run", "fwd fp16 d8 dropout", *RANDOM, "--dropout-seed", "-1")
+
 
 class Outputs(Case):
     def test_two_outputs_of_one_name(self):

@@ -125,7 +125,8 @@ static cli_exit cache_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    if (argc != 1) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
+    if (argc == 0) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
+    if (argc > 1) return cli_fail(CLI_USAGE, "cache %s: takes no argument, \"%s\" was given", argv[0], argv[1]);
     if (max_size >= 0 && strcmp(argv[0], "prune") != 0)
         return cli_fail(CLI_USAGE, "cache %s: --max-size belongs to prune", argv[0]);
     if (json && (strcmp(argv[0], "prune") == 0 || strcmp(argv[0], "path") == 0))
