@@ -151,8 +151,12 @@ static fk_status make_header(writer *w, uint64_t end, fk_error *err) {
     return status ? status : fk_sign(w->content->secret, message, sizeof message, h + FK_PACK_SIGNATURE, err);
 }
 
+/* A rename would put a file in the place of a pipe or device. */
 static fk_status create(writer *w, fk_error *err) {
+    struct stat st;
     const size_t size = strlen(w->path) + 40;
+    if (stat(w->path, &st) == 0 && !S_ISREG(st.st_mode))
+        return fk_fail(err, FK_IO, "pack %s cannot be written: is no regular file", w->path);
     w->temporary = w->vfs->resize(NULL, size);
     if (!w->temporary) return no_memory(w, err);
     for (int attempt = 0; attempt < 100; ++attempt) { /* names left by killed processes are stepped over */

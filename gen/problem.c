@@ -288,6 +288,8 @@ static fk_status canonical_terms(checker *c, const fk_problem *in, fk_problem *o
     for (int i = 0; status == FK_OK && i < in->num_arrays; ++i) {
         status = fk_array_check(&in->array[i], &out->array[i], err);
         if (status == FK_OK) status = fk_array_list_add(&c->arrays, &out->array[i], err);
+        if (status == FK_OK && c->arrays.count == i) /* else one problem had two spellings */
+            status = fk_fail(err, FK_BAD_PROBLEM, "array %s is given twice", out->array[i].name);
     }
     for (int i = 0; status == FK_OK && i < in->num_scores; ++i) {
         status = canonical_score(c, &in->score[i], &out->score[i], err);

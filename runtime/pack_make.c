@@ -307,8 +307,12 @@ static fk_status lock_parts(const char *dir, const char *path, int *fd, fk_error
     }
 }
 
-/* A pack's folder is the caller's: the store of its parts would make it, for its owner alone. */
-static fk_status check_folder(const char *path, fk_error *err) {
+/* Before anything is compiled. A pack's folder is the caller's: the store of its parts would make it, for its owner
+ * alone. */
+static fk_status check_path(const char *path, fk_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return fk_fail(err, FK_IO, "pack %s cannot be written: is no regular file", path);
     char *copy = strdup(path);
     if (!copy) return fk_fail(err, FK_NO_MEMORY, "no memory for a path");
     const char *folder = dirname(copy);
@@ -324,7 +328,7 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     char *dir = NULL;
     const int64_t workers = options->jobs > 0 ? options->jobs : sysconf(_SC_NPROCESSORS_ONLN);
     fk_status status = options->key_file ? fk_pack_read_secret(options->key_file, secret, err) : FK_OK;
-    if (!status) status = check_folder(path, err);
+    if (!status) status = check_path(path, err);
     if (!status) status = digest_records(&m->work, err);
     if (!status && asprintf(&dir, "%s.parts", path) < 0) status = fk_fail(err, FK_NO_MEMORY, "no memory for a path");
     if (!status) status = fk_store_open(dir, FK_CACHE_NORMAL, &m->work.parts, err);
@@ -338,7 +342,10 @@ static fk_status make(maker *m, const char *path, const fk_pack_options *options
     }
     if (!status) status = find_failure(m, path, progress, err);
     if (!status) status = write_pack(m, path, options->key_file ? secret : NULL, err);
-    if (!status) fk_store_destroy(m->work.parts);
+    if (!status)
+        fk_store_destroy(m->work.parts);
+    else if (m->work.lock >= 0)
+        rmdir(dir); /* succeeds where there are no parts to go on from */
     explicit_bzero(secret, sizeof secret);
     fk_store_close(m->work.parts);
     if (m->work.lock >= 0) close(m->work.lock);

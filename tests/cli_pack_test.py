@@ -260,6 +260,10 @@ class Pack(Case):
         self.assertEqual(result.returncode, CHECK_FAILED)
         self.assertIn("checksum", result.stdout)
         self.path("short.fkpack", bytes(data[:-1]))
+        result = self.program("pack", "verify", "bad.fkpack", "short.fkpack", "a.fkpack", "bad.fkpack", "--json")
+        self.assertEqual(result.returncode, CHECK_FAILED)  # the first one's
+        self.assertEqual([row["pack"] for row in json.loads(result.stdout)], ["bad.fkpack"] * 2)
+        self.assertIn("every byte", self.program("pack", "verify", "short.fkpack", "a.fkpack").stdout)
         self.bad(IO, ["short.fkpack", "truncated"], "pack", "ls", "short.fkpack")
         self.bad(IO, ["list.lua", "not a version 1 pack"], "pack", "ls", "list.lua")
 
@@ -267,6 +271,8 @@ class Pack(Case):
         self.build()
         self.build("t4.fkpack", gpu="t4")
         self.good("pack", "merge", "a.fkpack", "t4.fkpack", "-o", "both.fkpack")
+        os.mkfifo(self.path("pipe"))
+        self.bad(IO, ["pack pipe cannot be written: is no regular file"], "pack", "merge", "a.fkpack", "t4.fkpack", "-o", "pipe")
         self.build("all.fkpack", gpu="t4,a100")
         self.assertEqual(self.good("pack", "diff", "both.fkpack", "all.fkpack"), "")
         result = self.program("pack", "diff", "a.fkpack", "both.fkpack")
@@ -275,8 +281,8 @@ class Pack(Case):
         self.assertTrue(os.path.exists(self.path("images/fwd-fp16-d64-causal.a100.so")))
         self.assertIn("1 images", self.good("pack", "extract", "a.fkpack", "fwd fp16 d64 causal", "-o", "one"))
         self.assertIn("at most 2", self.program("pack", "extract", "a.fkpack", "fwd", "fp16", "d64", "-o", "one").stderr)
-        result = self.program("pack", "extract", "a.fkpack", "fwd fp16 d64", "-o", "one")
-        self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
+        self.bad(BAD_INPUT, ["no kernel"], "pack", "extract", "a.fkpack", "fwd fp16 d64", "-o", "two")
+        self.bad(USAGE, ["overwrite the input a.fkpack"], "run", "fwd fp16 d64 causal", *SMALL, "--pack", "t4.fkpack:a.fkpack", "-o", "a.fkpack")
 
     def test_signatures(self):
         self.build()
@@ -311,12 +317,18 @@ class Pack(Case):
         self.bad(USAGE, ["build, ls"], "pack", "fly")
         for option in (["--gpu", "t4"], ["--sized"], ["--emu"], ["--key", "nope"], ["--jobs", "2"], ["-o", "x"]):
             self.bad(USAGE, [f"pack ls: {option[0]} belongs to build"], "pack", "ls", "a.fkpack", *option)
+        self.bad(USAGE, ["pack verify: --template-dir belongs to build"], "pack", "verify", "a.fkpack", "--template-dir", "own")
         self.bad(USAGE, ["pack diff: --json belongs to ls"], "pack", "diff", "a.fkpack", "b.fkpack", "--json")
         self.bad(USAGE, ["cache path: --json belongs to ls"], "cache", "path", "--json")
         self.bad(USAGE, ["at least 2"], "pack", "diff", "a")
         self.bad(IO, ["gone/sub/x.fkpack: gone/sub: No such file"], "pack", "build", "fwd fp16 d64", "--emu", "--gpu", "t4", "-o",
                  "gone/sub/x.fkpack")
         self.assertFalse(os.path.exists(self.path("gone")))
+        os.mkfifo(self.path("pipe"))  # a pack's rename would put a file in its place
+        self.bad(IO, ["pack pipe cannot be written: is no regular file"], "pack", "build", "fwd fp16 d64", "--emu", "-o", "pipe")
+        self.path("list.txt", "fwd bf16 d64\n")
+        self.bad(USAGE, ["pack build: -o would overwrite the input list.txt"], "pack", "build", "list.txt", "-o", "./list.txt")
+        self.bad(UNAVAILABLE, ["bf16"], "pack", "build", "list.txt", "--emu", "--gpu", "t4", "-o", "x.fkpack")  # no empty parts are left
         self.bad(UNAVAILABLE, ["rtx9"], "pack", "build", "list.lua", "--gpu", "rtx9", "-o", "x.fkpack")
         self.bad(BAD_INPUT, ["twice"], "pack", "build", "list.lua", "--gpu", "a100,a100", "-o", "x.fkpack")
         os.makedirs(self.path("own/mask"))

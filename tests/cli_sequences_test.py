@@ -85,8 +85,8 @@ class Sequences(Case):
                                                             *more)
         packed = "fwd fp16 d8 gqa packed"
         run(USAGE, ["--cu-seqlens-q is missing"], packed)
-        run(USAGE, ["--cu-seqlens-q belongs to problems with the word packed"], "fwd fp16 d8 gqa", *good)
-        run(USAGE, ["--seqused-k belongs to problems with the word seqused_k"], packed, *good, "--seqused-k", "1,2,3")
+        run(USAGE, ["--cu-seqlens-q belongs to packed"], "fwd fp16 d8 gqa", *good)
+        run(USAGE, ["--seqused-k belongs to seqused_k"], packed, *good, "--seqused-k", "1,2,3")
         run(USAGE, ["--cu-seqlens-k", "number 2 of \"2,x\""], packed, *good[:2], "--cu-seqlens-k", "2,x")
         run(USAGE, ["--cu-seqlens-k", "\"2;9\" is not A,B,C"], packed, *good[:2], "--cu-seqlens-k", "2;9")
         run(BAD_INPUT, ["--cu-seqlens-k", "number 3 is 8", "9"], packed, *good[:2], "--cu-seqlens-k", "2,9,8,16")
@@ -94,6 +94,8 @@ class Sequences(Case):
         for wrong, said in (("0,5,4", ["number 3 is 4"]), ("0,5", ["2 numbers", "3"])):  # what lengths are drawn from
             self.bad(BAD_INPUT, ["--cu-seqlens-k", *said], "run", packed + " seqused_k", "--random", "2,2,1,8,8",
                      "--device", "emu", "--cu-seqlens-q", "0,4,8", "--cu-seqlens-k", wrong)
+        self.bad(BAD_INPUT, ["--cu-seqlens-q has 2 numbers; --random's batch needs 3"], "run", packed, "--random", "2,2,1,40,70",
+                 "--device", "emu", "--cu-seqlens-q", "0,40")
         self.path("below.npy", npy("<i4", (2,), struct.pack("<2i", -8, 8)))
         self.bad(BAD_INPUT, ["--cu-seqlens-k: number 1 is -8", "at least 0"], "run", packed + " paged", "--random", "1,2,1,8,8",
                  "--device", "emu", "--cu-seqlens-q", "0,8", "--cu-seqlens-k", "below.npy")
@@ -134,8 +136,9 @@ class Sequences(Case):
 
     def test_options_that_have_no_meaning(self):
         random = ["--random", "1,2,2,20,20", "--device", "emu"]
-        for option, word in (("--dropout-p", "dropout"), ("--dropout-offset", "dropout"), ("--page-size", "paged")):
-            self.bad(USAGE, [f"{option} belongs to {word}"], "run", "fwd fp16 d16", *random, option, "0" if word == "dropout" and option[-1] == "p" else "3")
+        for option, value, word in (("--dropout-p", "0.1", "dropout"), ("--dropout-seed", "0", "dropout"), ("--dropout-offset", "3", "dropout"),
+                                    ("--page-size", "3", "paged"), ("--num-splits", "0", "split"), ("--q-descale", "1", "e4m3")):
+            self.bad(USAGE, [f"{option} belongs to {word}"], "run", "fwd fp16 d16", *random, option, value)
         self.bad(USAGE, ["-o and --keep-mask", "one file"], "run", "fwd fp16 d16 dropout", *random, "-o", "m.npy", "--keep-mask", "m.npy")
 
     def test_numbers_of_the_emulators_environment(self):

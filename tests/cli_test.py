@@ -43,10 +43,11 @@ class Help(Case):
     def test_standard_output_that_is_full(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            result = subprocess.run([cli_case.program_path, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=self.env)
-        self.assertEqual(result.returncode, IO)
-        self.assertIn("standard output", result.stderr)
+        for words in (["--help"], ["plan", "fwd fp16 d64", "--json"]):  # the second exceeds the stream's buffer
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([cli_case.program_path, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=self.env)
+            self.assertEqual(result.returncode, IO)
+            self.assertEqual(result.stderr, "flashkiln: standard output cannot be written\n")
 
 
 class Planning(Case):
@@ -162,6 +163,7 @@ class Planning(Case):
         shown = ["pattern", "show", "bwd bf16 d64", "blocks(64x32)=h == 1 && i * 2 >= j", "causal", "--n", "128"]
         self.assertEqual(self.good(*shown, "--head", "1").splitlines()[3:], ["  +...", "  ##+."])
         self.assertEqual(self.good(*shown).splitlines()[3:], ["  ....", "  ...."])
+        self.assertEqual(self.good("pattern", "show", "  fwd fp16 d64 causal", "--n", "64").splitlines()[3:], ["  +"])
         lines = self.good("pattern", "show", "local(32,0)", "--n", "4096").splitlines()[3:]  # two rows of blocks a character
         self.assertEqual(lines[:2], ["  a character is 2 x 2 blocks", "  +" + "." * 63])
         self.good("pattern", "show", "bigbird(64)", "--n", "1000", "-o", "bigbird.svg")
@@ -174,7 +176,7 @@ class Planning(Case):
         self.assertEqual((width, height), (192, 192))
         self.assertEqual([rows[y][x] for y, x in ((32, 96), (32, 32), (96, 160), (160, 32))], [2, 3, 2, 0])  # shown, hidden; below: nothing
         for message, *more in (("must be: pattern show", "draw", "local(64,1)"), ("must end in .svg or .png", "show", "local(64,1)", "-o", "x.gif"),
-                               ("blocks of 1 x 1: must be at most", "show", "local(1,1)", "--n", "9999")):
+                               ("--n 64 and --keys 999999 give 64 x 999999 blocks of 1 x 1: must be at most", "show", "local(1,1)", "--n", "64", "--keys", "999999")):
             self.bad(USAGE, [message], "pattern", *more)
         self.bad(USAGE, ["--head is 8: must be below --heads, 8"], "pattern", "show", "local(64,1)", "--head", "8")
         self.bad(BAD_INPUT, ["pattern local has 2 values: must be 3 (rows,columns,window)"], "pattern", "show", "local(64)")
@@ -232,7 +234,7 @@ class BadSpelling(Case):
                                  (["plan", "fwd fp16 d64", "--rule", "best"], ["best", "model, paper"]),
                                  (["plan", "fwd fp16 d64", "--shape", "1,2,3"], ["--shape", "1,2,3"]),
                                  (["plan", "fwd fp16 d64", "--shape", "0,8,8,8,8"], ["--shape", "1 to 1073741824"]),
-                                 (["devices", "now"], ["now"]), (["cache"], ["ls"]), (["cache", "melt"], ["melt"]),
+                                 (["devices", "now"], ["now"]), (["cache"], ["ls"]), (["cache", "ls", "all"], ["cache ls: takes no argument", "all"]), (["cache", "melt"], ["melt"]),
                                  (["cache", "prune", "--max-size", "lots"], ["lots"]),
                                  (["cache", "ls", "--max-size", "0"], ["cache ls: --max-size belongs to prune"]),
                                  (["build", "fwd fp16 d64", "--gpu", ","], ["--gpu"]),
@@ -247,6 +249,7 @@ class BadSpelling(Case):
         self.bad(IO, [self.dir, "directory"], "gen", "fwd fp16 d64", "-o", self.dir)
         self.path("file", b"")
         self.bad(IO, ["file"], "build", "fwd fp16 d64", "-o", "file/below")
+        self.bad(IO, ["file: is no folder"], "build", "fwd fp16 d64", "-o", "file")
 
     def test_lua_errors_name_file_and_line(self):
         self.path("templates/mask/causal.lua", "local x = nil\nreturn { keep = x.y }\n")

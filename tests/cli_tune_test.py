@@ -51,6 +51,9 @@ class Tune(Case):
         self.assertEqual({row["spelling"] for row in told}, {"fwd fp16 d256", "fwd fp16 d256 causal"})
         self.assertTrue(all(row["state"] == "timed" and row["us"] > 0 for row in told))
         self.assertFalse(os.path.exists(os.path.join(self.cache, RECORDS)))
+        result = self.program("tune", "fwd fp16 d256", *EMULATED, "--json", "--export", "x")
+        self.assertEqual(len(json.loads(result.stdout)), len(self.records()))
+        self.assertRegex(result.stderr, "^x: [0-9]+ records? written\n$")
 
     def test_modelled_alone_names_a_gpu(self):
         self.bad(USAGE, ["--gpu belongs to --modelled"], "tune", "fwd fp16 d256", *EMULATED, "--gpu", "t4")
@@ -106,6 +109,8 @@ class Tune(Case):
         self.assertIn("* chosen, as asked: mma m64 n64 w4 s1 c1", self.good("plan", "fwd fp16 d64", *asked))
         self.assertIn("chosen by --plan", self.good("explain", "fwd fp16 d64", *asked))
         self.assertIn("block_m (B_r) 64 x block_n (B_c) 64, 4 warps", self.good("gen", "fwd fp16 d64", *asked))
+        for verb in (["plan"], ["gen"], ["explain"], ["build"], ["run", "--random", "1,1,1,8,8"]):
+            self.bad(USAGE, ["--plan excludes --rule"], *verb, "fwd fp16 d64", "--plan", asked[3], "--rule", "model")
         self.bad(BAD_INPUT, ["\"x9\""], "plan", "fwd fp16 d64", "--plan", "mma x9")
         # o and lse, which the backward pass starts from, keep the plan of their own: the forward pass has no such tile
         backward = ("--plan", "wgmma m64 n128 w12 s2 c1 q2 k2 o1")
@@ -122,8 +127,17 @@ class Tune(Case):
         self.bad(BAD_INPUT, ["fp17"], "tune", "fwd fp17 d64", *EMULATED)
         self.bad(BAD_INPUT, ["num_heads_q"], "tune", "fwd fp16 d64", "--device", "emu", "--shapes", "1x4x2x64x64")
         self.bad(UNAVAILABLE, ["nope"], "tune", "fwd fp16 d64", "--modelled", "--gpu", "nope")
-        for option, value in (("--device", "emu"), ("--plan-for", "h100")):
-            self.bad(USAGE, [f"{option} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", option, value)
+        self.path("list.txt", "fwd fp16 d256\n")
+        self.bad(USAGE, ["--csv would overwrite the input list.txt"], "tune", "list.txt", *EMULATED, "--csv", "list.txt")
+        self.bad(USAGE, ["--csv and --svg name one file"], "tune", "list.txt", *EMULATED, "--csv", "x", "--svg", "./x")
+        self.bad(IO, ["no/x"], "tune", "list.txt", *EMULATED, "--svg", "no/x")
+        self.assertFalse(os.path.exists(self.cache))  # found out before anything was compiled
+        for option in (["--device", "emu"], ["--plan-for", "h100"], ["--rigor", "patient"], ["--jobs", "2"], ["--resume"], ["--svg", "x"]):
+            self.bad(USAGE, [f"{option[0]} belongs to what is timed"], "tune", "fwd fp16 d64", "--modelled", *option)
+            self.bad(USAGE, [f"{option[0]} belongs to a search"], "tune", "--export", "x", *option)
+        for option in (["--shapes", "64"], ["--csv", "x"], ["--json"], ["--dry-run"], ["--skip-unsupported"], ["--budget", "1s"]):
+            self.bad(USAGE, [f"{option[0]} belongs to a search"], "tune", "--export", "x", *option)
+        self.bad(USAGE, ["--dry-run excludes"], "tune", "fwd fp16 d64", *EMULATED, "--dry-run", "--from", "list.txt")
 
     def test_explain_follows_records_for_sizes(self):
         """A timing of one's own decides which kernel sizes get, also where one with parts would serve them."""

@@ -19,31 +19,22 @@ static int32_t dtype_of(const fk_array_decl *decl) {
     return decl->type == FK_FLOAT16 ? FK_FP16 : decl->type == FK_BFLOAT16 ? FK_BF16 : FK_FP32;
 }
 
-/* The file behind NAME=, or null. */
-static const char *path_of(const option_texts *given, const char *name) {
-    const size_t length = strlen(name);
-    for (int i = 0; i < given->count; i++) {
-        const char *text = given->value[i];
-        if (strncmp(text, name, length) == 0 && text[length] == '=') return text + length + 1;
-    }
-    return NULL;
-}
-
-/* Every NAME= must be an array of the problem. */
-static cli_exit check_names(const option_texts *given, const arrays *a) {
+cli_exit arrays_paths(const arrays *a, const char *name, const option_texts *given, const char *path[FK_MAX_ARRAYS]) {
     for (int i = 0; i < given->count; i++) {
         const char *text = given->value[i], *equals = strchr(text, '=');
         char known[FK_MAX_ARRAYS * 34] = "";
-        bool found = false;
+        size_t found = a->count;
+        if (!equals) return cli_fail(CLI_USAGE, "run: %s: \"%.100s\" is not NAME=FILE.npy", name, text);
         for (size_t j = 0; j < a->count; j++) {
             const size_t length = strlen(a->decl[j].name);
-            found = found || (equals && (size_t)(equals - text) == length && !memcmp(text, a->decl[j].name, length));
+            if ((size_t)(equals - text) == length && !memcmp(text, a->decl[j].name, length)) found = j;
             strcat(strcat(known, " "), a->decl[j].name);
         }
-        if (!equals) return cli_fail(CLI_USAGE, "run: --array: \"%.100s\" is not NAME=FILE.npy", text);
-        if (!found)
-            return cli_fail(CLI_USAGE, "run: --array: the problem has no array \"%.*s\"; it has%s",
+        if (found == a->count)
+            return cli_fail(CLI_USAGE, "run: %s: the problem has no array \"%.*s\"; it has%s", name,
                             (int)(equals - text), text, a->count ? known : " none");
+        if (path[found]) return cli_fail(CLI_USAGE, "run: %s: %s is given twice", name, a->decl[found].name);
+        path[found] = equals + 1;
     }
     return CLI_OK;
 }
@@ -112,11 +103,11 @@ cli_exit arrays_load(const option_texts *given, const fk_problem *problem, bool 
     arrays a = {.count = 0};
     const fk_status status = fk_problem_arrays(problem, a.decl, &a.count);
     if (status != FK_OK) return cli_fail_status(status);
-    cli_exit code = check_names(given, &a);
+    const char *path[FK_MAX_ARRAYS] = {NULL};
+    cli_exit code = arrays_paths(&a, "--array", given, path);
     for (size_t i = 0; i < a.count && code == CLI_OK; i++) {
-        const char *path = path_of(given, a.decl[i].name);
-        if (path)
-            code = read_array(path, args, i, &a, &args->array[i]);
+        if (path[i])
+            code = read_array(path[i], args, i, &a, &args->array[i]);
         else if (draw)
             code = draw_array(seed * FK_MAX_ARRAYS + i + 1000, args, i, &a, &args->array[i]);
         else

@@ -17,6 +17,8 @@ typedef struct arrays {
  * normal distribution. Sizes in args are set; sets args->array to the host's. On failure nothing is held. */
 cli_exit arrays_load(const option_texts *given, const fk_problem *problem, bool draw, uint64_t seed, fk_args *args,
                      arrays *out);
+/** Of NAME=FILE.npy, given by the option `name`: FILE.npy at the place of each array; the rest of `path` stays null. */
+cli_exit arrays_paths(const arrays *a, const char *name, const option_texts *given, const char *path[FK_MAX_ARRAYS]);
 /** Copies them to the device and points args->array there. */
 fk_status arrays_upload(arrays *a, fk_context *context, fk_args *args);
 void arrays_free(arrays *a, fk_context *context);

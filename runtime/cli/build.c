@@ -3,12 +3,10 @@
 #include "cli.h"
 #include "output.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct job {
@@ -159,7 +157,7 @@ static cli_exit report(const work *w, bool json, bool skip_unsupported) {
         add_job(t, &w->jobs[i]);
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "build: the table cannot be printed");
+    if (!good) return cli_fail_print("build");
     if (!json) print_summary(w);
     const char *last = "";
     for (size_t i = 0; i < w->num_jobs; i++) {
@@ -200,15 +198,14 @@ static cli_exit build_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
+    code = cli_use_planning(&planning);
     how.planning = cli_plan_options(&planning);
-    code = cli_spellings(argv, argc, &owned, &count, spelling);
+    if (code == CLI_OK) code = cli_spellings(argv, argc, &owned, &count, spelling);
     if (owned) list = owned;
     gpu_text = strdup(gpu_list);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
     if (code == CLI_OK) code = cli_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
-    if (code == CLI_OK && w.out_dir && !(made = mkdir(w.out_dir, 0777) == 0) && errno != EEXIST)
-        code = cli_fail(CLI_IO, "%s: %s", w.out_dir, strerror(errno));
+    if (code == CLI_OK && w.out_dir) code = output_folder(w.out_dir, &made);
     w.num_jobs = count * num_gpus;
     if (code == CLI_OK && !(w.jobs = calloc(w.num_jobs, sizeof *w.jobs)))
         code = cli_fail(CLI_FAILED, "no memory for %zu kernels", w.num_jobs);

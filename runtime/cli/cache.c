@@ -62,7 +62,7 @@ static cli_exit list(const char *dir, bool verify, bool json) {
     fk_free(entries);
     const bool good = json ? table_print_json(t, stdout) : count == 0 || table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "cache: the table cannot be printed");
+    if (!good) return cli_fail_print("cache");
     if (!json)
         printf("%s%zu %s, %s in %s\n", count ? "\n" : "", count, count == 1 ? "entry" : "entries",
                cli_bytes(bytes, size), path);
@@ -100,7 +100,7 @@ static cli_exit doctor(const char *dir, bool json) {
     fk_free(findings);
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "cache: the table cannot be printed");
+    if (!good) return cli_fail_print("cache");
     return wrong ? cli_fail(CLI_CHECK_FAILED, "%zu of %zu findings are wrong", wrong, count) : CLI_OK;
 }
 
@@ -125,7 +125,8 @@ static cli_exit cache_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    if (argc != 1) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
+    if (argc == 0) return cli_fail(CLI_USAGE, "cache: one of ls, verify, prune, path, doctor must be given");
+    if (argc > 1) return cli_fail(CLI_USAGE, "cache %s: takes no argument, \"%s\" was given", argv[0], argv[1]);
     if (max_size >= 0 && strcmp(argv[0], "prune") != 0)
         return cli_fail(CLI_USAGE, "cache %s: --max-size belongs to prune", argv[0]);
     if (json && (strcmp(argv[0], "prune") == 0 || strcmp(argv[0], "path") == 0))

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char exit_codes[] = "Exit codes\n"
@@ -79,6 +78,11 @@ cli_exit cli_fail_status(fk_status status) {
     return cli_fail(cli_exit_of(status), "%s: %s", fk_status_name(status), fk_last_error());
 }
 
+cli_exit cli_fail_print(const char *verb) {
+    return ferror(stdout) ? cli_fail(CLI_IO, "standard output cannot be written")
+                          : cli_fail(CLI_FAILED, "%s: no memory for what is printed", verb);
+}
+
 void cli_progress(const char *format, ...) {
     if (!isatty(STDERR_FILENO)) return;
     va_list args;
@@ -128,7 +132,7 @@ option cli_template_option(cli_planning *planning) {
 
 fk_plan_options cli_plan_options(const cli_planning *planning) {
     fk_plan_options out = FK_PLAN_OPTIONS_INIT;
-    out.rule = planning->rule ? FK_RULE_PAPER : FK_RULE_MODEL;
+    out.rule = planning->rule > 0 ? FK_RULE_PAPER : FK_RULE_MODEL;
     out.template_dir = planning->template_dir;
     out.plan = planning->plan;
     out.reproducible = planning->reproducible;
@@ -140,8 +144,11 @@ fk_plan_options cli_plan_options(const cli_planning *planning) {
 }
 
 /* Spellings are read, and references computed, with the masks of this variable. */
-void cli_use_templates(const cli_planning *planning) {
+cli_exit cli_use_planning(const cli_planning *planning) {
+    if (planning->plan && planning->rule >= 0)
+        return cli_fail(CLI_USAGE, "--plan excludes --rule: a plan that is named is not chosen");
     if (planning->template_dir) setenv("FLASHKILN_TEMPLATE_DIR", planning->template_dir, 1);
+    return CLI_OK;
 }
 
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]) {

@@ -37,6 +37,8 @@ cli_exit cli_fail(cli_exit code, const char *format, ...) __attribute__((format(
 /** Prints fk_last_error and returns the exit code that stands for `status`. */
 cli_exit cli_fail_status(fk_status status);
 cli_exit cli_exit_of(fk_status status);
+/** For what could not be printed: standard output has failed, or there was no memory. */
+cli_exit cli_fail_print(const char *verb);
 
 /** Rewrites one line on stderr when that is a terminal; "" clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -44,12 +46,12 @@ void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /** What the planner is asked for, in every verb that plans. */
 typedef struct cli_planning {
     option_ints shape;
-    int rule;
+    int rule; /* -1: not given */
     const char *template_dir, *plan;
     bool reproducible;
 } cli_planning;
 #define CLI_PLANNING_INIT                                                                                              \
-    { {5, 5, 0, {0}}, 0, NULL, NULL, false }
+    { {5, 5, 0, {0}}, -1, NULL, NULL, false }
 option cli_gpu_option(const char **gpu);
 option cli_json_option(bool *json);
 option cli_shape_option(cli_planning *planning);
@@ -58,8 +60,8 @@ option cli_plan_option(cli_planning *planning);
 option cli_reproducible_option(cli_planning *planning);
 option cli_template_option(cli_planning *planning);
 fk_plan_options cli_plan_options(const cli_planning *planning);
-/** Before the first spelling is read: its masks may be files of --template-dir. */
-void cli_use_templates(const cli_planning *planning);
+/** Before the first spelling is read: its masks may be files of --template-dir. Refuses --rule beside --plan. */
+cli_exit cli_use_planning(const cli_planning *planning);
 
 /** Parses the words as one spelling; `spelling` receives its canonical form. */
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]);

@@ -53,7 +53,7 @@ static cli_exit devices_main(const cli_verb *verb, int argc, char **argv) {
         if (fk_device_table(i, &d) == FK_OK) add_device(t, &d);
     const bool good = json ? table_print_json(t, stdout) : table_print(t, stdout);
     table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "devices: the table cannot be printed");
+    if (!good) return cli_fail_print("devices");
     if (!json)
         printf("\n%d GPU%s on this machine; --device emu runs every kernel on the CPU. TFLOP/s: mma.sync, fp32 "
                "accumulation.\n",

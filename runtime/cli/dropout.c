@@ -3,22 +3,12 @@
 #include "output.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-cli_exit dropout_set(const dropout *d, const fk_problem *problem, fk_args *args) {
-    if (problem->dropout) {
-        args->dropout_p = d->p;
-        args->dropout_seed = (uint64_t)d->seed;
-        args->dropout_offset = (uint64_t)d->offset;
-        return CLI_OK;
-    }
-    static const dropout defaults = DROPOUT_INIT;
-    const char *unused = d->keep_mask                             ? "--keep-mask"
-                         : d->p < defaults.p || d->p > defaults.p ? "--dropout-p"
-                         : d->seed != defaults.seed               ? "--dropout-seed"
-                         : d->offset != defaults.offset           ? "--dropout-offset"
-                                                                  : NULL;
-    return unused ? cli_fail(CLI_USAGE, "run: %s belongs to dropout, which is not spelled", unused) : CLI_OK;
+void dropout_set(const dropout *d, const fk_problem *problem, fk_args *args) {
+    if (!problem->dropout) return;
+    args->dropout_p = d->p < 0 ? 0.1 : d->p;
+    args->dropout_seed = d->seed < 0 ? 0 : (uint64_t)d->seed;
+    args->dropout_offset = d->offset < 0 ? 0 : (uint64_t)d->offset;
 }
 
 /* The kernel's mask, downloaded into `mask`. */
@@ -61,9 +51,8 @@ cli_exit dropout_write_mask(const dropout *d, fk_context *context, const fk_kern
         const npy_array array = {
             NPY_UINT8, 4, {args->batch, args->num_heads_q, args->seqlen_q, args->seqlen_k}, (int64_t)bytes, mask};
         npy_write(file.file, &array);
-        code = output_finish(&file);
+        code = output_commit(&file);
     }
-    if (code == CLI_OK) code = output_commit(&file);
     output_discard(&file);
     free(mask);
     return code;

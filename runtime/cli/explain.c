@@ -205,15 +205,15 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
-    code = cli_problem(argv, argc, &e.problem, e.spelling);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = cli_problem(argv, argc, &e.problem, e.spelling);
     if (code != CLI_OK) return code;
     e.how = cli_plan_options(&planning);
     const fk_status status = gather(&e, gpu_name);
     if (status != FK_OK) {
         code = cli_fail_status(status);
     } else if (json) {
-        code = print_json(&e) ? CLI_OK : cli_fail(CLI_FAILED, "explain: the result cannot be printed");
+        code = print_json(&e) ? CLI_OK : cli_fail_print("explain");
     } else {
         printf("%s on %s: family %s with sm_%d primitives\n", e.spelling, e.gpu.name, e.chosen->family, e.chosen->sm);
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));

@@ -22,8 +22,8 @@ static cli_exit gen_main(const cli_verb *verb, int argc, char **argv) {
     char spelling[FK_MAX_SPELLING], smem[CLI_QUANTITY], *text = NULL;
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
-    code = cli_problem(argv, argc, &problem, spelling);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = cli_problem(argv, argc, &problem, spelling);
     if (code != CLI_OK) return code;
 
     fk_generate_options how = FK_GENERATE_OPTIONS_INIT;

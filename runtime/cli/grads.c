@@ -5,30 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The i'th array of the problem that NAME= names, or -1. */
-static int find(const arrays *a, const char *text) {
-    const char *equals = strchr(text, '=');
-    for (size_t i = 0; equals && i < a->count; i++) {
-        const size_t length = strlen(a->decl[i].name);
-        if ((size_t)(equals - text) == length && !memcmp(text, a->decl[i].name, length)) return (int)i;
-    }
-    return -1;
-}
-
 static cli_exit read_paths(const option_texts *given, const fk_problem *problem, const arrays *a, grads *g) {
-    for (int i = 0; i < given->count; i++) {
-        const char *text = given->value[i];
-        const int found = find(a, text);
-        if (!strchr(text, '=')) return cli_fail(CLI_USAGE, "run: --grad: \"%.100s\" is not NAME=FILE.npy", text);
-        if (found < 0 || !(problem->grad >> found & 1))
-            return cli_fail(CLI_USAGE,
-                            "run: --grad: the spelling does not ask for the gradient of \"%.*s\" by grad=%.*s",
-                            (int)(strchr(text, '=') - text), text, (int)(strchr(text, '=') - text), text);
-        g->path[found] = strchr(text, '=') + 1;
-        const cli_exit code = output_try(g->path[found]);
-        if (code != CLI_OK) return code;
+    cli_exit code = arrays_paths(a, "--grad", given, g->path);
+    for (size_t i = 0; i < a->count && code == CLI_OK; i++) {
+        if (g->path[i] && !(problem->grad >> i & 1))
+            return cli_fail(CLI_USAGE, "run: --grad: the spelling does not ask for the gradient of \"%s\" by grad=%s",
+                            g->name[i], g->name[i]);
+        code = output_try(g->path[i]);
     }
-    return CLI_OK;
+    return code;
 }
 
 /* Contiguous, as the array is; repeated axes are summed to one element. NaN until the device's is copied over it. */
@@ -96,7 +81,6 @@ cli_exit grads_write(const grads *g) {
         memcpy(array.shape, g->shape[i], sizeof array.shape);
         code = output_open(&file, g->path[i]);
         if (code == CLI_OK) npy_write(file.file, &array);
-        if (code == CLI_OK) code = output_finish(&file);
         if (code == CLI_OK) code = output_commit(&file);
         output_discard(&file);
     }

@@ -1,7 +1,6 @@
 /* flashkiln VERB ...: one file per verb beside this one. */
 #include "cli.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const cli_verb *const verbs[] = {&verb_devices, &verb_plan,    &verb_gen,  &verb_build, &verb_run,

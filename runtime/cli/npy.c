@@ -75,6 +75,14 @@ static bool read_shape(cursor *c, npy_array *out) {
     return true;
 }
 
+/* Bytes of what stands for a shape, for a message. */
+static int shape_length(const char *at, const char *end) {
+    enum { MOST = 80 };
+    const size_t most = end - at < MOST ? (size_t)(end - at) : MOST;
+    const char *closed = memchr(at, ')', most);
+    return closed ? (int)(closed - at) + 1 : (int)most;
+}
+
 static bool read_type(const char *descr, npy_array *out) {
     for (int i = 0; i < NUM_TYPES; i++) {
         if (strcmp(descr, types[i].descr) != 0) continue;
@@ -93,9 +101,10 @@ static cli_exit read_entry(cursor *c, npy_array *out, int *have, char message[NP
         return fail(message, CLI_BAD_INPUT, "its header is damaged: no key where one must stand");
     if (strcmp(key, "descr") == 0) {
         if (!read_string(c, descr, sizeof descr))
-            return fail(message, CLI_BAD_INPUT, "descr is a structured dtype; <f2, <f4, <u2 or <i4 is read");
+            return fail(message, CLI_BAD_INPUT, "descr is a structured dtype; <f2, <f4, <u2, <i4 or |u1 is read");
         if (!read_type(descr, out))
-            return fail(message, CLI_BAD_INPUT, "dtype is %s; <f2, <f4, <u2 (bfloat16 bits) or <i4 is read", descr);
+            return fail(message, CLI_BAD_INPUT, "dtype is %s; <f2, <f4, <u2 (bfloat16 bits), <i4 or |u1 is read",
+                        descr);
         *have |= HAVE_DESCR;
     } else if (strcmp(key, "fortran_order") == 0) {
         if (!accept(c, "False"))
@@ -103,8 +112,11 @@ static cli_exit read_entry(cursor *c, npy_array *out, int *have, char message[NP
                         "fortran_order is not False; C order is read (numpy.ascontiguousarray)");
         *have |= HAVE_ORDER;
     } else if (strcmp(key, "shape") == 0) {
+        skip_space(c);
+        const char *shape = c->at;
         if (!read_shape(c, out))
-            return fail(message, CLI_BAD_INPUT, "shape is not a tuple of at most %d integers", NPY_MAX_RANK);
+            return fail(message, CLI_BAD_INPUT, "shape is %.*s; a tuple of at most %d integers is needed",
+                        shape_length(shape, c->end), shape, NPY_MAX_RANK);
         *have |= HAVE_SHAPE;
     } else {
         return fail(message, CLI_BAD_INPUT, "its header has the key \"%s\"; descr, fortran_order and shape are known",
@@ -140,7 +152,9 @@ cli_exit npy_parse_header(const char *text, size_t size, npy_array *out, char me
 /* Reads magic, version and header; the stream is left at the first element. */
 static cli_exit read_header(FILE *file, npy_array *out, char message[NPY_MESSAGE]) {
     unsigned char lead[12];
-    if (fread(lead, 1, 8, file) != 8 || memcmp(lead, "\x93NUMPY", 6) != 0)
+    const bool read = fread(lead, 1, 8, file) == 8;
+    if (ferror(file)) return fail(message, CLI_IO, "%s", strerror(errno)); /* of a directory */
+    if (!read || memcmp(lead, "\x93NUMPY", 6) != 0)
         return fail(message, CLI_BAD_INPUT, "is no .npy file: its first bytes are not \\x93NUMPY");
     if (lead[6] < 1 || lead[6] > 3)
         return fail(message, CLI_BAD_INPUT, "format version is %d; 1 to 3 are read", lead[6]);

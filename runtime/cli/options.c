@@ -50,10 +50,7 @@ __attribute__((format(printf, 2, 3))) static bool refuse(char message[OPTION_MES
 }
 
 static const char *range_of(const option *o, char out[80]) {
-    if (o->max >= 9e18)
-        snprintf(out, 80, "at least %.15g", o->min);
-    else
-        snprintf(out, 80, "%.15g to %.15g", o->min, o->max);
+    snprintf(out, 80, "%.15g to %.15g", o->min, o->max);
     return out;
 }
 

@@ -11,6 +11,42 @@ static cli_exit fail_errno(const char *path, const char *what) {
     return cli_fail(CLI_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
+/* The folder that holds the last name of a path. */
+static bool stat_folder(const char *path, struct stat *out) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const bool good = folder && stat(folder, out) == 0;
+    free(folder);
+    return good;
+}
+
+static const char *last_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Also of files that are not there yet. Pipes and devices may be written to twice. */
+static bool is_same(const char *a, const char *b) {
+    struct stat x, y;
+    const bool a_there = stat(a, &x) == 0, b_there = stat(b, &y) == 0;
+    if (a_there != b_there || (a_there && !S_ISREG(x.st_mode))) return false;
+    if (!a_there && (strcmp(last_name(a), last_name(b)) != 0 || !stat_folder(a, &x) || !stat_folder(b, &y)))
+        return false;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+cli_exit output_check(const char *verb, const named_file *files, int count) {
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++) {
+            const named_file *out = &files[i], *other = &files[j];
+            if (i == j || !out->option || !out->path || !other->path || !is_same(out->path, other->path)) continue;
+            if (!other->option)
+                return cli_fail(CLI_USAGE, "%s: %s would overwrite the input %s", verb, out->option, other->path);
+            return cli_fail(CLI_USAGE, "%s: %s and %s name one file, %s", verb, out->option, other->option, out->path);
+        }
+    return CLI_OK;
+}
+
 cli_exit output_open(output *out, const char *path) {
     struct stat st;
     *out = (output){path, NULL, NULL};
@@ -81,6 +117,14 @@ void output_discard(output *out) {
     if (out->temporary) unlink(out->temporary);
     free(out->temporary);
     *out = (output){0};
+}
+
+cli_exit output_folder(const char *path, bool *made) {
+    struct stat st;
+    *made = mkdir(path, 0777) == 0;
+    if (!*made && errno != EEXIST) return fail_errno(path, "cannot be made");
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) return cli_fail(CLI_IO, "%s: is no folder", path);
+    return access(path, W_OK | X_OK) == 0 ? CLI_OK : fail_errno(path, "cannot be written");
 }
 
 cli_exit output_write(const char *path, const void *bytes, size_t size) {

@@ -2,10 +2,10 @@
 #include "cli.h"
 #include "output.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct request {
     const char *out, *gpus, *key_file, *template_dir;
@@ -40,7 +40,9 @@ static cli_exit pack_build(const request *r) {
     size_t count = 0, num_gpus = 0;
     struct stat st;
     if (!r->out) return cli_fail(CLI_USAGE, "pack build: -o PACK is missing");
-    cli_exit code = cli_spellings(r->words, r->num_words, &list, &count, spelling);
+    const named_file files[] = {{"-o", r->out}, {NULL, r->words[0]}, {NULL, r->key_file}};
+    cli_exit code = output_check("pack build", files, sizeof files / sizeof files[0]);
+    if (code == CLI_OK) code = cli_spellings(r->words, r->num_words, &list, &count, spelling);
     char *gpu_text = strdup(r->gpus);
     if (code == CLI_OK && !gpu_text) code = cli_fail(CLI_FAILED, "no memory for the list of GPUs");
     if (code == CLI_OK) code = cli_gpus(gpu_text, gpus, MAX_GPUS, &num_gpus);
@@ -79,17 +81,18 @@ static cli_exit pack_build(const request *r) {
 /* ---- ls and verify ------------------------------------------------------------------------------------- */
 
 static const table_column columns[] = {
-    {"spelling", "spelling", false}, {"gpu", "gpu", false},
-    {"target", "target", false},     {"regs", "registers", true},
-    {"spills", "spill_bytes", true}, {"smem", "smem_dynamic", true},
-    {"size", "bytes", true},         {"driver", "min_driver", true},
-    {NULL, "compiler", false},       {NULL, "key", false},
-    {NULL, "digest", false},         {NULL, "valid", false},
-    {"state", "problem", false},
+    {NULL, "pack", false},          {"spelling", "spelling", false},
+    {"gpu", "gpu", false},          {"target", "target", false},
+    {"regs", "registers", true},    {"spills", "spill_bytes", true},
+    {"smem", "smem_dynamic", true}, {"size", "bytes", true},
+    {"driver", "min_driver", true}, {NULL, "compiler", false},
+    {NULL, "key", false},           {NULL, "digest", false},
+    {NULL, "valid", false},         {"state", "problem", false},
 };
 
-static void add_entry(table *t, const fk_pack_entry *e) {
+static void add_entry(table *t, const char *path, const fk_pack_entry *e) {
     char text[CLI_QUANTITY];
+    table_text(t, path);
     table_text(t, e->spelling);
     table_text(t, e->gpu);
     table_text(t, e->target);
@@ -125,24 +128,25 @@ static int compare_entries(const void *a, const void *b) {
     return spellings ? spellings : strcmp(x->gpu, y->gpu);
 }
 
-static cli_exit list_pack(const request *r, const char *path, bool verify) {
+/* `all`: of JSON, which is printed when the rows of all packs are there. */
+static cli_exit list_pack(const request *r, const char *path, bool verify, table *all) {
     fk_pack_info info;
     fk_pack_entry *entries = NULL;
     size_t count = 0, invalid = 0;
     const fk_status status = fk_pack_list(path, &info, &entries, &count);
     if (status != FK_OK) return cli_fail_status(status);
     qsort(entries, count, sizeof *entries, compare_entries);
-    table *t = table_create(columns, sizeof columns / sizeof columns[0]);
+    table *t = r->json ? all : table_create(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < count; i++) {
-        if (!verify || !entries[i].valid) add_entry(t, &entries[i]);
+        if (!verify || !entries[i].valid) add_entry(t, path, &entries[i]);
         invalid += !entries[i].valid;
     }
     fk_free(entries);
     const bool rows = verify ? invalid > 0 : count > 0;
-    const bool good = r->json ? table_print_json(t, stdout) : !rows || table_print(t, stdout);
-    table_destroy(t);
-    if (!good) return cli_fail(CLI_FAILED, "pack: the table cannot be printed");
     if (!r->json) {
+        const bool good = !rows || table_print(t, stdout);
+        table_destroy(t);
+        if (!good) return cli_fail_print("pack");
         if (rows) printf("\n");
         print_info(path, &info, count);
     }
@@ -153,15 +157,25 @@ static cli_exit list_pack(const request *r, const char *path, bool verify) {
     return CLI_OK;
 }
 
+/* The exit code is the first failure's. */
+static cli_exit list_packs(const request *r, const char *const *paths, int count, bool verify) {
+    table *all = r->json ? table_create(columns, sizeof columns / sizeof columns[0]) : NULL;
+    cli_exit code = CLI_OK;
+    for (int i = 0; i < count; i++) {
+        const cli_exit one = list_pack(r, paths[i], verify, all);
+        if (code == CLI_OK) code = one;
+    }
+    if (r->json && !table_print_json(all, stdout)) code = cli_fail_print("pack");
+    table_destroy(all);
+    return code;
+}
+
 static cli_exit pack_ls(const request *r) {
-    return list_pack(r, r->words[0], false);
+    return list_packs(r, (const char *const *)r->words, 1, false);
 }
 
 static cli_exit pack_verify(const request *r) {
-    cli_exit code = CLI_OK;
-    for (int i = 0; i < r->num_words && code == CLI_OK; i++)
-        code = list_pack(r, r->words[i], true);
-    return code;
+    return list_packs(r, (const char *const *)r->words, r->num_words, true);
 }
 
 /* ---- hits ---------------------------------------------------------------------------------------------- */
@@ -222,7 +236,7 @@ static cli_exit pack_hits(const request *r) {
         fk_free(list);
     }
     if (code == CLI_OK && !(r->json ? table_print_json(t, stdout) : table_print(t, stdout)))
-        code = cli_fail(CLI_FAILED, "pack: the table cannot be printed");
+        code = cli_fail_print("pack");
     table_destroy(t);
     free(gpu_text);
     return code;
@@ -231,10 +245,13 @@ static cli_exit pack_hits(const request *r) {
 /* ---- merge, sign, diff and extract --------------------------------------------------------------------- */
 
 static cli_exit write_merged(const request *r, const char *out) {
+    const named_file files[] = {{"-o", out}, {NULL, r->key_file}};
+    const cli_exit code = output_check("pack", files, sizeof files / sizeof files[0]);
+    if (code != CLI_OK) return code;
     fk_pack_options options = FK_PACK_OPTIONS_INIT;
     options.key_file = r->key_file;
     const fk_status status = fk_pack_merge(out, (const char *const *)r->words, (size_t)r->num_words, &options);
-    return status == FK_OK ? list_pack(r, out, true) : cli_fail_status(status);
+    return status == FK_OK ? list_packs(r, &out, 1, true) : cli_fail_status(status);
 }
 
 static cli_exit pack_merge(const request *r) {
@@ -301,8 +318,8 @@ static cli_exit pack_extract(const request *r) {
     const fk_status listed = fk_pack_list(r->words[0], NULL, &entries, &count);
     if (listed != FK_OK) return cli_fail_status(listed);
     const bool parsed = r->num_words > 1 && fk_problem_parse(r->words[1], &problem) == FK_OK;
-    cli_exit code = CLI_OK;
-    if (mkdir(r->out, 0777) != 0 && errno != EEXIST) code = cli_fail(CLI_IO, "%s: %s", r->out, strerror(errno));
+    bool made = false;
+    cli_exit code = output_folder(r->out, &made);
     for (size_t i = 0; i < count && code == CLI_OK; i++) {
         const fk_pack_entry *e = &entries[i];
         char stem[160], path[4096];
@@ -317,6 +334,7 @@ static cli_exit pack_extract(const request *r) {
         written++;
     }
     fk_free(entries);
+    if (made) rmdir(r->out); /* succeeds where nothing was written */
     if (code != CLI_OK) return code;
     if (!written && r->num_words > 1)
         return cli_fail(CLI_BAD_INPUT, "pack extract: %s has no kernel of \"%s\"; see flashkiln pack ls", r->words[0],
@@ -349,6 +367,7 @@ static cli_exit check_options(const request *r, const char *act) {
                    {"--skip-unsupported", "build", r->skip_unsupported},
                    {"--sized", "build", r->sized},
                    {"--key", "build, merge and sign", r->key_file != NULL},
+                   {"--template-dir", "build, hits and extract", r->template_dir != NULL},
                    {"--json", "ls, verify, hits, merge and sign", r->json}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given && !strstr(options[i].acts, act))
@@ -372,7 +391,8 @@ static cli_exit pack_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
+    code = cli_use_planning(&planning);
+    if (code != CLI_OK) return code;
     r.template_dir = planning.template_dir;
     r.num_words = argc - 1;
     r.words = argv + 1;

@@ -79,8 +79,7 @@ static cli_exit cut(tensors *t, tensor which, const fk_problem *p, int64_t dim, 
 
 cli_exit pages_cut(tensors *t, const fk_problem *problem, int64_t page_size, uint64_t seed, pages *out) {
     fk_args *a = &t->args;
-    if (!problem->paged)
-        return page_size ? cli_fail(CLI_USAGE, "run: --page-size belongs to paged, which is not spelled") : CLI_OK;
+    if (!problem->paged) return CLI_OK;
     if (!page_size) page_size = 64;
     pages p = {.table = NULL};
     cli_exit code = make_table(a, problem, page_size, seed, &p, &a->num_pages);

@@ -28,8 +28,11 @@ static cli_exit map(const picture *p, int64_t rows, int64_t columns, grid *out) 
     const fk_plan_info tile = {.block_m = (int32_t)rows, .block_n = (int32_t)columns};
     *out = (grid){rows, columns, (s->seqlen_q + rows - 1) / rows, (s->seqlen_k + columns - 1) / columns, NULL};
     if (out->rows * out->columns > MOST)
-        return cli_fail(CLI_USAGE, "pattern: --n gives %lld x %lld blocks of %lld x %lld: must be at most %d in all",
-                        (long long)out->rows, (long long)out->columns, (long long)rows, (long long)columns, MOST);
+        return cli_fail(
+            CLI_USAGE,
+            "pattern: --n %lld and --keys %lld give %lld x %lld blocks of %lld x %lld: must be at most %d in all",
+            (long long)s->seqlen_q, (long long)s->seqlen_k, (long long)out->rows, (long long)out->columns,
+            (long long)rows, (long long)columns, MOST);
     const size_t size = (size_t)(out->rows * out->columns);
     out->state = malloc(size);
     if (!out->state) return cli_fail(CLI_FAILED, "pattern: no memory for %zu blocks", size);
@@ -221,10 +224,9 @@ static cli_exit draw(const picture *p, const char *path) {
 /* "butterfly(128)" alone is that of an ordinary forward problem. */
 static cli_exit read_problem(char **words, int num_words, picture *p) {
     char *all[64] = {"fwd", "fp16", "d64"};
-    const int skip = strcmp(words[0], "fwd") == 0 || strcmp(words[0], "bwd") == 0 ||
-                             strncmp(words[0], "fwd ", 4) == 0 || strncmp(words[0], "bwd ", 4) == 0
-                         ? 3
-                         : 0;
+    const char *first = words[0] + strspn(words[0], " ");
+    const bool whole = strcspn(first, " ") == 3 && (strncmp(first, "fwd", 3) == 0 || strncmp(first, "bwd", 3) == 0);
+    const int skip = whole ? 3 : 0;
     if (num_words > 60) return cli_fail(CLI_USAGE, "pattern: %d words: must be at most 60", num_words);
     memcpy(all + 3, words, (size_t)num_words * sizeof *all);
     return cli_problem(all + skip, num_words + 3 - skip, &p->problem, p->spelling);
@@ -267,8 +269,8 @@ static cli_exit pattern_main(const cli_verb *verb, int argc, char **argv) {
     if (p.head >= heads)
         return cli_fail(CLI_USAGE, "pattern: --head is %lld: must be below --heads, %lld", (long long)p.head,
                         (long long)heads);
-    cli_use_templates(&planning);
-    code = read_problem(argv + 1, argc - 1, &p);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = read_problem(argv + 1, argc - 1, &p);
     if (code != CLI_OK) return code;
     p.how = cli_plan_options(&planning);
     p.how.shape = (fk_shape){1, heads, p.problem.gqa ? 1 : heads, n, keys ? keys : n};

@@ -47,7 +47,7 @@ static void add_plan(table *t, const fk_plan_info *p) {
 static const char *chosen_by(const fk_plan_info *plan, int rule) {
     return plan->chosen >= FK_CHOSEN_BY_RECORD   ? " by a tuning record"
            : plan->chosen == FK_CHOSEN_BY_CALLER ? ", as asked"
-           : rule                                ? ", by the paper's rule"
+           : rule > 0                            ? ", by the paper's rule"
                                                  : "";
 }
 
@@ -63,8 +63,8 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     char spelling[FK_MAX_SPELLING], shape[128], line[FK_MAX_PLAN];
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&planning);
-    code = cli_problem(argv, argc, &problem, spelling);
+    code = cli_use_planning(&planning);
+    if (code == CLI_OK) code = cli_problem(argv, argc, &problem, spelling);
     if (code != CLI_OK) return code;
 
     const fk_plan_options how = cli_plan_options(&planning);
@@ -89,7 +89,7 @@ static cli_exit plan_main(const cli_verb *verb, int argc, char **argv) {
     table_destroy(t);
     fk_free(plans);
     if (status != FK_OK) return cli_fail_status(status);
-    return good ? CLI_OK : cli_fail(CLI_FAILED, "plan: the table cannot be printed");
+    return good ? CLI_OK : cli_fail_print("plan");
 }
 
 const cli_verb verb_plan = {

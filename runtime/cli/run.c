@@ -1,8 +1,10 @@
 /* run: the main job. Q, K and V in; the kernel planned, found or compiled, launched; O and lse out. For the backward
  * pass dO in, too, and dQ, dK and dV out: the forward pass runs first, for O and lse. */
 #include "run.h"
+#include "half.h"
 #include "output.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +28,39 @@ static cli_exit check_inputs(const run *r, int count) {
     return CLI_OK;
 }
 
+/* No option is passed over in silence. */
+static cli_exit check_words(const run *r) {
+    const fk_problem *p = &r->problem;
+    const bool e4m3 = p->dtype == FK_E4M3, kv_e4m3 = kv_dtype(p) == FK_E4M3;
+    const struct {
+        const char *name, *word;
+        bool given, spelled;
+    } options[] = {{"--cu-seqlens-q", "packed", r->lengths[CU_SEQLENS_Q], p->packed},
+                   {"--cu-seqlens-k", "packed", r->lengths[CU_SEQLENS_K], p->packed},
+                   {"--seqused-k", "seqused_k", r->lengths[SEQUSED_K], p->seqused_k},
+                   {"--num-splits", "split", r->num_splits >= 0, p->split},
+                   {"--page-size", "paged", r->page_size, p->paged},
+                   {"--q-descale", "e4m3", r->descale[0] >= 0, e4m3},
+                   {"--k-descale", "e4m3 or kv_e4m3", r->descale[1] >= 0, kv_e4m3},
+                   {"--v-descale", "e4m3 or kv_e4m3", r->descale[2] >= 0, kv_e4m3},
+                   {"--dropout-p", "dropout", r->dropout.p >= 0, p->dropout},
+                   {"--dropout-seed", "dropout", r->dropout.seed >= 0, p->dropout},
+                   {"--dropout-offset", "dropout", r->dropout.offset >= 0, p->dropout},
+                   {"--keep-mask", "dropout", r->dropout.keep_mask, p->dropout}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given && !options[i].spelled)
+            return cli_fail(CLI_USAGE, "run: %s belongs to %s, which is not spelled", options[i].name, options[i].word);
+    if (r->softmax_scale > 0 && !((float)r->softmax_scale > 0))
+        return cli_fail(CLI_USAGE, "run: --softmax-scale is %g; the smallest float, %g, is the limit", r->softmax_scale,
+                        (double)FLT_TRUE_MIN);
+    return CLI_OK;
+}
+
 /* A pack that is named must be one; without Lua the spelling is read by its words. */
 static cli_exit open_packs(const char *paths) {
-    for (const char *at = paths; at && *at; at += *at == ':') {
-        char path[4096];
-        const size_t length = strcspn(at, ":");
-        snprintf(path, sizeof path, "%.*s", (int)length, at);
-        at += length;
-        const fk_status status = length ? fk_context_load_pack(NULL, path) : FK_OK;
+    char path[4096];
+    for (const char *at = paths; run_next_pack(&at, path);) {
+        const fk_status status = fk_context_load_pack(NULL, path);
         if (status != FK_OK) return cli_fail_status(status);
     }
     return CLI_OK;
@@ -47,13 +74,12 @@ static cli_exit read_problem(run *r, char *const *words, int num_words) {
     return status == FK_OK ? CLI_OK : cli_fail_status(status);
 }
 
-/* One number for all heads of a tensor: strides of 0. Numbers of 1 are left out. */
+/* One number for all heads of a tensor: strides of 0. */
 static void point_descales(run *r, const float *at, fk_args *args) {
     const float **const to[3] = {&args->q_descale, &args->k_descale, &args->v_descale};
     for (int i = 0; i < 3; i++) {
-        const bool one = r->descale[i] >= 1 && r->descale[i] <= 1;
         r->host_descale[i] = (float)r->descale[i];
-        *to[i] = one ? NULL : at + i;
+        *to[i] = r->descale[i] < 0 ? NULL : at + i;
     }
 }
 
@@ -73,9 +99,8 @@ static cli_exit load(run *r) {
                         (long long)batch);
     r->host.args.softmax_scale = (float)r->softmax_scale;
     point_descales(r, r->host_descale, &r->host.args);
-    code = dropout_set(&r->dropout, &r->problem, &r->host.args);
-    if (code != CLI_OK) return code;
-    r->host.args.num_splits = (int32_t)r->num_splits;
+    dropout_set(&r->dropout, &r->problem, &r->host.args);
+    r->host.args.num_splits = r->num_splits < 0 ? 0 : (int32_t)r->num_splits;
     const uint64_t seed = r->random.count > 5 ? (uint64_t)r->random.value[5] : 0;
     code = pages_cut(&r->host, &r->problem, r->page_size, seed, &r->pages);
     if (code != CLI_OK) return code;
@@ -286,12 +311,13 @@ static cli_exit perform(run *r) {
         code = dropout_write_mask(&r->dropout, r->context, r->kernel, &r->problem, &r->host.args, r->check);
     if (code != CLI_OK) return code;
     if (r->dropout.keep_mask && !r->json) printf("Wrote     %s\n", r->dropout.keep_mask);
-    if (r->check && r->result.skipped == r->result.elements)
+    const bool compared = check_compares(&r->result);
+    if (compared && !r->json) check_print(&r->result);
+    if (r->json && !run_print_json(r)) return cli_fail_print("run");
+    if (r->check && !compared)
         return cli_fail(CLI_CHECK_FAILED,
                         "check: all %lld elements are NaN in float64, or of no sequence: nothing compares",
                         (long long)r->result.elements);
-    if (r->check && !r->json) check_print(&r->result);
-    if (r->json && !run_print_json(r)) return cli_fail(CLI_FAILED, "run: the result cannot be printed");
     if (r->check && !(r->result.ratio <= CHECK_MAX_RATIO))
         return cli_fail(CLI_CHECK_FAILED, "check: the error is %.3g times that of the eager reference; %g is the limit",
                         r->result.ratio, CHECK_MAX_RATIO);
@@ -310,7 +336,8 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
              .dropout = DROPOUT_INIT,
              .dtype = -1,
              .cache_mode = -1,
-             .descale = {1, 1, 1}};
+             .num_splits = -1,
+             .descale = {-1, -1, -1}};
     r.median_ms = r.tflops = r.result.ratio = NAN;
     const option options[] = {
         option_text("--q", "Q.npy", &r.path[TENSOR_Q],
@@ -377,10 +404,11 @@ static cli_exit run_main(const cli_verb *verb, int argc, char **argv) {
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
     if (r.no_cache && r.cache_mode >= 0) return cli_fail(CLI_USAGE, "run: --no-cache excludes --cache");
     if (r.cache_mode == FK_CACHE_NORMAL) unsetenv("FLASHKILN_CACHE_MODE"); /* 0 would ask it */
-    cli_use_templates(&r.planning);
-    code = open_packs(r.packs);
+    code = cli_use_planning(&r.planning);
+    if (code == CLI_OK) code = open_packs(r.packs);
     if (code == CLI_OK) code = read_problem(&r, argv, argc);
     if (code == CLI_OK) code = check_inputs(&r, r.problem.op == FK_BACKWARD ? NUM_TENSORS : TENSOR_DOUT);
+    if (code == CLI_OK) code = check_words(&r);
     if (code == CLI_OK) code = run_check_files(&r);
     if (code == CLI_OK) code = perform(&r);
     close_all(&r);

@@ -22,7 +22,7 @@ typedef struct run {
     bool check, no_cache, json;
     int cache_mode; /* fk_cache_mode; -1: not given */
     int64_t repeat, num_splits, page_size;
-    double softmax_scale, descale[3]; /* of q, k, v: 1 is none */
+    double softmax_scale, descale[3]; /* of q, k, v; below 0: not given, as num_splits */
     fk_problem problem;
     char spelling[FK_MAX_SPELLING];
     /* what is held */
@@ -47,6 +47,8 @@ typedef struct run {
 extern const char *const run_tensor_option[NUM_TENSORS];
 bool run_is_input(int tensor);
 cli_exit run_check_files(const run *r);
+/** Takes the next of "A:B"; null is none. */
+bool run_next_pack(const char **at, char path[4096]);
 
 /* run_story.c: what a run tells. */
 fk_status run_print_story(const run *r);

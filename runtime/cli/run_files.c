@@ -1,8 +1,8 @@
 /* The files that a run names: what it writes is nothing that it reads, nor written twice. */
+#include "output.h"
 #include "run.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 const char *const run_tensor_option[NUM_TENSORS] = {"--q", "--k", "--v", "-o", "--lse", "--do", "--dq", "--dk", "--dv"};
 
@@ -10,49 +10,40 @@ bool run_is_input(int which) {
     return which <= TENSOR_V || which == TENSOR_DOUT;
 }
 
-typedef struct named {
-    const char *name, *path; /* name: of an output's option */
-    bool input;
-} named;
+enum { MAX_FILES = NUM_TENSORS + NUM_LENGTHS + 2 * OPTION_MAX_TEXTS + 2 };
 
-typedef struct list {
-    named at[NUM_TENSORS + NUM_LENGTHS + 2 * OPTION_MAX_TEXTS + 1];
-    int count;
-} list;
-
-static void add(list *files, const char *name, const char *path, bool input) {
-    if (path) files->at[files->count++] = (named){name, path, input};
+bool run_next_pack(const char **at, char path[4096]) {
+    if (!*at) return false;
+    *at += strspn(*at, ":");
+    const size_t length = strcspn(*at, ":");
+    snprintf(path, 4096, "%.*s", (int)length, *at);
+    *at += length;
+    return length > 0;
 }
 
 /* Of NAME=FILE. */
-static void add_texts(list *files, const char *name, const option_texts *texts, bool input) {
+static int add_texts(named_file *files, const char *name, const option_texts *texts) {
     for (int i = 0; i < texts->count; i++) {
         const char *equals = strchr(texts->value[i], '=');
-        add(files, name, equals ? equals + 1 : NULL, input);
+        files[i] = (named_file){name, equals ? equals + 1 : NULL};
     }
-}
-
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    if (strcmp(a, b) == 0) return true;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
+    return texts->count;
 }
 
 cli_exit run_check_files(const run *r) {
-    list files = {.count = 0};
+    named_file files[MAX_FILES];
+    int count = 0;
     for (int i = 0; i < NUM_TENSORS; i++)
-        add(&files, run_tensor_option[i], r->path[i], run_is_input(i));
+        files[count++] = (named_file){run_is_input(i) ? NULL : run_tensor_option[i], r->path[i]};
     for (int i = 0; i < NUM_LENGTHS; i++) /* numbers themselves are no path of a file that is there */
-        add(&files, "", r->lengths[i], true);
-    add_texts(&files, "", &r->array, true);
-    add_texts(&files, "--grad", &r->grad, false);
-    add(&files, "--keep-mask", r->dropout.keep_mask, false);
-    for (int i = 0; i < files.count; i++)
-        for (int j = 0; j < files.count; j++) {
-            const named *out = &files.at[i], *other = &files.at[j];
-            if (i == j || out->input || !same_file(out->path, other->path)) continue;
-            if (other->input) return cli_fail(CLI_USAGE, "run: an output would overwrite the input %s", other->path);
-            return cli_fail(CLI_USAGE, "run: %s and %s name one file, %s", out->name, other->name, out->path);
-        }
-    return CLI_OK;
+        files[count++] = (named_file){NULL, r->lengths[i]};
+    count += add_texts(files + count, NULL, &r->array);
+    count += add_texts(files + count, "--grad", &r->grad);
+    files[count++] = (named_file){"--keep-mask", r->dropout.keep_mask};
+    cli_exit code = output_check("run", files, count);
+    char pack[4096];
+    files[count++] = (named_file){NULL, pack};
+    for (const char *at = r->packs; code == CLI_OK && run_next_pack(&at, pack);)
+        code = output_check("run", files, count);
+    return code;
 }

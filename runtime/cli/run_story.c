@@ -1,12 +1,11 @@
 #include "run.h"
 
 #include <math.h>
-#include <string.h>
 
 static void print_store(const run *r) {
     const char *path = r->info.store_path[0] ? r->info.store_path : "a file whose path is too long to be shown";
     if (r->info.from_store == 2)
-        printf("Pack      %s: %s\n", r->info.store_path, r->info.store_note);
+        printf("Pack      %s: %s\n", path, r->info.store_note);
     else if (r->info.from_store)
         printf("Store     %s\n", path);
     else if (r->no_cache)
@@ -59,7 +58,7 @@ fk_status run_print_story(const run *r) {
                (long long)a->total_k);
     printf("          batch %lld, heads %lld (kv %lld), seqlen_q %lld, seqlen_k %lld, softmax_scale %g\n",
            (long long)a->batch, (long long)a->num_heads_q, (long long)a->num_heads_kv, (long long)a->seqlen_q,
-           (long long)a->seqlen_k, r->softmax_scale > 0 ? r->softmax_scale : 1 / sqrt(r->problem.head_dim));
+           (long long)a->seqlen_k, a->softmax_scale > 0 ? (double)a->softmax_scale : 1 / sqrt(r->problem.head_dim));
     printf("Device    %s", fk_context_is_emulator(r->context) ? "emulator on the CPU" : r->runs.name);
     printf(", planned for %s\n", r->planned.name);
     printf("Plan      family %s with sm_%d primitives\n", r->info.plan.family, r->info.plan.sm);
@@ -145,8 +144,8 @@ bool run_print_json(const run *r) {
     table_bool(t, r->info.from_store, "");
     table_bool(t, fk_context_is_emulator(r->context), "");
     for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++)
-        table_number(t, r->check || n < 12 ? numbers[n] : (double)NAN, "%s", "");
-    table_text(t, r->check ? worst->name : "");
+        table_number(t, check_compares(c) || n < 12 ? numbers[n] : (double)NAN, "%s", "");
+    table_text(t, check_compares(c) ? worst->name : "");
     const bool good = table_print_json_object(t, stdout);
     table_destroy(t);
     return good;

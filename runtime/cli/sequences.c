@@ -68,6 +68,13 @@ static cli_exit measure(int which, const sequences *s, int64_t *batch, int64_t *
     return CLI_OK;
 }
 
+/* As many sequences as --random says, or those of queries. */
+static cli_exit check_batch(int which, int64_t batch, int64_t needed, const option_ints *random) {
+    if (batch == needed) return CLI_OK;
+    return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; %s needs %lld", option_name[which], (long long)batch + 1,
+                    random ? "--random's batch" : option_name[CU_SEQLENS_Q], (long long)needed + 1);
+}
+
 static cli_exit draw_one(int which, const option_ints *random, sequences *s) {
     const int64_t batch = random->value[0], most = random->value[which == CU_SEQLENS_Q ? 3 : 4];
     const bool offsets = which != SEQUSED_K;
@@ -75,11 +82,9 @@ static cli_exit draw_one(int which, const option_ints *random, sequences *s) {
     uint64_t state = 2 * ((random->count > 5 ? (uint64_t)random->value[5] : 0) * NUM_LENGTHS + (uint64_t)which);
     if (cu_k && which == SEQUSED_K) {
         int64_t batch_k, longest, total;
-        const cli_exit code = measure(CU_SEQLENS_K, s, &batch_k, &longest, &total);
+        cli_exit code = measure(CU_SEQLENS_K, s, &batch_k, &longest, &total);
+        if (code == CLI_OK) code = check_batch(CU_SEQLENS_K, batch_k, batch, random);
         if (code != CLI_OK) return code;
-        if (batch_k != batch)
-            return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; --random's batch needs %lld",
-                            option_name[CU_SEQLENS_K], (long long)batch_k + 1, (long long)batch + 1);
     }
     int32_t *values = calloc((size_t)batch + 1, sizeof *values);
     if (!values) return cli_fail(CLI_FAILED, "no memory for %s", option_name[which]);
@@ -100,17 +105,12 @@ static cli_exit apply(const fk_problem *problem, const option_ints *random, cons
     args->cu_seqlens_k = s->host[CU_SEQLENS_K];
     args->seqused_k = s->host[SEQUSED_K];
     args->batch = random ? random->value[0] : 0;
-    int64_t batch_k = args->batch;
-    cli_exit code = CLI_OK;
-    if (problem->packed) code = measure(CU_SEQLENS_Q, s, &args->batch, &args->seqlen_q, &args->total_q);
-    if (problem->packed && code == CLI_OK) code = measure(CU_SEQLENS_K, s, &batch_k, &args->seqlen_k, &args->total_k);
-    if (code == CLI_OK && batch_k != args->batch)
-        return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; %lld are needed, as %s has", option_name[CU_SEQLENS_K],
-                        (long long)batch_k + 1, (long long)args->batch + 1, option_name[CU_SEQLENS_Q]);
-    if (code == CLI_OK && random && args->batch != random->value[0])
-        return cli_fail(CLI_BAD_INPUT, "%s has %lld numbers; --random's batch needs %lld", option_name[CU_SEQLENS_Q],
-                        (long long)args->batch + 1, (long long)random->value[0] + 1);
-    return code;
+    if (!problem->packed) return CLI_OK;
+    int64_t batch_k;
+    cli_exit code = measure(CU_SEQLENS_Q, s, &args->batch, &args->seqlen_q, &args->total_q);
+    if (code == CLI_OK && random) code = check_batch(CU_SEQLENS_Q, args->batch, random->value[0], random);
+    if (code == CLI_OK) code = measure(CU_SEQLENS_K, s, &batch_k, &args->seqlen_k, &args->total_k);
+    return code == CLI_OK ? check_batch(CU_SEQLENS_K, batch_k, args->batch, random) : code;
 }
 
 cli_exit sequences_load(const char *const given[NUM_LENGTHS], const fk_problem *problem, const option_ints *random,
@@ -119,14 +119,12 @@ cli_exit sequences_load(const char *const given[NUM_LENGTHS], const fk_problem *
     cli_exit code = CLI_OK;
     for (int i = 0; i < NUM_LENGTHS && code == CLI_OK; i++) {
         const bool wanted = i == SEQUSED_K ? problem->seqused_k : problem->packed;
-        if (!wanted && given[i])
-            code = cli_fail(CLI_USAGE, "run: %s belongs to problems with the word %s", option_name[i],
-                            i == SEQUSED_K ? "seqused_k" : "packed");
-        else if (given[i])
+        if (!wanted) continue;
+        if (given[i])
             code = read_one(i, given[i], &s);
-        else if (wanted && random)
+        else if (random)
             code = draw_one(i, random, &s);
-        else if (wanted)
+        else
             code = cli_fail(CLI_USAGE, "run: %s is missing", option_name[i]);
     }
     if (code == CLI_OK) code = apply(problem, random, &s, args);

@@ -64,11 +64,23 @@ static void add(table *t, char *shown, char *json) {
     t->cells[t->count++] = (cell){shown, json};
 }
 
+/* Bytes of the UTF-8 character at `c`; 0: there is none. */
+static int utf8_length(const unsigned char *c) {
+    const int length = *c < 0x80 ? 1 : *c < 0xc2 ? 0 : *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : *c < 0xf5 ? 4 : 0;
+    for (int i = 1; i < length; i++)
+        if ((c[i] & 0xc0) != 0x80) return 0;
+    const bool overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    const bool surrogate = c[0] == 0xed && c[1] > 0x9f, beyond = c[0] == 0xf4 && c[1] > 0x8f;
+    return overlong || surrogate || beyond ? 0 : length;
+}
+
+/* Paths may be any bytes, JSON is UTF-8: each byte that is none becomes U+FFFD. */
 static char *json_string(const char *text) {
     char *out = malloc(6 * strlen(text) + 3), *p = out;
     if (!out) return NULL;
     *p++ = '"';
     for (const char *c = text; *c; c++) {
+        const int length = utf8_length((const unsigned char *)c);
         if (*c == '"' || *c == '\\') {
             *p++ = '\\';
             *p++ = *c;
@@ -77,8 +89,11 @@ static char *json_string(const char *text) {
             *p++ = 'n';
         } else if ((unsigned char)*c < 0x20) {
             p += sprintf(p, "\\u%04x", (unsigned)(unsigned char)*c);
+        } else if (length) {
+            p = mempcpy(p, c, (size_t)length);
+            c += length - 1;
         } else {
-            *p++ = *c;
+            p += sprintf(p, "\\ufffd");
         }
     }
     *p++ = '"';

@@ -271,8 +271,11 @@ static cli_exit stage(const tensors *t, const fk_problem *p, tensor which, outpu
         array.type = NPY_FP32;
         array.data = values;
     }
-    const cli_exit code = output_open(file, path);
-    if (code == CLI_OK) npy_write(file->file, &array);
+    cli_exit code = output_open(file, path);
+    if (code == CLI_OK) {
+        npy_write(file->file, &array);
+        code = output_finish(file); /* at once: errno is still that of a write that failed */
+    }
     free(values);
     return code;
 }
@@ -283,8 +286,6 @@ cli_exit tensors_write(const tensors *t, const fk_problem *problem, const char *
     cli_exit code = CLI_OK;
     for (int i = TENSOR_O; i < t->count && code == CLI_OK; i++)
         if (i != TENSOR_DOUT && path[i]) code = stage(t, problem, (tensor)i, &file[i], path[i], as_float32);
-    for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
-        code = output_finish(&file[i]);
     for (int i = 0; i < NUM_TENSORS && code == CLI_OK; i++)
         code = output_commit(&file[i]);
     for (int i = 0; i < NUM_TENSORS; i++)

@@ -1,5 +1,6 @@
 /* tune: the fastest plan of each problem and shape, timed on the device, or modelled for one that is not here. */
 #include "tune.h"
+#include "output.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -204,7 +205,7 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
         if (code == CLI_OK) code = one;
     }
     end(ahead, num_ahead);
-    if (r->json && !tune_print_json(all, count)) code = cli_fail(CLI_FAILED, "tune: the result cannot be printed");
+    if (r->json && !tune_print_json(all, count)) code = cli_fail_print("tune");
     const cli_exit csv = r->csv ? tune_write_csv(r->csv, all, count) : CLI_OK;
     const cli_exit svg = r->svg ? tune_write_svg(r->svg, all, count) : CLI_OK;
     if (code == CLI_OK) code = csv ? csv : svg;
@@ -217,19 +218,30 @@ static cli_exit tune_all(request *r, char **list, size_t num_problems) {
 /* ---- records ---------------------------------------------------------------------------------------------- */
 
 static cli_exit move_records(const request *r) {
+    FILE *out = r->json ? stderr : stdout;
     size_t taken, refused, written;
     if (r->from) {
         const fk_status status = fk_tuning_import(r->cache_dir, r->from, &taken, &refused);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu record%s taken, %zu line%s refused\n", r->from, taken, taken == 1 ? "" : "s", refused,
-               refused == 1 ? "" : "s");
+        fprintf(out, "%s: %zu record%s taken, %zu line%s refused\n", r->from, taken, taken == 1 ? "" : "s", refused,
+                refused == 1 ? "" : "s");
     }
     if (r->export_to) {
         const fk_status status = fk_tuning_export(r->cache_dir, r->export_to, &written);
         if (status != FK_OK) return cli_fail_status(status);
-        printf("%s: %zu record%s written\n", r->export_to, written, written == 1 ? "" : "s");
+        fprintf(out, "%s: %zu record%s written\n", r->export_to, written, written == 1 ? "" : "s");
     }
     return CLI_OK;
+}
+
+/* Before a search of minutes. */
+static cli_exit check_outputs(const request *r, const char *list) {
+    const named_file files[] = {
+        {NULL, list}, {NULL, r->from}, {"--csv", r->csv}, {"--svg", r->svg}, {"--export", r->export_to}};
+    cli_exit code = output_check("tune", files, sizeof files / sizeof files[0]);
+    for (size_t i = 2; i < sizeof files / sizeof files[0] && code == CLI_OK; i++)
+        code = output_try(files[i].path);
+    return code;
 }
 
 static cli_exit perform(request *r, char **words, int num_words) {
@@ -238,7 +250,8 @@ static cli_exit perform(request *r, char **words, int num_words) {
     cli_exit code = CLI_OK;
     if (num_words == 0 && !r->from && !r->export_to)
         return cli_fail(CLI_USAGE, "tune: no spelling and no file is given");
-    if (r->from) { /* first, so that what is tuned is compared with it */
+    code = check_outputs(r, num_words == 1 ? words[0] : NULL);
+    if (r->from && code == CLI_OK) { /* first, so that what is tuned is compared with it */
         request only = *r;
         only.export_to = NULL;
         code = move_records(&only);
@@ -259,9 +272,40 @@ static cli_exit perform(request *r, char **words, int num_words) {
     return code;
 }
 
+/* No option is passed over in silence. */
+static cli_exit check_options(const request *r, bool searches) {
+    const struct {
+        const char *name;
+        bool given, timed; /* timed: modelling has no use for it */
+    } options[] = {{"--shapes", r->shapes, false},
+                   {"--budget", r->budget, false},
+                   {"--modelled", r->modelled, false},
+                   {"--gpu", r->gpu, false},
+                   {"--skip-unsupported", r->skip_unsupported, false},
+                   {"--dry-run", r->dry_run, false},
+                   {"--csv", r->csv, false},
+                   {"--json", r->json, false},
+                   {"--rigor", r->rigor >= 0, true},
+                   {"--device", r->device, true},
+                   {"--plan-for", r->plan_for, true},
+                   {"--jobs", r->jobs, true},
+                   {"--resume", r->resume, true},
+                   {"--svg", r->svg, true}};
+    if (r->dry_run && r->from) return cli_fail(CLI_USAGE, "tune: --from writes records; --dry-run excludes it");
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].given && !searches)
+            return cli_fail(CLI_USAGE, "tune: %s belongs to a search, and no spelling is given", options[i].name);
+        if (options[i].given && options[i].timed && r->modelled)
+            return cli_fail(CLI_USAGE, "tune: %s belongs to what is timed; --modelled is for --gpu", options[i].name);
+    }
+    if (r->gpu && !r->modelled)
+        return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
+    return CLI_OK;
+}
+
 static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     static const char *const rigors[] = {"measure", "patient", NULL};
-    request r = {.budget = "60s", .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
+    request r = {.rigor = -1, .planning = CLI_PLANNING_INIT, .how = FK_TUNE_OPTIONS_INIT};
     const option options[] = {
         option_text("--shapes", "LIST", &r.shapes,
                     "time at these: 512,4096,4x16x16x197x197; a number is seqlen_q and seqlen_k of 16,384\n"
@@ -289,19 +333,16 @@ static cli_exit tune_main(const cli_verb *verb, int argc, char **argv) {
     };
     cli_exit code = CLI_OK;
     if (!cli_begin(verb, options, sizeof options / sizeof options[0], &argc, argv, &code)) return code;
-    cli_use_templates(&r.planning);
-    if (!parse_budget(r.budget, &r.how.budget_ms))
+    code = cli_use_planning(&r.planning);
+    if (code == CLI_OK) code = check_options(&r, argc > 0);
+    if (code != CLI_OK) return code;
+    if (!parse_budget(r.budget ? r.budget : "60s", &r.how.budget_ms))
         return cli_fail(CLI_USAGE, "--budget: \"%.40s\" is no time from 1ms to 1000000s, such as 60s", r.budget);
-    if (r.gpu && !r.modelled)
-        return cli_fail(CLI_USAGE, "tune: --gpu belongs to --modelled; what is timed is --device");
-    if (r.modelled && (r.device || r.plan_for))
-        return cli_fail(CLI_USAGE, "tune: %s belongs to what is timed; --modelled is for --gpu",
-                        r.device ? "--device" : "--plan-for");
     if (!r.device) r.device = "auto";
     if (!r.gpu) r.gpu = "a100";
     code = parse_shapes(&r);
     if (code != CLI_OK) return code;
-    r.how.rigor = r.rigor ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
+    r.how.rigor = r.rigor > 0 ? FK_RIGOR_PATIENT : FK_RIGOR_MEASURE;
     r.how.jobs = (int32_t)r.jobs;
     r.how.dry_run = r.dry_run;
     r.how.resume = r.resume;

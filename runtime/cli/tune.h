@@ -13,8 +13,6 @@ typedef struct tuned {
     double seconds;
 } tuned;
 
-/** The trial that a kernel takes without records; null: it was not compiled. */
-const fk_trial *tuned_model_choice(const tuned *t);
 void tune_print(const tuned *t, bool emulated);
 /** All trials of all problems. */
 bool tune_print_json(const tuned *all, size_t count);

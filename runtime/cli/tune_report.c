@@ -2,10 +2,9 @@
 #include "tune.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-const fk_trial *tuned_model_choice(const tuned *t) {
+/* The trial that a kernel takes without records; null: it was not compiled. */
+static const fk_trial *model_choice(const tuned *t) {
     for (size_t i = 0; i < t->count; i++)
         if (t->trials[i].plan.chosen == FK_CHOSEN_BY_RULE) return &t->trials[i];
     return NULL;
@@ -58,7 +57,7 @@ void tune_print(const tuned *t, bool emulated) {
     char shape[128];
     printf("%s at %s%s\n", t->spelling, cli_shape_text(&t->shape, shape), t->count ? "" : ": tuned before");
     if (!t->count) return;
-    const fk_trial *best = &t->trials[0], *choice = tuned_model_choice(t);
+    const fk_trial *best = &t->trials[0], *choice = model_choice(t);
     table *out = table_create(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < t->count; i++)
         add_trial(out, t, &t->trials[i]);
@@ -121,8 +120,7 @@ cli_exit tune_write_csv(const char *path, const tuned *all, size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t n = 0; n < all[i].count; n++)
             put_row(out.file, &all[i], &all[i].trials[n]);
-    code = output_finish(&out);
-    if (code == CLI_OK) code = output_commit(&out);
+    code = output_commit(&out);
     output_discard(&out);
     return code;
 }
@@ -192,8 +190,7 @@ cli_exit tune_write_svg(const char *path, const tuned *all, size_t count) {
                     colors[i % NUM_COLORS], n == 0 ? "1" : "0.5", choice ? "black" : "none");
         }
     fputs("</svg>\n", out.file);
-    code = output_finish(&out);
-    if (code == CLI_OK) code = output_commit(&out);
+    code = output_commit(&out);
     output_discard(&out);
     return code;
 }

@@ -58,6 +58,14 @@ static void problems_that_are_none(void **state) {
     assert_message(fk_last_error(), "head_dim");
 }
 
+static void an_array_is_declared_once(void **state) {
+    (void)state;
+    fk_problem p;
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=x:float[h] array=x:float[h]", &p), FK_BAD_PROBLEM);
+    assert_message(fk_last_error(), "array x is given twice");
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=slope:float[h] alibi", &p), FK_OK); /* that of a term */
+}
+
 static void blocks_of_patterns(void **state) {
     (void)state;
     static const struct {
@@ -115,8 +123,11 @@ static void every_status_has_a_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(null_pointers), cmocka_unit_test(problems_that_are_none),
-                                       cmocka_unit_test(blocks_of_patterns), cmocka_unit_test(shapes_are_filled),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(null_pointers),
+                                       cmocka_unit_test(problems_that_are_none),
+                                       cmocka_unit_test(an_array_is_declared_once),
+                                       cmocka_unit_test(blocks_of_patterns),
+                                       cmocka_unit_test(shapes_are_filled),
                                        cmocka_unit_test(every_status_has_a_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

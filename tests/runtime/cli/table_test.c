@@ -50,6 +50,18 @@ static void both_forms(void **state) {
     table_destroy(t);
 }
 
+/* Bytes that are no UTF-8: one alone, cut short, overlong, a surrogate, beyond U+10FFFF. */
+static void bytes_of_paths(void **state) {
+    (void)state;
+    static const table_column one[] = {{NULL, "path", false}};
+    table *t = table_create(one, 1);
+    table_text(t, "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \xff \xe2\x82 \xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80");
+    expect(table_print_json_object, t,
+           "{\"path\": \"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 \\ufffd \\ufffd\\ufffd \\ufffd\\ufffd "
+           "\\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd\\ufffd\"}\n");
+    table_destroy(t);
+}
+
 static void no_rows(void **state) {
     (void)state;
     table *t = table_create(columns, 4);
@@ -79,9 +91,8 @@ static void null_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms),
-        cmocka_unit_test(no_rows),
-        cmocka_unit_test(a_row_must_be_complete),
+        cmocka_unit_test(both_forms), cmocka_unit_test(bytes_of_paths),
+        cmocka_unit_test(no_rows),    cmocka_unit_test(a_row_must_be_complete),
         cmocka_unit_test(null_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
