@@ -116,7 +116,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     terms = traced_terms(fixed(said)) if traced else _problem.terms(*said)
     tensors = ()
     if named or terms.names:
-        tensors = tuple([element_as(name, x, ELEMENTS[element])
+        tensors = tuple([element_as(name, x, ELEMENTS[element], traced)
                          for name, x, element in zip(terms.names, _problem.in_order(terms.names, named), terms.elements)])
         if "bits" in named and "bits" in terms.words.split() and cu_seqlens_q is None and page_table is None and k.dim() == 4:
             _problem.check_words(named["bits"].shape[-1], k.shape[_problem.rows_axis(layout)])
@@ -231,19 +231,21 @@ def tensor_of(x, q):
 
 def number(name, x):
     """A number that may be given as a tensor, whose gradient would be lost."""
+    if x.__class__ is float:
+        return x
     if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
         term = "s * scale" if name == "softmax_scale" else "cap * torch.tanh(s / cap)"
         raise Unsupported(f"{name} requires a gradient, and is a number here; a score has one: score=lambda s, b, h, q, k: {term}")
     return float(x)
 
 
-def element_as(name, x, dtype):
+def element_as(name, x, dtype, traced=False):
     if x.is_complex() or (dtype is torch.int32 and x.is_floating_point()):
         raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {'ints' if dtype is torch.int32 else 'floats'}")
     if x.dtype is torch.int64 and dtype is torch.int32 and name not in _problem.LENGTHS and can_look(x):
         _problem.check_ints(name, *map(int, x.aminmax()))
     x = in_int32(x) if dtype is torch.int32 else converted(x, dtype)
-    return x if is_compiling() or not x.is_neg() else x.resolve_neg()  # kernels read memory, which z.conj().imag negates
+    return x if traced or not x.is_neg() else x.resolve_neg()  # kernels read memory, which z.conj().imag negates
 
 
 def can_look(x):

@@ -16,7 +16,7 @@ import torch
 
 from . import _problem
 from ._symbols import array, diag, trace_mask
-from ._torch import attention
+from ._torch import attention, element_as
 from ._sdpa import mask_argument
 
 NAME = "flashkiln"
@@ -269,7 +269,7 @@ class Said:
             return function(b, h, q, k if base is None else k + base[b])
         text, arrays = trace_mask(placed, self.arrays)
         self.terms.append(text)
-        self.arrays.update((name, x if x.is_floating_point() else x.to(torch.int32)) for name, x in arrays.items())
+        self.arrays.update((name, x if x.is_floating_point() else element_as(name, x, torch.int32)) for name, x in arrays.items())
 
     def add_padding(self, mask):
         """mask: [batch, positions], true where there is a token. Positions beyond are not there."""
