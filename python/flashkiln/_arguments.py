@@ -94,8 +94,10 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     dropout_p = _problem.dropout_of(dropout_p)
     shapes, (mask, patterns) = [tuple(x.shape) for x in (q, k, v)], _problem.joined(mask, sparsity)
     if not isinstance(mask, str) and mask is not None:
-        alike = layout in ("bshd", "bhsd") and page_table is None and all(len(shape) == 4 for shape in shapes)
-        known = _problem.lengths(*shapes[:2], layout) if alike else (None, None, max_seqlen_q or 0, max_seqlen_k or 0)
+        alike = layout in ("bshd", "bhsd") and all(len(shape) == 4 for shape in shapes)
+        pages = None if page_table is None else page_table.shape
+        known = _problem.lengths(*shapes[:2], layout, pages, seqused_k is not None, max_seqlen_k) if alike else (
+            None, None, max_seqlen_q or 0, max_seqlen_k or 0)
         mask, arrays = _problem.read("mask", mask, arrays, known)
     if not isinstance(score, str) and score is not None:
         score, arrays = _problem.read("score", score, arrays)
@@ -106,7 +108,8 @@ def ask(q, k, v, *, convert, causal=False, window=None, mask=None, sparsity=None
     sequences = cu_seqlens_q.shape[0] - 1 if layout == "packed" else None
     sizes = _problem.shapes(*shapes, layout, sequences, max_seqlen_q, max_seqlen_k,
                             None if page_table is None else tuple(page_table.shape))
-    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)], max_seqlen_k)
+    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_seqlens_q, cu_seqlens_k, seqused_k)],
+                           max_seqlen_q, max_seqlen_k)
     _problem.check_head_dims(sizes.dim, sizes.dim_v)
     scale = _problem.scale_of(softmax_scale, sizes.dim)
     if "bits" in named and "bits" in terms.words.split() and layout != "packed" and page_table is None:  # else keys are bounds

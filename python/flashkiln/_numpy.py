@@ -42,7 +42,8 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
     sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
                      block mask, or a list of these: docs/block-sparse.md
     arrays           {name: array} that masks and scores read: ints as int32, floats as float32, or of 16 bits as they
-                     are. Axes of 1 are repeated.
+                     are. Ints beyond int32 raise on the CPU, and count as its ends on a GPU, which only lengths
+                     ("length", "first", "prefix") mean. Axes of 1 are repeated.
                      What an axis runs over follows from plain indices, as in slope[h]; a name such as
                      "slope:float[b][h]" says it
     bias             added to the scores: [batch or 1, heads or 1, seqlen_q or 1, seqlen_k or 1], or the last of these
@@ -190,6 +191,8 @@ class Call:
         asked = self.asked = ask(q, k, v, convert=library.array, **options)
         for name, x, element in zip(asked.terms.names, asked.arrays, asked.terms.elements):
             check_element(name, x, element)
+            if element == "int" and library.device == "emu" and name not in _problem.LENGTHS and x.size:
+                _problem.check_ints(name, x.min(), x.max())
         self.arrays = [self.whole(x, NUMPY_DTYPES[element]) for x, element in zip(asked.arrays, asked.terms.elements)]
         for decl, array in zip(asked.terms.arrays, self.arrays):
             _problem.check_array(decl, tuple(array.shape), asked.sizes)

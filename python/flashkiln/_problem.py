@@ -328,6 +328,9 @@ def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: 
     if k[:-1] != v[:-1]:
         raise BadArgument(f"k has shape {tuple(k)} and v {tuple(v)}; they may differ in the last dimension alone")
     batch = q[0] if sequences is None else sequences
+    if sequences is not None and sequences < (0 if 0 in (*q, *k, *v) else 1):
+        raise BadArgument(f"cu_seqlens_q has {sequences + 1} elements; it must have one more than there are sequences, of which there "
+                          "must be at least 1")
     total_q, total_k = (q[row], k[row_k]) if sequences is not None else (0, 0)
     rows_k = k[row_k]
     page_size = num_pages = columns = 0
@@ -346,8 +349,9 @@ def shapes(q, k, v, layout, sequences=None, max_q: Optional[int] = None, max_k: 
                   page_size, num_pages, columns)
 
 
-def check_lengths(sizes, cu_q, cu_k, used, max_k):
-    """Shapes of cu_seqlens_q, cu_seqlens_k and seqused_k, or None, which kernels read as far as the batch goes."""
+def check_lengths(sizes, cu_q, cu_k, used, max_q, max_k):
+    """Shapes of cu_seqlens_q, cu_seqlens_k and seqused_k, or None, which kernels read as far as the batch goes; and upper bounds of
+    lengths, or None and 0, which must be some also where the tensors say the lengths."""
     for name, shape in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
         if shape is not None and tuple(shape) != (sizes.batch + 1,):
             raise BadArgument(f"{name} has shape {tuple(shape)}; the batch is {sizes.batch}, so that it must be {(sizes.batch + 1,)}")
@@ -355,12 +359,19 @@ def check_lengths(sizes, cu_q, cu_k, used, max_k):
         raise BadArgument(f"seqused_k has shape {tuple(used)}; the batch is {sizes.batch}, so that it must be {(sizes.batch,)}")
     if sizes.page_columns and max_k and max_k > sizes.page_columns * sizes.page_size:
         raise BadArgument(f"max_seqlen_k is {max_k}; page_table has {sizes.page_columns} columns of pages of {sizes.page_size} rows")
+    told = ((("max_seqlen_q", max_q, sizes.seqlen_q),) if cu_q is None else ()) + (
+        (("max_seqlen_k", max_k, sizes.seqlen_k),) if cu_q is None and used is None and not sizes.page_columns else ())
+    for name, most, length in told:
+        if most and most < length:
+            fewer = "cu_seqlens_q" if name == "max_seqlen_q" else "cu_seqlens_k or seqused_k"
+            raise BadArgument(f"{name} is {most}; {name[-1]} has {length} rows, all of which count without {fewer}")
 
 
-def lengths(q, k, layout):
-    """batch, query heads, queries and keys of these shapes, which are not packed."""
+def lengths(q, k, layout, pages=None, used=False, max_k=None):
+    """batch, query heads, queries and keys of these shapes, which are not packed. pages: the shape of page_table, or None, behind which
+    there may be fewer keys where they are told (used, max_k): max_k, or 0 for not known."""
     _, row, head = LAYOUTS[layout]
-    return q[0], q[head], q[row], k[row]
+    return q[0], q[head], q[row], k[row] if pages is None else max_k or (0 if used else pages[1] * k[row])
 
 
 def suits(shape, strides, unit):
@@ -413,6 +424,15 @@ def check_ranks(cu_q, cu_k, used, pages):
     for name, shape, rank in (("cu_seqlens_q", cu_q, 1), ("cu_seqlens_k", cu_k, 1), ("seqused_k", used, 1), ("page_table", pages, 2)):
         if shape is not None and len(shape) != rank:
             raise BadArgument(f"{name} has shape {tuple(shape)}; it must have {rank} dimension{'s' * (rank > 1)}")
+
+
+LENGTHS = ("length", "first", "prefix")  # arrays of built-in masks whose ints mean beyond int32 what its ends mean
+
+
+def check_ints(name, least, most):
+    """Kernels read ints of 32 bits, to which others, such as hashes for ids, would be cut."""
+    if least < -2 ** 31 or most > 2 ** 31 - 1:
+        raise BadArgument(f"'{name}' has ints from {least} to {most}; they must be from {-2 ** 31} to {2 ** 31 - 1}")
 
 
 def check_words(words, keys):

@@ -17,6 +17,7 @@ from .errors import BadArgument, Unsupported
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes may do something of their own with operators
 _any_autocast = torch._C._is_any_autocast_enabled
 _transforms = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing  # torch.jit.trace, which records what the dispatcher sees
 
 
 def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, score=None, bias=None, softcap=None,
@@ -46,7 +47,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     sparsity         one more mask, of blocks: a pattern ("butterfly(128)", "bigbird(64)", 'blocks(64)="i >= j"', ...), a
                      block mask, FlexAttention's BlockMask, or a list of these: docs/block-sparse.md
     arrays           {name: tensor} that masks and scores read: ints as int32, floats as float32, or of 16 bits as they are,
-                     with gradients. Axes of 1 are repeated. What an axis runs over follows from plain indices, as in
+                     with gradients. Ints beyond int32 raise on the CPU, and count as its ends on a GPU, which only lengths
+                     ("length", "first", "prefix") mean. Axes of 1 are repeated. What an axis runs over follows from plain indices, as in
                      slope[h]; a name such as "slope:float[b][h]" says it
     bias             added to the scores: [batch or 1, heads or 1, seqlen_q or 1, seqlen_k or 1], or the last of these
     softcap          c: scores become c tanh(score / c)
@@ -97,9 +99,8 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if sparsity is not None:
         mask, patterns = _problem.joined(mask, sparsity)
     if mask.__class__ is not str and mask is not None:
-        whole = cu_seqlens_q is None and page_table is None and q.dim() == 4 and layout in _problem.LAYOUTS
-        known = _problem.lengths(q.shape, k.shape, layout) if whole else (None, None, max_seqlen_q or 0, max_seqlen_k or 0)
-        mask, arrays = _problem.read("mask", mask, arrays, known)
+        mask, arrays = _problem.read("mask", mask, arrays, known_lengths(
+            q, k, layout, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_k, page_table))
     if score.__class__ is not str and score is not None:
         score, arrays = _problem.read("score", score, arrays)
     if bias is not None or alibi_slopes is not None or sink is not None or arrays:
@@ -109,13 +110,13 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
     if traced:
         window = tuple(window) if isinstance(window, list) else window
     else:
-        window, softcap = _problem.window_of(window), None if softcap is None else float(softcap)
+        window, softcap = _problem.window_of(window), None if softcap is None else number("softcap", softcap)
     said = (causal, window, mask, score, softcap, align, brought, given, dropout_p > 0, cu_seqlens_q is not None,
             seqused_k is not None, page_table is not None, bool(fast), patterns)
     terms = traced_terms(fixed(said)) if traced else _problem.terms(*said)
     tensors = ()
     if named or terms.names:
-        tensors = tuple([element_as(name, x, ELEMENTS[element])
+        tensors = tuple([element_as(name, x, ELEMENTS[element], traced)
                          for name, x, element in zip(terms.names, _problem.in_order(terms.names, named), terms.elements)])
         if "bits" in named and "bits" in terms.words.split() and cu_seqlens_q is None and page_table is None and k.dim() == 4:
             _problem.check_words(named["bits"].shape[-1], k.shape[_problem.rows_axis(layout)])
@@ -131,7 +132,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
             q, = autocast(q)
     dim, dim_v, unit, pad = q.shape[-1], v.shape[-1], 8, padded
     _problem.check_head_dims(dim, dim_v)
-    scale = _problem.scale_of(softmax_scale, dim)
+    scale = _problem.scale_of(softmax_scale if softmax_scale is None else number("softmax_scale", softmax_scale), dim)
     if e4m3:
         unit, pad = (_torch_e4m3.UNIT, _torch_e4m3.padded) if q.dtype is E4M3 else (_torch_e4m3.KV_UNIT, _torch_e4m3.padded_beside)
     if dim % unit or dim > _problem.NARROW_HEAD_DIM:
@@ -150,7 +151,9 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         raise BadArgument("cu_seqlens_q is missing; cu_seqlens_k needs it")
     if forward_ad._current_level >= 0:
         raise Unsupported("forward-mode derivatives: there are gradients alone")
-    by_operator = traced or _len_torch_dispatch_stack() or _transforms() or q.__class__ not in PLAIN
+    by_operator = traced or _len_torch_dispatch_stack() or _transforms() or _is_tracing() or q.__class__ not in PLAIN
+    if by_operator and not traced and _transforms():
+        refuse_transforms(q, k, v, *tensors, *[x for x in extras if x is not None])
     if e4m3:
         _torch_e4m3.check(q, k, v, fast, q_descale, (*tensors, k_descale, v_descale))
         how = (layout, scale, dropout_p, _problem.splits_of(num_splits), max_seqlen_q or 0, max_seqlen_k or 0)
@@ -164,9 +167,10 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         return (o[..., :dim_v], lse) if return_lse else o[..., :dim_v]
     differentiable = ((q.requires_grad or k.requires_grad or v.requires_grad or (
         tensors and any([x.requires_grad for x in tensors]))) and torch.is_grad_enabled())
-    if differentiable:
+    if differentiable or (by_operator and not traced and _is_tracing()):  # whose check traces again, without gradients
         num_splits = 1 if num_splits is None else num_splits
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    if differentiable:
         if page_table is not None:
             raise Unsupported("page_table: keys in pages have no gradients; use torch.no_grad()")
         if fast:
@@ -223,10 +227,54 @@ def tensor_of(x, q):
     return torch.as_tensor(x, device=q.device)
 
 
-def element_as(name, x, dtype):
+def number(name, x):
+    """A number that may be given as a tensor, whose gradient would be lost."""
+    if x.__class__ is float:
+        return x
+    if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
+        term = "s * scale" if name == "softmax_scale" else "cap * torch.tanh(s / cap)"
+        raise Unsupported(f"{name} requires a gradient, and is a number here; a score has one: score=lambda s, b, h, q, k: {term}")
+    return float(x)
+
+
+def element_as(name, x, dtype, traced=False):
     if x.is_complex() or (dtype is torch.int32 and x.is_floating_point()):
         raise BadArgument(f"'{name}' is of {x.dtype}; it must be of {'ints' if dtype is torch.int32 else 'floats'}")
-    return in_int32(x) if dtype is torch.int32 else converted(x, dtype)
+    if x.dtype is torch.int64 and dtype is torch.int32 and name not in _problem.LENGTHS and can_look(x):
+        _problem.check_ints(name, *map(int, x.aminmax()))
+    x = in_int32(x) if dtype is torch.int32 else converted(x, dtype)
+    return x if traced or not x.is_neg() else x.resolve_neg()  # kernels read memory, which z.conj().imag negates
+
+
+def can_look(x):
+    """Whether Python may read elements here: it does where nothing waits for a GPU, and nothing is traced or transformed."""
+    return not (is_compiling() or _len_torch_dispatch_stack() or _transforms() or _is_tracing()) and (
+        x.__class__ in PLAIN and x.device.type == "cpu" and x.numel() > 0)
+
+
+def known_lengths(q, k, layout, cu_q, cu_k, max_q, max_k, used, pages):
+    """batch, query heads, queries and keys of a call, as far as they are known; None and 0 for what is not."""
+    if cu_q is not None:
+        return None, None, max_q or longest(cu_q), max_k or longest(cu_k)
+    pages = None if pages is None else getattr(pages, "shape", ())
+    if q.dim() != 4 or k.dim() != 4 or layout not in _problem.LAYOUTS or (pages is not None and len(pages) != 2):
+        return None, None, max_q or 0, max_k or 0
+    return _problem.lengths(q.shape, k.shape, layout, pages, used is not None, max_k)
+
+
+def longest(starts):
+    """The longest of packed sequences that begin there; 0: not known."""
+    there = isinstance(starts, torch.Tensor) and starts.dim() == 1 and can_look(starts[1:])
+    return int(starts.diff().max()) if there else 0
+
+
+def refuse_transforms(*tensors):
+    """What operators have no rules for. functionalize has one, and so have tensors that a transform does not ask about."""
+    if any(map(torch._C._functorch.is_batchedtensor, tensors)):
+        raise Unsupported("torch.func.vmap: attention has no batching rule; it has batches, heads and sequences of different lengths")
+    grads = torch.is_grad_enabled() and any(x.requires_grad and torch._C._functorch.is_gradtrackingtensor(x) for x in tensors)
+    if grads:
+        raise Unsupported("torch.func.grad, vjp and jacrev: attention has gradients by autograd alone: requires_grad_() and backward()")
 
 
 def in_int32(x):

@@ -24,7 +24,7 @@ def padded_beside(x):
 
 def as_float32(x, q):
     """A descale as a tensor on q's device."""
-    return None if x is None else torch.as_tensor(x, dtype=torch.float32, device=q.device)
+    return None if x is None else torch.as_tensor(x, dtype=torch.float32, device=q.device).resolve_neg()
 
 
 def descales(q, k, layout, extras, given):

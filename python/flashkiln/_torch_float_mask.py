@@ -42,7 +42,7 @@ class Heard:
         if self.waits or self.until_asked >= 0 or not others.is_cuda or torch.cuda.is_current_stream_capturing():
             return
         if self.word is None:
-            self.word, self.there = torch.zeros(1, dtype=torch.int32, pin_memory=True), torch.cuda.Event()
+            self.word, self.there = torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=True), torch.cuda.Event()
         self.word.copy_(others, non_blocking=True)
         self.there.record(torch.cuda.current_stream(others.device))
         self.waits, self.until_asked = True, SEEN
@@ -75,6 +75,7 @@ def attention(q, k, v, mask, dropout_p, scale):
     differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     how = ("bhsd", _problem.scale_of(scale, q.shape[-1]), float(dropout_p), 1 if differentiable else -1, 0, 0)
     extras = (draw(q, None), None, None, None, None) if dropout_p > 0 else NO_EXTRAS
+    mask = mask.resolve_neg()  # read in memory
     words, others = words_for(mask), mask.new_zeros(1, dtype=torch.int32)
     both = terms_of(float_element(mask.dtype), dropout_p > 0)
     _torch_launch.find(both[0], how, q, k, v, (words,), extras)  # makes the kernel whose image packs

@@ -92,7 +92,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.copies = not all(_problem.suits(x.shape, x.stride(), n) for x, n in ((q, unit), (k, kv_unit), (v, kv_unit)))
     sizes = call.sizes = _problem.shapes(q.shape, k.shape, v.shape, layout, None if cu_q is None else len(cu_q) - 1,
                                          max_q, max_k, None if pages is None else pages.shape)
-    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_q, cu_k, used)], max_k)
+    _problem.check_lengths(sizes, *[None if x is None else x.shape for x in (cu_q, cu_k, used)], max_q, max_k)
     call.o, call.lse, call.backward, call.launch = sizes.o(layout), sizes.lse(layout), {}, None
     call.grads = (sizes.o(layout, sizes.dim), sizes.k(layout, sizes.dim), sizes.k(layout, sizes.dim_v))
     for decl, array in zip(terms.arrays, arrays):
@@ -212,7 +212,7 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
     fill(args, q, k, v, o, lse, arrays, extras)
     args.dout, args.dq, args.dk, args.dv = dout.data_ptr(), out[0].data_ptr(), out[1].data_ptr(), out[2].data_ptr()
     if dlse is not None:
-        dlse = dlse.contiguous()
+        dlse = dlse.resolve_neg().contiguous()
         args.dlse = dlse.data_ptr()
     for i in range(len(arrays)):
         if wanted[i]:

@@ -48,16 +48,20 @@ def tune(spelling, shape=None, *, device="cuda:0", plan_for=None, budget=60.0, r
     shape: seqlen, or (batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k); budget: seconds; rigor: "measure" or "patient";
     resume: nothing is timed, and the list is empty, if as rigorous a search of this shape has left records here; device:
     "cuda:N", or "emu", whose times say nothing of any GPU; watch(best_us, num_alive, elapsed_s): called a few times
-    a second, and ends the search by returning True."""
+    a second, and ends the search by returning True, or by an exception, which is raised here."""
     lib = library()
     if rigor not in RIGORS:
         raise ValueError(f"rigor is {rigor!r}: must be one of {', '.join(RIGORS)}")
-    progress = lib.header.types["fk_tune_progress"]
+    progress, raised = lib.header.types["fk_tune_progress"], []
 
     def call(_, at):
-        p = progress.from_address(at)
-        best = lib.header.types["fk_trial"].from_address(p.best).us if p.best else None
-        return 1 if watch(best, p.num_alive, p.elapsed_ms / 1e3) else 0
+        try:
+            p = progress.from_address(at)
+            best = lib.header.types["fk_trial"].from_address(p.best).us if p.best else None
+            return 1 if raised or watch(best, p.num_alive, p.elapsed_ms / 1e3) else 0
+        except BaseException as error:  # Ctrl-C, too: ctypes would print it, and the search go on
+            raised.append(error)
+            return 1
 
     kind = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
     seen = kind(call) if watch else kind()
@@ -67,6 +71,8 @@ def tune(spelling, shape=None, *, device="cuda:0", plan_for=None, budget=60.0, r
     context = lib.context(device, plan_for)
     try:
         lib("fk_tune", context, byref(problem), byref(options), seen, None, byref(out), byref(count))
+        if raised:
+            raise raised[0]
         trial = lib.header.types["fk_trial"]
         return [] if not count.value else [told(trial.from_buffer_copy(entry)) for entry in (trial * count.value).from_address(out.value)]
     finally:

@@ -14,8 +14,9 @@ import warnings
 
 import torch
 
+from . import _problem
 from ._symbols import array, diag, trace_mask
-from ._torch import attention
+from ._torch import attention, element_as
 from ._sdpa import mask_argument
 
 NAME = "flashkiln"
@@ -42,6 +43,8 @@ def register() -> None:
         def renamed(self, attn_implementation, *args, **options):
             if attn_implementation in (NAME, INNER_NAME):
                 refuse_own_attention(type(self))
+                if not (self._supports_sdpa or self._supports_attention_backend):
+                    UNSAID.add(type(self.config))
             return check(self, INNER_NAME if attn_implementation == NAME else attn_implementation, *args, **options)
         renamed.flashkiln = True
         PreTrainedModel._check_and_adjust_attn_implementation = renamed
@@ -55,27 +58,39 @@ def refuse_own_attention(model) -> None:
                          "flashkiln.enable_sdpa() does")
 
 
+UNSAID = set()  # configurations' types of models for neither, whose modules' is_causal may be False in decoders
+
 # ---- the attention interface -----------------------------------------------------------------------------------------
+
+REFUSED = {**dict.fromkeys(("output_attentions", "head_mask", "cache"), "has no attention weights and no paged cache"),
+           **dict.fromkeys(("indices", "block_indices"), "would see all keys, of which this model's attention selects some"),
+           "sinks": "would leave out sinks of tokens, which this model's attention has"}
+
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None,
                       is_causal=None, s_aux=None, position_bias=None, **options):
     """AttentionInterface: query, key, value are [batch, heads, seqlen, dim]; returns ([batch, seqlen, heads, dim], None)."""
-    for name in ("output_attentions", "head_mask", "cache"):
+    for name, why in REFUSED.items():
         if options.get(name) is not None and options[name] is not False:
-            raise ValueError(f'{name}: attn_implementation="{NAME}" has no attention weights and no paged cache; use "eager"')
+            raise ValueError(f'{name}: attn_implementation="{NAME}" {why}; use "eager"')
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     arguments = {"softmax_scale": scaling, "softcap": softcap, "sink": s_aux,
                  "dropout_p": dropout if module.training else 0.0}
     if isinstance(attention_mask, Mask):
         arguments.update(attention_mask.on(query.device))
     elif attention_mask is not None:
+        if not (attention_mask.dtype == torch.bool or attention_mask.is_floating_point()):
+            raise ValueError(f"attention_mask is of {attention_mask.dtype}; of 4 dimensions it must be of bools, or of floats to be added")
         arguments.update(mask_argument(attention_mask[..., :key.shape[-2]], 4, key.shape[-2]))
-    elif options.get("cu_seq_lens_q") is not None:
-        return packed(query, key, value, causal, sliding_window, arguments, options), None
     else:
         arguments.update(plain(causal, sliding_window, query.shape[-2], key.shape[-2]))
     if position_bias is not None:
         arguments["bias"] = position_bias if "bias" not in arguments else position_bias + arguments["bias"]
+    if options.get("cu_seq_lens_q") is not None:
+        others = [text for text in _problem.several("mask", arguments.get("mask")) if text != "document"]
+        if "bias" not in arguments and not others:
+            return packed(query, key, value, arguments, options), None
+        arguments.update(with_documents(query, key, arguments, options))
     out = attention(query, key, value, layout="bhsd", **arguments)
     return out.transpose(1, 2).contiguous(), None
 
@@ -86,13 +101,26 @@ def plain(causal, sliding_window, queries, keys):
     return {"causal": bool(causal and queries > 1), "window": window}
 
 
-def packed(query, key, value, causal, sliding_window, arguments, options):
-    """Sequences one after another in a batch of one, as transformers hands them to the flash_attn package."""
+def packed(query, key, value, arguments, options):
+    """Sequences one after another, as transformers hands them to the flash_attn package: within each, causal and windows say the same."""
+    arguments = {**arguments, "mask": None, "arrays": None}
     lengths = {"cu_seqlens_q": options["cu_seq_lens_q"], "cu_seqlens_k": options["cu_seq_lens_k"],
                "max_seqlen_q": int(options["max_length_q"]), "max_seqlen_k": int(options["max_length_k"])}
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    window = plain(causal, sliding_window, lengths["max_seqlen_q"], lengths["max_seqlen_k"])
-    return attention(q, k, v, **lengths, **window, **arguments)[None]
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    return attention(q, k, v, **lengths, **arguments).unflatten(0, (query.shape[0], query.shape[2]))
+
+
+def with_documents(query, key, arguments, options):
+    """The same sequences beside a mask or a bias of places in the whole batch: one mask more, unless it is among them."""
+    masks = _problem.several("mask", arguments.get("mask"))
+    if "document" in masks:
+        return {}
+    arrays = dict(arguments.get("arrays") or {})
+    for side, x in (("q", query), ("k", key)):
+        places = torch.arange(x.shape[0] * x.shape[2], dtype=torch.int32, device=x.device).view(x.shape[0], x.shape[2])
+        ends = options[f"cu_seq_lens_{side}"][1:].to(torch.int32)
+        arrays[f"doc_{side}"] = torch.bucketize(places, ends, right=True, out_int32=True)
+    return {"mask": (*masks, "document"), "arrays": arrays}
 
 
 # ---- the mask interface ----------------------------------------------------------------------------------------------
@@ -125,6 +153,8 @@ class Mask(torch.Tensor):
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         if getattr(function, "__self__", None) in OUTSIDE or function in ASKED:
             return super().__torch_function__(function, types, args, kwargs or {})
+        if writes(function.__name__, cls, args, kwargs or {}):
+            raise RuntimeError(f"{function.__name__}: what is written to an attention mask of flashkiln is lost; clone() the mask first")
         return function(*map(cls.made, args), **{name: cls.made(x) for name, x in (kwargs or {}).items()})
 
     @classmethod
@@ -134,6 +164,12 @@ class Mask(torch.Tensor):
         return x.dense() if isinstance(x, cls) else x
 
 
+def writes(name, kind, args, kwargs):
+    """Whether a function of this name writes to a mask. (The error is not a TypeError, after which Python takes `|` for `|=`.)"""
+    in_place = name in ("__setitem__", "__iand__", "__ior__", "__ixor__") or name.endswith("_") and not name.endswith("__")
+    return in_place and isinstance(args[0] if args else None, kind) or isinstance(kwargs.get("out"), kind)
+
+
 # What says nothing of a mask's contents: properties, and methods.
 OUTSIDE = {getattr(torch.Tensor, name) for name in ("shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout",
                                                     "is_nested", "is_sparse", "is_quantized", "is_meta")}
@@ -141,27 +177,27 @@ ASKED = {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.i
 
 
 def attention_mask(**asked):
-    """AttentionMaskInterface: transformers' arguments, by name; returns a Mask, None where the attention needs none, or a
-    boolean tensor for torch.compile."""
+    """AttentionMaskInterface: transformers' arguments, by name; returns a Mask, None where nothing is hidden, or, for
+    torch.compile, a boolean tensor, and None where the attention's own is_causal says it."""
     from transformers.masking_utils import sdpa_mask
     span = Span(asked)
     dense = functools.partial(sdpa_mask, **{**asked, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
     if torch.compiler.is_compiling() or (span.queries == 1 and isinstance(span.offset, torch.Tensor)):
         # A static cache's decoding step is for torch.compile, and its mask has one row.
-        return sdpa_mask(**{**asked, "allow_is_causal_skip": asked.get("allow_is_causal_skip") and span.queries == span.keys})
+        skip = asked.get("allow_is_causal_skip") and span.queries == span.keys and type(asked.get("config")) not in UNSAID
+        return sdpa_mask(**{**asked, "allow_is_causal_skip": skip})
     shape = (asked["batch_size"], 1, span.queries, span.keys)
     said = Said(span)
     try:
         for function in conjunction(asked["mask_function"]):
             said.add(function)
-    except (TypeError, ValueError) as error:  # what has no expression, or too long a one
+    except Exception as error:  # what has no expression, or too long a one, or asks of symbols what tensors have
         warnings.warn(f"flashkiln: a mask is kept as a matrix: {error}", RuntimeWarning, stacklevel=2)
         return Mask(mask_argument(dense(), 4, span.keys), shape, span.device, dense)
     if asked.get("attention_mask") is not None:
         said.add_padding(asked["attention_mask"])
-    skips = asked.get("allow_is_causal_skip", True) if said.causal else asked.get("allow_is_bidirectional_skip", False)
-    if skips and said.is_plain():
-        return None
+    if asked.get("allow_is_bidirectional_skip") and not said.causal and said.is_plain():
+        return None  # and never of a causal one: not every decoder's module has is_causal
     return Mask(said.arguments(), shape, span.device, dense)
 
 
@@ -198,9 +234,9 @@ class Said:
         if name == "causal_mask_function":
             self.causal = True
         elif name == "sliding_window_overlay":
-            self.window = (cells["sliding_window"] - 1, self.window[1])
+            self.narrow(cells["sliding_window"] - 1, -1)
         elif name == "sliding_window_bidirectional_overlay":
-            self.window = (cells["sliding_window"],) * 2
+            self.narrow(cells["sliding_window"], cells["sliding_window"])
         elif name == "packed_sequence_mask_function":
             documents = cells["packed_sequence_mask"].to(torch.int32)
             self.terms.append("document")
@@ -213,6 +249,10 @@ class Said:
                     self.trace(remapped(part, cells["position_ids"]))
         elif name != "bidirectional_mask_function":
             self.trace(function)
+
+    def narrow(self, *sides):
+        """One window more, of which both hold; -1 is unbounded."""
+        self.window = tuple([min(pair) if min(pair) >= 0 else max(pair) for pair in zip(self.window, sides)])
 
     def trace(self, function):
         """Any other, of absolute positions."""
@@ -229,7 +269,7 @@ class Said:
             return function(b, h, q, k if base is None else k + base[b])
         text, arrays = trace_mask(placed, self.arrays)
         self.terms.append(text)
-        self.arrays.update((name, x if x.is_floating_point() else x.to(torch.int32)) for name, x in arrays.items())
+        self.arrays.update((name, x if x.is_floating_point() else element_as(name, x, torch.int32)) for name, x in arrays.items())
 
     def add_padding(self, mask):
         """mask: [batch, positions], true where there is a token. Positions beyond are not there."""

@@ -65,6 +65,13 @@ NO_PATTERN = r"it must be a pattern, such as \"butterfly\(128\)\""
     (dict(softmax_scale=math.nan), "softmax_scale is nan; it must be from"),
     (dict(mask="bits", arrays={"bits": np.ones((1, 1, 8, 8), bool)}), "array bits has bools; it must have ints, of 32 keys each"),
     (dict(mask="bits", arrays={"bits": np.ones((1, 1, 8, 1), np.int32)}, keys=40), "'bits' has 1 words of 32 keys; there are 40 keys"),
+    (dict(mask="document", arrays={"doc_q": np.full((1, 8), 2**40), "doc_k": np.zeros((1, 8), int)}),
+     "'doc_q' has ints from 1099511627776 to 1099511627776; they must be from -2147483648 to 2147483647"),
+    (dict(mask="k < n[b]", arrays={"n": np.array([-2**31 - 1])}), "'n' has ints from -2147483649 to -2147483649; they must"),
+    (dict(max_seqlen_k=7), "max_seqlen_k is 7; k has 8 rows, all of which count without cu_seqlens_k or seqused_k"),
+    (dict(max_seqlen_q=7), "max_seqlen_q is 7; q has 8 rows, all of which count without cu_seqlens_q"),
+    (dict(packed=True, cu_seqlens_q=np.zeros(1, int), cu_seqlens_k=np.zeros(1, int)), "cu_seqlens_q has 1 elements; it must have one more"),
+    (dict(packed=True, cu_seqlens_q=np.zeros(0, int), cu_seqlens_k=np.zeros(0, int)), "cu_seqlens_q has 0 elements; it must have one more"),
     (dict(bias=np.ones((8, 8), np.complex64)), ".*complex64; it must be of floats"),
     (dict(seqused_k=np.array([5.5])), ".*'?seqused_k'? is of .*float64; it must be of ints"),
     (dict(seqused_k=np.array([[5]])), r"seqused_k has shape \(1, 1\); it must have 1 dimension"),
@@ -110,9 +117,24 @@ def test_a_window_is_not_what_was_asked_before(front):
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_block_mask_that_does_not_reach(front, packed):
     mask = flashkiln.create_block_mask(blocks=np.ones((1, 1), bool), BLOCK_SIZE=4)
-    reach = dict(max_seqlen_q=8, max_seqlen_k=8) if packed else {}
     with pytest.raises(ValueError, match="the block mask is for 4 queries and 4 keys: there are 8 and 8"):
-        call(front, packed=packed, mask=mask, **reach)
+        call(front, packed=packed, mask=mask)
+
+
+def test_a_block_mask_and_bounds_of_pages(front):
+    mask, pages = (flashkiln.create_block_mask(blocks=np.ones((n, 1), bool), BLOCK_SIZE=4) for n in (1, 2)), np.array([[0]])
+    short, wide = mask
+    for more, keys in ((dict(), 8), (dict(max_seqlen_k=6), 6), (dict(seqused_k=np.array([3])), 0)):
+        with pytest.raises(ValueError, match=f"there are 8 and {keys}"):
+            call(front, page_table=pages, mask=short, **more)
+    call(front, page_table=pages, mask=wide, seqused_k=np.array([3]))
+
+
+def test_bounds_that_say_nothing_new(front):
+    expect = call(front, causal=True)
+    for given in (dict(max_seqlen_q=8, max_seqlen_k=8), dict(max_seqlen_q=9, max_seqlen_k=100)):
+        assert (call(front, causal=True, **given) == expect).all()
+    call(front, max_seqlen_k=3, seqused_k=np.array([3]))
 
 
 def test_captured_arrays_that_have_names(front):
@@ -196,6 +218,34 @@ def test_misspelt_keywords(front):
         flashkiln.attention_backward(q, q, q, q, q, q, casual=True)
     with pytest.raises(TypeError, match=r"^explain\(\) got .* 'casual'"):
         flashkiln.explain(q, q, q, casual=True)
+
+
+def test_numbers_that_want_a_gradient_are_refused():
+    torch = pytest.importorskip("torch")
+    q, x = torch.randn(1, 9, 2, 16), torch.tensor(0.5, requires_grad=True)
+    for name in ("softmax_scale", "softcap"):
+        with pytest.raises(flashkiln.Unsupported, match=f"{name} requires a gradient, and is a number here"):
+            flashkiln.attention(q, q, q, **{name: x})
+        with torch.no_grad():
+            assert torch.equal(flashkiln.attention(q, q, q, **{name: x}), flashkiln.attention(q, q, q, **{name: 0.5}))
+    o = flashkiln.attention(q, q, q, softmax_scale=1.0, score=lambda s, b, h, i, j: s * x)
+    assert torch.allclose(o, flashkiln.attention(q, q, q, softmax_scale=0.5), atol=1e-6) and torch.autograd.grad(o.sum(), x)
+
+
+def test_what_is_negated_when_it_is_read():
+    """Tensors with PyTorch's negative bit, whose memory has the other sign."""
+    torch = pytest.importorskip("torch")
+
+    def negated(*shape):
+        return torch.randn(shape, dtype=torch.complex64).conj().imag
+    given = dict(q=(1, 9, 2, 16), k=(1, 9, 2, 16), v=(1, 9, 2, 16), bias=(9, 9), alibi_slopes=(2,), sink=(2,))
+    views, dout = {name: negated(*shape) for name, shape in given.items()}, negated(1, 9, 2, 16)
+    results = []
+    for xs, d in ((views, dout), ({name: x.resolve_neg() for name, x in views.items()}, dout.resolve_neg())):
+        xs = {name: x.detach().requires_grad_() for name, x in xs.items()}
+        o = flashkiln.attention(**xs)
+        results.append((o, *torch.autograd.grad(o, [*xs.values()], d)))
+    assert all(map(torch.equal, *results))
 
 
 def test_what_is_to_have_no_gradient_has_none():

@@ -72,6 +72,27 @@ def test_compile_under_autocast():
         assert attention(q, k, v).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("length", [20, 27])
+@pytest.mark.filterwarnings("ignore")
+def test_jit_trace(length):
+    """By the operator, which the trace records, for other inputs and lengths; with gradients."""
+    function = lambda q, k, v: attention(q, k, v, causal=True, score="s * 2.0")  # noqa: E731
+    traced, inputs = torch.jit.trace(function, leaves(*[(1, 20, 2, 13)] * 3)), leaves(*[(1, length, 2, 13)] * 3)
+    for x, y in zip(*[(o, *torch.autograd.grad(o.sum(), inputs)) for o in (traced(*inputs), function(*inputs))]):
+        assert torch.equal(x, y)
+
+
+def test_transforms():
+    q = torch.randn(3, 1, 20, 2, 16)
+    for transform, text in ((torch.func.grad, "torch.func.grad"), (torch.func.vmap, "torch.func.vmap")):
+        with pytest.raises(flashkiln.Unsupported, match=text):
+            transform(lambda x: attention(x, q[0], q[0]).sum())(q[0] if transform is torch.func.grad else q)
+        got = transform(lambda x: x * attention(q[0], q[0], q[0]).sum())(torch.ones(() if transform is torch.func.grad else 3))
+        assert torch.allclose(got, attention(q[0], q[0], q[0]).sum().expand_as(got))  # of what the transform does not ask about
+    own = torch.func.functionalize(lambda x: attention(x, x, x))(q[0])
+    assert torch.equal(own, attention(q[0], q[0], q[0]))
+
+
 def test_masks_on_a_gpu_are_traced():
     """Bits of a mask that is on a GPU, as models of transformers ask for them under torch.compile: without one, of fake tensors."""
     with torch._subclasses.FakeTensorMode():

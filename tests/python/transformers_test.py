@@ -130,6 +130,10 @@ def odd(b, h, q, k):
     return (torch.sin(q.float()) > 0) | (k == q)
 
 
+def shaped(b, h, q, k):
+    return (k.unsqueeze(-1) != 3).squeeze(-1) | (k == q)  # symbols have no shape
+
+
 WINDOWED = masks.sliding_window_causal_mask_function(7)
 WHOLE, TAIL, SHIFTED, STATIC = (24, 0, 0), (4, 20, 0), (4, 33, 13), (4, 6, 0)  # queries, places of the first and of key 0
 
@@ -150,6 +154,11 @@ WHOLE, TAIL, SHIFTED, STATIC = (24, 0, 0), (4, 20, 0), (4, 33, 13), (4, 6, 0)  #
     (packed(CHUNKS), WHOLE, None, None),
     (masks.and_masks(masks.causal_mask_function, by_hand), SHIFTED, None, None),
     (masks.or_masks(masks.causal_mask_function, by_hand), WHOLE, None, None),
+    (masks.and_masks(WINDOWED, masks.sliding_window_causal_mask_function(4)), WHOLE, None,
+     {"causal": True, "window": (3, -1), "mask": ()}),
+    (masks.and_masks(WINDOWED, masks.sliding_window_bidirectional_mask_function(5)), WHOLE, None,
+     {"causal": True, "window": (5, 5), "mask": ()}),
+    (masks.and_masks(masks.causal_mask_function, shaped), WHOLE, None, {"mask": "bits"}),
     (masks.and_masks(masks.causal_mask_function, odd), WHOLE, "holes", {"mask": "bits"})])
 def test_masks(function, span, padding, said):
     """What the mask interface says to the kernels is the matrix that transformers means."""
@@ -172,13 +181,28 @@ def test_masks(function, span, padding, said):
     assert (o - exact).norm() <= (1e-5 if DTYPE == torch.float32 else 1e-2) * exact.norm()
 
 
-def test_masks_are_left_out_where_the_attention_needs_none():
-    asked = dict(batch_size=2, q_length=24, kv_length=24, mask_function=masks.causal_mask_function,
-                 device=torch.device(DEVICE))
-    everything = torch.ones(2, 24, dtype=torch.bool, device=DEVICE)
-    assert flashkiln.hf.attention_mask(**asked, attention_mask=everything) is None
-    assert flashkiln.hf.attention_mask(**{**asked, "q_length": 1, "q_offset": 23}) is None
-    assert flashkiln.hf.attention_mask(**{**asked, "q_length": 1, "q_offset": 22}) is not None
+def test_masks_are_left_out_where_nothing_is_hidden():
+    asked = dict(batch_size=2, q_length=24, kv_length=24, device=torch.device(DEVICE))
+    everything = {**asked, "mask_function": masks.bidirectional_mask_function, "allow_is_bidirectional_skip": True,
+                  "attention_mask": torch.ones(2, 24, dtype=torch.bool, device=DEVICE)}
+    assert flashkiln.hf.attention_mask(**everything) is None
+    causal = flashkiln.hf.attention_mask(**asked, mask_function=masks.causal_mask_function)  # the module may not know
+    assert causal.arguments == {"causal": True, "window": None, "mask": (), "arrays": {}}
+
+
+def test_masks_are_not_written_to():
+    mask = flashkiln.hf.attention_mask(batch_size=2, q_length=8, kv_length=8, mask_function=masks.causal_mask_function)
+
+    def set_item(x):
+        x[..., 0] = False
+
+    def join(x):
+        x |= True
+    for write in (set_item, join, lambda x: x.fill_(True), lambda x: torch.logical_not(x, out=x)):
+        with pytest.raises(RuntimeError, match="clone"):
+            write(mask)
+        write(mask.clone())
+    assert torch.zeros(8, 8).masked_fill_(mask[0, 0], 1.0).sum() == 36  # it may be read
 
 
 # ---- the rest of a model's life ----------------------------------------------------------------------------------------
@@ -244,21 +268,52 @@ def test_switching_and_saving(tmp_path):
     assert torch.allclose(loaded(**arguments).logits[valid], own, atol=1e-4)
 
 
-def test_packed_batches_with_lengths():
-    """What a collator hands over for the flash_attn package."""
+@pytest.mark.parametrize("how", ["none", "causal", "window", "chunks", "matrix", "bias"])
+def test_packed_batches_with_lengths(how):
+    """What a collator hands over for the flash_attn package; beside masks that say documents, or do not."""
     module, cumulative = torch.nn.Module().eval(), torch.tensor([0, 5, 20], dtype=torch.int32, device=DEVICE)
-    q, k, v = (torch.randn(1, 2, 20, 16, device=DEVICE).to(DTYPE) for _ in range(3))
-    o = flashkiln.hf.attention_forward(module, q, k, v, None, cu_seq_lens_q=cumulative, cu_seq_lens_k=cumulative,
-                                       max_length_q=15, max_length_k=15)[0]
-    for a, b in ((0, 5), (5, 20)):
-        alone = flashkiln.hf.attention_forward(module, *(x[:, :, a:b] for x in (q, k, v)), None)[0]
-        assert torch.allclose(o[:, a:b], alone, atol=1e-5 if DTYPE == torch.float32 else 2e-2)
+    q, k, v, bias = (torch.randn(1, 2, 20, n, device=DEVICE).to(DTYPE) for n in (16, 16, 16, 20))
+    function = {"window": WINDOWED, "chunks": masks.chunked_causal_mask_function(8, torch.tensor([0], device=DEVICE))}.get(
+        how, masks.causal_mask_function)
+    mask = None if how in ("none", "bias") else flashkiln.hf.attention_mask(
+        batch_size=1, q_length=20, kv_length=20, mask_function=function, device=torch.device(DEVICE))
+    mask = mask & True if how == "matrix" else mask
+    more = {"position_bias": bias} if how == "bias" else {}
+    o = flashkiln.hf.attention_forward(module, q, k, v, mask, cu_seq_lens_q=cumulative, cu_seq_lens_k=cumulative,
+                                       max_length_q=15, max_length_k=15, **more)[0]
+    places = torch.arange(20, device=DEVICE)
+    same = torch.bucketize(places, cumulative[1:], right=True)
+    shown = function(0, 0, places[:, None], places) & (same[:, None] == same)
+    scores = q.double() @ k.double().transpose(-1, -2) / 4 + (bias.double() if how == "bias" else 0)
+    exact = (scores.masked_fill(~shown, float("-inf")).softmax(-1) @ v.double()).transpose(1, 2)
+    assert o.shape == exact.shape and (o - exact).norm() <= (1e-5 if DTYPE == torch.float32 else 1e-2) * exact.norm()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_decoders_that_do_not_say_that_they_are_causal(compiled):
+    """Whose classes claim neither SDPA nor attention's interface, and whose modules' is_causal is False."""
+    config = transformers.BigBirdPegasusConfig(
+        vocab_size=100, d_model=64, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=64, dropout=0.0, attention_type="original_full")
+    ids, states = torch.randint(3, 100, (2, 12), device=DEVICE), []
+    for how in ("eager", "flashkiln"):
+        torch.manual_seed(0)
+        model = transformers.BigBirdPegasusModel._from_config(copy.deepcopy(config), attn_implementation=how)
+        decoder = model.to(DEVICE).decoder.eval()
+        if how == "flashkiln" and compiled:
+            decoder = torch.compile(decoder, backend="aot_eager")
+        states.append(decoder(input_ids=ids, use_cache=False).last_hidden_state)
+    torch.compiler.reset()
+    assert torch.allclose(*states, atol=1e-4)
 
 
 def test_what_it_has_not_is_said():
     module, q = torch.nn.Module().eval(), torch.randn(1, 2, 8, 16, device=DEVICE)
-    with pytest.raises(ValueError, match="output_attentions"):
-        flashkiln.hf.attention_forward(module, q, q, q, None, output_attentions=True)
+    for name in ("output_attentions", "indices", "block_indices", "sinks"):
+        with pytest.raises(ValueError, match=f"^{name}: "):
+            flashkiln.hf.attention_forward(module, q, q, q, None, **{name: torch.ones(1, 2, 8, 1, device=DEVICE)})
+    with pytest.raises(ValueError, match="attention_mask is of torch.int64"):
+        flashkiln.hf.attention_forward(module, q, q, q, torch.ones(1, 1, 8, 8, dtype=torch.int64, device=DEVICE))
 
 
 def test_models_with_attention_of_their_own_are_refused():

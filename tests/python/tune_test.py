@@ -42,6 +42,15 @@ def test_the_watcher_ends_the_search(cache):
     assert not list(cache.glob("*.jsonl"))
 
 
+def test_the_watchers_exception_ends_the_search(cache):
+    def watch(best, alive, seconds):
+        raise KeyboardInterrupt("enough")
+
+    with pytest.raises(KeyboardInterrupt, match="enough"):
+        flashkiln.tune("fwd fp16 d64", (1, 2, 2, 64, 64), device="emu", plan_for="t4", watch=watch, dry_run=True, jobs=-1, budget=60)
+    assert not list(cache.glob("*.jsonl"))
+
+
 def test_what_is_refused(cache):
     with pytest.raises(ValueError, match="rigor is 'wild'"):
         flashkiln.tune("fwd fp16 d64", device="emu", rigor="wild")
