@@ -265,7 +265,7 @@ class Flex(ByAutograd):
         self.options = {"enable_gqa": t.q.shape[2] != t.k.shape[2]}
         if sees:
             self.options["block_mask"] = self.flex.create_block_mask(
-                lambda b, h, q, k: sees(t, q, k, b), None, None, shape.seqlen, shape.seqlen, device="cuda")
+                lambda b, h, q, k: sees(t, q, k, b), shape.batch if shape.mask == "padding" else None, None, shape.seqlen, shape.seqlen, device="cuda")
         elif self.seen is not None:
             one_each = int(self.seen.shape[1] > 1)
             self.options["block_mask"] = self.flex.create_block_mask(

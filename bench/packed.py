@@ -14,7 +14,7 @@ import random
 import sys
 
 from contenders import Launch
-from problems import torch_dtype
+from problems import largest, torch_dtype
 from timing import append, arguments, median, round_robin, run, stamp
 
 FIELDS = ["date", "gpu", "driver_torch", "op", "dtype", "head_dim", "mask", "heads", "shortest", "longest", "tokens", "sequences", "name",
@@ -53,7 +53,7 @@ class Batch:
     def error(self, op, results):
         """The largest, in parts of the largest value."""
         names = ("o",) if op == "fwd" else GRADIENTS
-        return max(((x[:, 0].double() - self.exact[n]).abs().max() / self.exact[n].abs().max()).item() for n, x in zip(names, results))
+        return largest(((x[:, 0].double() - self.exact[n]).abs().max() / self.exact[n].abs().max()).item() for n, x in zip(names, results))
 
 
 class Ours:

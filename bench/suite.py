@@ -112,8 +112,9 @@ def gpu_name():
 def fingerprint(part, gpu, args):
     """What a part's results depend on, so that one that is there need not be made again."""
     digest = hashlib.sha256()
-    parts = os.path.join(HERE, "parts")
-    for path in (args.lib, os.path.join(parts, "session.py"), *sorted(glob.glob(os.path.join(parts, PARTS[part].module + "*.py")))):
+    front = os.path.join(HERE, "..", "python", "flashkiln")
+    scripts = [path for folder in (HERE, front) for path in glob.glob(os.path.join(folder, "**", "*.py"), recursive=True)]
+    for path in (args.lib, *sorted(scripts)):
         with open(path, "rb") as file:
             digest.update(file.read())
     options = [getattr(args, name) for name in ("quick", "dry", *PARTS[part].options)]

@@ -41,7 +41,11 @@ typedef struct nvrtc {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Whoever forks comes before those who begin to compile, or would wait as long as anyone does. */
+#ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 static pthread_rwlock_t compiling = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+#else
+static pthread_rwlock_t compiling = PTHREAD_RWLOCK_INITIALIZER;
+#endif
 static nvrtc table;
 static const nvrtc *opened; /* &table once it is complete; written under `lock` */
 

@@ -19,7 +19,7 @@ def check_multiarch(folder, root):
     """The .pc file of Debian's folder for libraries, which is one deeper, finds its prefix too."""
     libdir, prefix = os.path.join("lib", "x86_64-linux-gnu"), os.path.join(folder, "debian")
     build, pkgconfig = os.path.join(folder, "build"), os.path.join(prefix, libdir, "pkgconfig")
-    output("cmake", "-S", root, "-B", build, "-DFK_TESTS=OFF", f"-DCMAKE_INSTALL_LIBDIR={libdir}")
+    output("cmake", "-S", root, "-B", build, "-G", "Ninja", "-DFK_TESTS=OFF", f"-DCMAKE_INSTALL_LIBDIR={libdir}")
     os.makedirs(pkgconfig)
     os.rename(os.path.join(build, "flashkiln.pc"), os.path.join(pkgconfig, "flashkiln.pc"))
     for name, place in (("prefix", ""), ("libdir", libdir), ("includedir", "include")):

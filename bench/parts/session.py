@@ -87,10 +87,14 @@ class Session:
         if not rows:
             return
         path, fresh = self.csv(name), name not in self.written
-        self.written.add(name)
         rows = [{**self.stamp(), **row} for row in rows]
+        self.written.add(name)
+        fields = list(max(rows, key=len))  # rows of what did not run have fewer
+        if not fresh:
+            with open(path, newline="", encoding="utf-8") as file:
+                fields = next(csv.reader(file))
         with open(path, "w" if fresh else "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0])
+            writer = csv.DictWriter(file, fields, restval="")
             if fresh:
                 writer.writeheader()
             writer.writerows(rows)
