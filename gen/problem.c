@@ -285,12 +285,13 @@ static fk_status check_grad(const fk_problem *in, const fk_array_list *arrays, f
 /* Names first: expressions may read the arrays of any of them. */
 static fk_status canonical_terms(checker *c, const fk_problem *in, fk_problem *out, int *bad_term, fk_error *err) {
     fk_status status = FK_OK;
+    fk_array_decl array;
     for (int i = 0; status == FK_OK && i < in->num_arrays; ++i) {
-        status = fk_array_check(&in->array[i], &out->array[i], err);
-        if (status == FK_OK) status = fk_array_list_add(&c->arrays, &out->array[i], err);
-        if (status == FK_OK && c->arrays.count == i) /* else one problem had two spellings */
-            status = fk_fail(err, FK_BAD_PROBLEM, "array %s is given twice", out->array[i].name);
+        status = fk_array_check(&in->array[i], &array, err);
+        if (status == FK_OK) status = fk_array_list_add(&c->arrays, &array, err);
     }
+    out->num_arrays = c->arrays.count; /* what is declared twice is one array, or a problem had two spellings */
+    memcpy(out->array, c->arrays.decl, (size_t)out->num_arrays * sizeof *out->array);
     for (int i = 0; status == FK_OK && i < in->num_scores; ++i) {
         status = canonical_score(c, &in->score[i], &out->score[i], err);
         if (status != FK_OK) *bad_term = i;
@@ -334,7 +335,6 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.fast = in->fast;
     p.num_masks = in->num_masks;
     p.num_scores = in->num_scores;
-    p.num_arrays = in->num_arrays;
     checker c = {.lua = NULL, .plain_scores = in->fast && in->dtype == FK_BF16};
     status = canonical_terms(&c, in, &p, bad_term, err);
     fk_lua_close(c.lua);

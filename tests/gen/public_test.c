@@ -58,12 +58,20 @@ static void problems_that_are_none(void **state) {
     assert_message(fk_last_error(), "head_dim");
 }
 
-static void an_array_is_declared_once(void **state) {
+/* By two terms that read it, or by one and its file. */
+static void what_is_declared_twice_is_one_array(void **state) {
     (void)state;
-    fk_problem p;
-    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=x:float[h] array=x:float[h]", &p), FK_BAD_PROBLEM);
-    assert_message(fk_last_error(), "array x is given twice");
-    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=slope:float[h] alibi", &p), FK_OK); /* that of a term */
+    fk_problem p, once, twice;
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=x:float[h] array=y:int[b] score=\"s * x[h]\"", &p), FK_OK);
+    assert_int_equal(fk_problem_canonical(&p, &once), FK_OK);
+    assert_int_equal(
+        fk_problem_parse("fwd fp16 d64 array=x:float[h] array=x:float[h] array=y:int[b] score=\"s * x[h]\"", &p),
+        FK_OK);
+    assert_int_equal(fk_problem_canonical(&p, &twice), FK_OK);
+    assert_memory_equal(&once, &twice, sizeof once);
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=x:float[h] array=x:float[b]", &p), FK_BAD_PROBLEM);
+    assert_message(fk_last_error(), "array x is declared as float[h] and as float[b]");
+    assert_int_equal(fk_problem_parse("fwd fp16 d64 array=slope:float[h] alibi", &p), FK_OK);
 }
 
 static void blocks_of_patterns(void **state) {
@@ -125,7 +133,7 @@ static void every_status_has_a_name(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(null_pointers),
                                        cmocka_unit_test(problems_that_are_none),
-                                       cmocka_unit_test(an_array_is_declared_once),
+                                       cmocka_unit_test(what_is_declared_twice_is_one_array),
                                        cmocka_unit_test(blocks_of_patterns),
                                        cmocka_unit_test(shapes_are_filled),
                                        cmocka_unit_test(every_status_has_a_name)};
