@@ -44,6 +44,7 @@ static void test_every_gpu_has_plans(void **state) {
     for (size_t i = 0; i < fk_device_table_size(); ++i) {
         fk_device_info device;
         assert_int_equal(fk_device_table(i, &device), FK_OK);
+        assert_string_equal(best("fwd fp16 d64 dv320", device.key).family, "mma"); /* v alone is wide */
         for (int d = 320; d <= (device.sm >= 80 ? FK_MAX_HEAD_DIM : 320); d += 64) {
             const int others[] = {8, 256, d < FK_MAX_HEAD_DIM_V ? d : FK_MAX_HEAD_DIM_V};
             for (int j = 0; j < 6; ++j) {
