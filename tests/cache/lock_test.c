@@ -27,6 +27,11 @@ static void lock_times_out(void **state) {
     fk_store_lock(waiter, other);
     assert_int_equal(slept_ms, 0);
     fk_store_unlock(waiter, other);
+    memcpy(other, key, sizeof other); /* of a key that begins alike, too */
+    other[14] = key[14] == '0' ? '1' : '0';
+    fk_store_lock(waiter, other);
+    assert_int_equal(slept_ms, 0);
+    fk_store_unlock(waiter, other);
     fk_store_lock(waiter, key);
     assert_in_range(slept_ms, 60000, 61000);
     fk_store_unlock(waiter, key); /* it was not had: the holder keeps it */

@@ -194,6 +194,33 @@ static void interrupts_cost_nothing(void **state) {
     free(dir);
 }
 
+/* A crash of the machine must not leave a pack's name on bytes that are not there. */
+static bool is_synced;
+static ssize_t write_unsynced(int fd, const void *bytes, size_t size) {
+    is_synced = false;
+    return real->write(fd, bytes, size);
+}
+static int sync_it(int fd) {
+    is_synced = true;
+    return real->fsync(fd);
+}
+static int rename_synced(int folder, const char *from, const char *to) {
+    assert_true(is_synced);
+    return real->rename(folder, from, to);
+}
+
+static void what_has_a_name_is_on_disk(void **state) {
+    (void)state;
+    char *dir = fixture_folder(), path[300];
+    fk_vfs vfs = *real;
+    vfs.write = write_unsynced, vfs.fsync = sync_it, vfs.rename = rename_synced;
+    snprintf(path, sizeof path, "%s/a.fkpack", dir);
+    assert_int_equal(pack_make(path, &vfs, after, 3, info_after, NULL, NULL), FK_OK);
+    assert_true(is_synced && fixture_exists(path));
+    scratch_remove(dir);
+    free(dir);
+}
+
 /* Readers open, find and read while two packs are renamed over each other: always one of the two. */
 static void readers_while_it_is_replaced(void **state) {
     (void)state;
@@ -250,9 +277,10 @@ int main(void) {
     fixture_clear_environment();
     if (!access("/dev/shm", W_OK)) setenv("TMPDIR", "/dev/shm", 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_fails_once),    cmocka_unit_test(all_calls_fail_from_the_nth),
-        cmocka_unit_test(short_reads_and_writes),  cmocka_unit_test(death_at_every_call),
-        cmocka_unit_test(interrupts_cost_nothing), cmocka_unit_test(readers_while_it_is_replaced),
+        cmocka_unit_test(each_call_fails_once),       cmocka_unit_test(all_calls_fail_from_the_nth),
+        cmocka_unit_test(short_reads_and_writes),     cmocka_unit_test(death_at_every_call),
+        cmocka_unit_test(interrupts_cost_nothing),    cmocka_unit_test(readers_while_it_is_replaced),
+        cmocka_unit_test(what_has_a_name_is_on_disk),
     };
     return cmocka_run_group_tests(tests, NULL, print_points);
 }

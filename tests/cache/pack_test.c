@@ -203,6 +203,41 @@ static void an_index_that_is_not_sorted(void **state) {
     }
 }
 
+/* Which of two would be found? */
+static void a_row_that_is_there_twice(void **state) {
+    (void)state;
+    fk_error err;
+    fk_pack *pack;
+    uint8_t *x = bytes + FK_PACK_HEADER;
+    memcpy(bytes, good, size);
+    memcpy(x + FK_PACK_INDEX, x, FK_PACK_ROW_OFFSET);
+    pack_forge(bytes);
+    fixture_spill(other, bytes, size);
+    assert_int_equal(fk_pack_open(other, &pack, &err), FK_IO);
+    assert_non_null(strstr(err.text, "not sorted"));
+}
+
+/* Every digest is right, but what the record calls an image of sm_80 is none. */
+static void a_record_whose_image_is_none(void **state) {
+    (void)state;
+    fk_pack *pack;
+    fk_entry entry;
+    fk_sha256 sha;
+    memcpy(bytes, good, size);
+    uint8_t *row = bytes + FK_PACK_HEADER, *record = bytes + fk_pack_load(row + FK_PACK_ROW_OFFSET, 8);
+    const size_t record_bytes = (size_t)fk_pack_load(row + FK_PACK_ROW_BYTES, 8);
+    record[record_bytes - PACK_IMAGE] ^= 1;
+    fk_sha256_start(&sha);
+    fk_sha256_add(&sha, record, record_bytes);
+    fk_sha256_finish(&sha, row + FK_PACK_ROW_DIGEST);
+    pack_forge(bytes);
+    fixture_spill(other, bytes, size);
+    assert_int_equal(fk_pack_open(other, &pack, NULL), FK_OK);
+    assert_false(fk_pack_read(pack, 0, &entry, note, sizeof note));
+    assert_int_equal(strncmp(note, "image", 5), 0);
+    fk_pack_close(pack);
+}
+
 /* Names, digests and all, of two records: the index is right, but what lies there is of another problem. */
 static void records_that_change_places(void **state) {
     (void)state;
@@ -351,6 +386,8 @@ int main(void) {
         IN_FOLDER(every_length),
         IN_FOLDER(forged_packs),
         IN_FOLDER(an_index_that_is_not_sorted),
+        IN_FOLDER(a_row_that_is_there_twice),
+        IN_FOLDER(a_record_whose_image_is_none),
         IN_FOLDER(records_that_change_places),
         IN_FOLDER(packs_joined_are_a_pack_of_all),
         IN_FOLDER(others_may_not_write),

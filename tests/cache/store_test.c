@@ -98,6 +98,7 @@ static void damage_mended_meanwhile_is_kept(void **state) {
     assert_int_equal(rename(path, aside), 0);
     bytes[size - 1] ^= 1;
     fixture_spill(path, bytes, size);
+    fixture_set_age(path, 100), fixture_set_age(aside, 100); /* as much alike as two files can be */
     mended = aside;
     in_place = path;
     fk_vfs vfs = fk_vfs_posix;
@@ -322,6 +323,54 @@ static void a_put_sweeps(void **state) {
     assert_string_equal(note, "size: image_bytes is 2097152, the whole store may hold 1048576");
 }
 
+/* Of one second's entries the older ones go first, whatever their names are. */
+static void eviction_goes_by_nanoseconds(void **state) {
+    (void)state;
+    struct stat st;
+    for (unsigned kept = 1; kept <= 3; ++kept) {
+        for (unsigned seed = 1; seed <= 3; ++seed) {
+            const struct timespec used = {1700000000, seed == kept ? 900 : 100 * (long)seed}, both[2] = {used, used};
+            if (!fixture_exists(path_of(seed))) assert_true(put(FK_CACHE_NORMAL, seed, 5000));
+            assert_int_equal(utimensat(AT_FDCWD, path_of(seed), both, 0), 0);
+        }
+        assert_int_equal(stat(path_of(kept), &st), 0);
+        assert_int_equal(fk_cache_prune(dir, st.st_size + 10, NULL, NULL), FK_OK);
+        for (unsigned seed = 1; seed <= 3; ++seed)
+            assert_int_equal(fixture_exists(path_of(seed)), seed == kept);
+    }
+}
+
+/* A crash of the machine must not leave a name without what it names. */
+static bool is_synced;
+static int names;
+static ssize_t write_unsynced(int fd, const void *bytes, size_t size) {
+    is_synced = false;
+    return fk_vfs_posix.write(fd, bytes, size);
+}
+static int sync_it(int fd) {
+    is_synced = true;
+    return fk_vfs_posix.fsync(fd);
+}
+static int link_synced(int folder, const char *from, const char *to) {
+    assert_true(is_synced);
+    ++names;
+    return fk_vfs_posix.link(folder, from, to);
+}
+
+static void what_has_a_name_is_on_disk(void **state) {
+    (void)state;
+    fk_vfs vfs = fk_vfs_posix;
+    fk_store *store;
+    fk_entry entry;
+    vfs.write = write_unsynced, vfs.fsync = sync_it, vfs.link = link_synced;
+    assert_int_equal(fk_store_open_with(dir, FK_CACHE_NORMAL, &vfs, &store, NULL), FK_OK);
+    fixture_entry(1, 5000, &entry);
+    assert_true(fk_store_put(store, &entry, note, sizeof note));
+    assert_int_equal(names, 1);
+    fk_entry_free(&entry);
+    fk_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(round_trip),
@@ -335,6 +384,8 @@ int main(void) {
         IN_FOLDER(what_is_ones_own_goes),
         IN_FOLDER(what_is_left_alone_is_told),
         IN_FOLDER(a_put_sweeps),
+        IN_FOLDER(eviction_goes_by_nanoseconds),
+        IN_FOLDER(what_has_a_name_is_on_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

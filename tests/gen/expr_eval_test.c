@@ -123,6 +123,7 @@ static void derivatives_read_well(void **state) {
         {"abs(s)", "s < 0.0 ? -1.0 : 1.0"},
         {"max(s, t)", "s >= t ? 1.0 : 0.0"},
         {"max(t, log(s))", "max(t, log(s)) == t ? 0.0 : 1.0 / s"}, /* of a NaN t is taken */
+        {"min(t, exp(s))", "min(t, exp(s)) == t ? 0.0 : exp(s)"},
         {"1 / exp(s)", "(1 / exp(s) == 0.0 ? 0.0 : -(1 / exp(s) * exp(s))) / exp(s)"},
         {"min(s, s + 1)", "1.0"},
         {"on ? s : t", "on ? 1.0 : 0.0"},

@@ -195,6 +195,7 @@ static void test_lines(void **state) {
         {"score=\"2.0 * (0.5 * s - 0.05 * abs(q - k))\"", false, true},
         {"score=\"0.1 * k - (0.0 - s)\"", false, true},
         {"alibi softcap(20)", false, true},
+        {"score=\"s + abs(0.5 * k - 3.2)\"", false, true}, /* bends between two keys */
     };
     fk_problem_terms t;
     fk_expr_pool *pool = fk_expr_pool_create();

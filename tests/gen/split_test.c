@@ -64,8 +64,33 @@ static void lanes_share_rows_in_pages(void **state) {
     }
 }
 
+static fk_split_model model(int dim_v, int64_t batch) {
+    static const fk_device_info device = {.num_sms = 100, .hbm_gbps = 3000};
+    const fk_shape shape = {batch, 8, 8, 64, 64 * 1000};
+    fk_tile_totals walks = {.num_ctas = 1, .min_visited = 1000, .mean_visited = 1000, .max_visited = 1000};
+    fk_problem p = FK_PROBLEM_INIT;
+    fk_split_model out;
+    p.head_dim = 128, p.head_dim_v = dim_v, p.split = 1;
+    fk_model_split(&p, &device, &shape, &plan, &walks, &out);
+    return out;
+}
+
+/* Each half of values of 512 columns is as many CTAs as there are tiles, with what values of 256 take; both read the
+ * same keys. */
+static void halves_of_values_are_ctas_of_their_own(void **state) {
+    (void)state;
+    const fk_split_model wide = model(512, 1), narrow = model(256, 2);
+    assert_true(wide.num_ctas == narrow.num_ctas && wide.num_ctas > 16);
+    assert_true(wide.share == 1 && narrow.share == 1);
+    assert_true(wide.loading_us < narrow.loading_us && wide.loading_us > 0.6 * narrow.loading_us);
+    assert_true(wide.around_us == narrow.around_us);
+    const double splits = wide.num_ctas / 16; /* each writes and reads a row of floats, and of lse one */
+    assert_true(wide.combine_bytes == 8.0 * splits * 8 * 64 * 513);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fills_the_gpu), cmocka_unit_test(small_tiles_for_few_queries),
-                                       cmocka_unit_test(lanes_share_rows_in_pages)};
+                                       cmocka_unit_test(lanes_share_rows_in_pages),
+                                       cmocka_unit_test(halves_of_values_are_ctas_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,23 @@ static void test_backward_plans(void **state) {
         assert_string_equal(best(rows[i][0], rows[i][1]).family, "mma");
 }
 
+/* Nor may a plan be asked for by name: the other family's kernel knows no halves. */
+static void test_the_other_family_serves_none(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"fwd fp16 d64 dv320", "fwd bf16 d320 dv64", "fwd bf16 d320",
+                                            "bwd bf16 d320"};
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; ++i) {
+        fk_plan_info *plans;
+        size_t count;
+        fk_problem p;
+        assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
+        assert_int_equal(fk_plan_list(&p, "h200", NULL, &plans, &count), FK_OK);
+        for (size_t j = 0; j < count; ++j)
+            assert_true(!plans[j].legal || strcmp(plans[j].family, "mma") == 0);
+        fk_free(plans);
+    }
+}
+
 /* Two halves of V are two times the CTAs, each with all of Q K^T. */
 static void test_halves_of_values_are_modelled(void **state) {
     (void)state;
@@ -79,6 +96,7 @@ int main(void) {
         cmocka_unit_test(test_what_there_is),
         cmocka_unit_test(test_every_gpu_has_plans),
         cmocka_unit_test(test_backward_plans),
+        cmocka_unit_test(test_the_other_family_serves_none),
         cmocka_unit_test(test_halves_of_values_are_modelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,6 +75,8 @@ CHANGE(o_misaligned, a->o = o + 4)
 CHANGE(lse_misaligned, a->lse = (void *)((char *)lse + 2))
 CHANGE(condition_misaligned, a->condition = (const void *)((const char *)q + 2))
 CHANGE(o_in_condition, a->condition = a->o)
+CHANGE(o_in_state, (a->batch = 1, kernel->problem.dropout = 1, a->dropout_p = 0.5f,
+                    a->dropout_state = (const void *)(o + 8), a->o = o + 16))
 CHANGE(q_stride_negative, a->q_stride[1] = -64)
 CHANGE(k_stride_odd, a->k_stride[2] = 68)
 CHANGE(v_stride_odd, a->v_stride[0] = 28801)
@@ -117,6 +119,7 @@ static const refusal refusals[] = {
     {"lse misaligned", lse_misaligned, {"lse is at 0x", "4 bytes"}},
     {"condition misaligned", condition_misaligned, {"condition is at 0x", "4 bytes"}},
     {"o in condition", o_in_condition, {"o at 0x", "overlaps condition at 0x"}},
+    {"o in dropout_state", o_in_state, {"o at 0x", "overlaps dropout_state at 0x"}}, /* its second word */
     {"q stride negative", q_stride_negative, {"q_stride[1] (seqlen) is -64", "at least 0"}},
     {"k stride odd", k_stride_odd, {"k_stride[2] (head) is 68", "multiple of 8"}},
     {"v stride odd", v_stride_odd, {"v_stride[0] (batch) is 28801", "multiple of 8"}},

@@ -340,6 +340,27 @@ static const char *another_builder(void) {
     return NULL;
 }
 
+/* A pack's kernels are of the model's plans: who asks for a plan, or by another rule, gets no other one in its place.
+ */
+static const char *plans_of_ones_own(void) {
+    const fk_problem p = parsed(spellings[0]);
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *context;
+    fk_kernel *kernel;
+    EXPECT(build_pack("a100", NULL) == FK_OK);
+    options.cache_dir = store_dir, options.cache_mode = FK_CACHE_NO_JIT, options.packs = pack_path;
+    for (int i = 0; i < 3; i++) {
+        options.planning.plan = i == 1 ? "mma m64 n32 w4 s1 c1" : NULL;
+        options.planning.rule = i == 2 ? FK_RULE_PAPER : FK_RULE_MODEL;
+        EXPECT(fk_context_create(&options, &context) == FK_OK);
+        const fk_status status = fk_kernel_create(context, &p, &kernel);
+        if (status != (i ? FK_NO_JIT : FK_OK)) return i == 1 ? "a plan" : "a rule";
+        if (!status) fk_kernel_destroy(kernel);
+        fk_context_destroy(context);
+    }
+    return NULL;
+}
+
 static void in_turn(void **state) {
     (void)state;
     setenv("FLASHKILN_PACK", "", 1);
@@ -348,6 +369,7 @@ static void in_turn(void **state) {
     fake_run(packed_kernels_are_those_compiled);
     fake_run(a_driver_that_is_too_old);
     fake_run(other_gpus);
+    fake_run(plans_of_ones_own);
     fake_run(another_build_of_the_library);
     fake_run(names_that_mean_something_else);
     fake_run(refused_images);

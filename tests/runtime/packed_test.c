@@ -345,7 +345,8 @@ static void neighbours_of_nans(void **state) {
             fk_context *context;
             options.device = "emu", options.plan_for = "h200", options.cache_mode = FK_CACHE_OFF;
             options.planning.plan = plans[j];
-            memset(v + cu_k[3] * HKV * DV, 0xff, (size_t)(cu_k[4] - cu_k[3]) * HKV * DV * sizeof *v);
+            memset(v + cu_k[1] * HKV * DV, 0xff,
+                   (size_t)(cu_k[4] - cu_k[1]) * HKV * DV * sizeof *v); /* behind its last */
             if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
             execute(context, &p, FK_FORWARD, &a);
             fk_context_destroy(context);

@@ -161,6 +161,8 @@ static void split_refusals(void **state) {
     assert_refused(&in, &a, needed - 1, "workspace_bytes is");
     a.o = in.workspace;
     assert_refused(&in, &a, needed, "workspace");
+    a.o = (char *)in.workspace + needed - 16; /* its end, too */
+    assert_refused(&in, &a, needed, "workspace at 0x");
     close_problem(&in);
     open_problem("fwd fp16 d32 gqa causal", &in);
     a = in.args;
