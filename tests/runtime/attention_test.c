@@ -227,6 +227,23 @@ static void accepted(void **state) {
     assert_grid(cells, 2, 2, 6); /* one kv head at a time */
 }
 
+/* Elements of 8 bits are copied 8 at a time, which are 16 bytes in shared memory. */
+static void strides_of_narrow_keys(void **state) {
+    (void)state;
+    fk_kernel kernel = a_kernel();
+    fk_args a = good_args(&kernel);
+    fk_forward_params p;
+    fk_grid cells[FK_MAX_KERNELS];
+    fk_error err;
+    kernel.problem.kv_e4m3 = 1;
+    a.k_stride[1] = 3 * 64 + 8, a.v_stride[1] = 3 * 32 + 8;
+    a.k = k + 8, a.v = v + 24;
+    assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, NULL), FK_OK);
+    a.v_stride[1] = 3 * 32 + 4;
+    assert_int_equal(fk_forward_prepare(&kernel, &a, NULL, &p, cells, &err), FK_BAD_ARGUMENT);
+    assert_non_null(strstr(err.text, "v_stride"));
+}
+
 static void layouts(void **state) {
     (void)state;
     fk_kernel kernel = a_kernel();
@@ -261,7 +278,8 @@ static void null_pointers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused), cmocka_unit_test(accepted),      cmocka_unit_test(grids),
+        cmocka_unit_test(refused), cmocka_unit_test(accepted),
+        cmocka_unit_test(grids),   cmocka_unit_test(strides_of_narrow_keys),
         cmocka_unit_test(layouts), cmocka_unit_test(null_pointers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,10 @@ static const char *other_gpus(void) {
     EXPECT(strstr(kernel->info.store_note, "planned for h200") && !strcmp(context->planned.key, "h100"));
     fk_kernel_destroy(kernel);
     fk_context_destroy(context);
-    return NULL;
+    setenv("FAKE_CUDA_SMEM", "49152", 1);
+    wrong = miss(open_context(FK_CACHE_SEALED, pack_path), "; a block has 49152 here");
+    unsetenv("FAKE_CUDA_SMEM");
+    return wrong;
 }
 
 static const char *another_build_of_the_library(void) {
