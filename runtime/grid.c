@@ -22,8 +22,8 @@ static int64_t own_queries(const fk_kernel *kernel) {
     return kernel->problem.op == FK_BACKWARD ? kernel->dq_block_m : kernel->info.plan.block_m;
 }
 
-/* x: the heads of a group, and within each the slices of V; y: own tiles, of keys in backward; z: groups, and within
- * each the splits. */
+/* x: the heads of a group, and within each the slices (fk_slices); y: own tiles, of keys in backward; z: groups, and
+ * within each the splits. */
 static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out, fk_error *err) {
     const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
     const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
@@ -45,7 +45,7 @@ int64_t fk_packed_tiles(int64_t total, int64_t batch, int64_t block) {
     return total / block + batch;
 }
 
-/* x: tiles of all sequences, and within each the heads of a group, of each the slices of V; y: groups; z: splits. */
+/* x: tiles of all sequences, and within each the heads of a group, of each the slices; y: groups; z: splits. */
 static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out,
                                   fk_error *err) {
     const int64_t slices = fk_slices(&kernel->problem), group = fk_group_kv_heads(kernel, a);

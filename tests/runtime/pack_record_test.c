@@ -17,16 +17,25 @@ static fk_context *open_context(fk_cache_mode mode, const char *packs) {
     return context;
 }
 
-/* A store of this process's own, and a pack of the model's kernel. */
-static bool begin(void) {
-    const char *all[] = {spelling}, *gpu = "a100";
+/* A store and a pack of this process's own, neither there yet. */
+static void prepare(void) {
     fake_use("FLASHKILN_LIBCUDA", "cuda.so");
-    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
     unsetenv("FLASHKILN_TUNING");
     snprintf(pack_path, sizeof pack_path, "%s/a-%d.fkpack", fake_dir, (int)getpid());
     snprintf(store_dir, sizeof store_dir, "%s/store-%d", fake_dir, (int)getpid());
     setenv("FLASHKILN_CACHE_DIR", store_dir, 1);
+}
+
+/* A pack of the model's kernel. */
+static bool build_pack(void) {
+    const char *all[] = {spelling}, *gpu = "a100";
+    fake_use("FLASHKILN_NVRTC", "nvrtc.so");
     return fk_pack_build(pack_path, all, 1, &gpu, 1, NULL, NULL, NULL, NULL) == FK_OK;
+}
+
+static bool begin(void) {
+    prepare();
+    return build_pack();
 }
 
 /* Of a plan that the model has third. */
@@ -107,18 +116,10 @@ static const char *the_store_serves_without_compiling(void) {
 
 /* What compiled the pack was another process. */
 static const char *nor_is_there_nvrtc(void) {
-    static const char *const gpu = "a100", *const all[] = {spelling};
     fflush(NULL);
-    fake_use("FLASHKILN_LIBCUDA", "cuda.so");
-    snprintf(pack_path, sizeof pack_path, "%s/b.fkpack", fake_dir);
-    snprintf(store_dir, sizeof store_dir, "%s/store-%d", fake_dir, (int)getpid());
-    setenv("FLASHKILN_CACHE_DIR", store_dir, 1);
-    unsetenv("FLASHKILN_TUNING");
+    prepare();
     const pid_t builder = fork();
-    if (builder == 0) {
-        fake_use("FLASHKILN_NVRTC", "nvrtc.so");
-        _exit(fk_pack_build(pack_path, all, 1, &gpu, 1, NULL, NULL, NULL, NULL) != FK_OK);
-    }
+    if (builder == 0) _exit(!build_pack());
     int status = 1;
     EXPECT(waitpid(builder, &status, 0) == builder && status == 0);
     setenv("FLASHKILN_NVRTC", "/nonexistent/libnvrtc.so", 1);
