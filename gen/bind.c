@@ -66,6 +66,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
+    fk_table_set_bool(L, "halved", fk_tile_halved(p, tile));
     fk_table_set_bool(L, "sides", fk_tile_may_have_sides(p, tile));
     fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);
@@ -108,8 +109,9 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     lua_call(L, 4, 1);
     if (!lua_istable(L, -1)) fk_lua_raise(L, FK_TEMPLATE_ERROR, "%s: must return a table", path);
     out->bytes = fk_table_int(L, path, "bytes", 0, INT_MAX);
-    out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim, 2 * FK_MAX_HEAD_DIM);
-    out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v / fk_slices(p), 2 * FK_MAX_HEAD_DIM);
+    const bool halved = fk_tile_halved(p, tile);
+    out->d_pad = fk_table_int(L, path, "d_pad", p->head_dim / (halved ? 2 : 1), 2 * FK_MAX_HEAD_DIM);
+    out->dv_pad = fk_table_int(L, path, "dv_pad", p->head_dim_v / (halved ? 2 : fk_slices(p)), 2 * FK_MAX_HEAD_DIM);
     out->walks_q = tile->walks_q;
     out->wgmma = tile->wgmma;
     out->scans = scan.needed;

@@ -37,8 +37,11 @@ bool fk_tile_widens_before(const fk_problem *p, const fk_tile *tile);
 /** fk_dtype of what is multiplied. */
 int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
- * CTA has registers for 64; else 1. */
+ * CTA has registers for 64; or which halve a tile (fk_tile_halved). Else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
+/** Whether the CTAs of a cluster have the same queries and keys, and each half of the columns of Q and K, and of V and
+ * O: scores are sums of what both have. */
+bool fk_tile_halved(const fk_problem *p, const fk_tile *tile);
 /** May each side of L2 have heads of its own (groups.c: fk_has_sides)? */
 bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile);
 /** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */

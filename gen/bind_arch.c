@@ -99,7 +99,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, bool floats, 
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
     const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
-    const bool e4m3 = strncmp(field, "e4m3_", 5) == 0, wgmma = backward || strcmp(field, "wgmma_tiles") == 0 || e4m3;
+    const bool wgmma = strncmp(field, "wgmma_", 6) == 0 || strncmp(field, "e4m3_", 5) == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
     if (count < 1 || count > (lua_Unsigned)most) {
@@ -154,6 +154,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const char *wgmma_tiles = fk_sums_by_products(p) ? "e4m3_fast_tiles"
                               : e4m3                 ? "e4m3_tiles"
                               : backward             ? "wgmma_backward_tiles"
+                              : fk_is_wide(p)        ? "wgmma_halved_tiles"
                                                      : "wgmma_tiles";
     if (has_tiles(L, wgmma_tiles)) {
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
@@ -198,8 +199,13 @@ static int computing_warpgroups(const fk_tile *tile) {
     return tile->wgmma ? tile->warps / 4 - 1 : 0;
 }
 
+bool fk_tile_halved(const fk_problem *p, const fk_tile *tile) {
+    return tile->wgmma && !tile->walks_q && fk_is_wide(p);
+}
+
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
     if (!tile->wgmma) return 1;
+    if (fk_tile_halved(p, tile)) return 2;
     const bool shared = tile->walks_q ? tile->block_n == 128 && p->head_dim > 128 /* a tile of keys, or of queries: */
                                       : tile->block_m == 128 * computing_warpgroups(tile);
     return shared ? 2 : 1;

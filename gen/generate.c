@@ -36,7 +36,10 @@ static int summarise_tiles(const fk_plan_info *plan, const char *tensors, char *
 static void summarise(const fk_planner *planner, const fk_plan_info *plan, char *out, size_t size) {
     const fk_shape *shape = &planner->shape;
     const bool backward = planner->p->op == FK_BACKWARD;
-    const char *forward = fk_slices(planner->p) > 1 ? "K and half of V, Q" : "K and V, Q";
+    const fk_tile tile = fk_plan_tile(planner->p, plan);
+    const char *forward = fk_tile_halved(planner->p, &tile) ? "halves of K and V, Q"
+                          : fk_slices(planner->p) > 1       ? "K and half of V, Q"
+                                                            : "K and V, Q";
     const int used = summarise_tiles(plan, backward ? "Q and dO, K and V" : forward, out, size);
     if (planner->terms.mask.num_params || used < 0 || (size_t)used >= size) return;
     snprintf(out + used, size - (size_t)used,

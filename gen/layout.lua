@@ -111,7 +111,8 @@ end
 local function wgmma(problem, plan, arch, scan)
   local size, e4m3 = problem.element_bytes, problem.dtype == "e4m3"
   local panel = 128 // size
-  local d_pad, dv_pad = pad(problem.head_dim), pad(problem.head_dim_v)
+  local function own(columns) return plan.halved and (columns + 1) // 2 or columns end
+  local d_pad, dv_pad = pad(own(problem.head_dim)), pad(own(problem.head_dim_v))
   local d_cols, dv_cols = (d_pad + panel - 1) // panel * panel, (dv_pad + 63) // 64 * 64 -- dv_cols: of the output
   local q_row, o_row = d_cols * size, dv_cols * 2
   local k_bytes, v_bytes = plan.block_n * q_row, plan.block_n * o_row
@@ -120,14 +121,16 @@ local function wgmma(problem, plan, arch, scan)
     v_bytes = panel * problem.value_rows
     if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
-  local q_bytes = plan.block_m // plan.cluster * math.max(q_row, o_row)
+  local q_bytes = plan.block_m // (plan.halved and 1 or plan.cluster) * math.max(q_row, plan.halved and 0 or o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes
   local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
   local array_bytes = scan.staged and (plan.block_n + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
   local line = array + plan.consumers * array_bytes
-  local rows = line + (scan.lines and plan.block_n * 16 + plan.consumers * 128 + 64 * 32 or 0)
+  local halves = line + (scan.lines and plan.block_n * 16 + plan.consumers * 128 + 64 * 32 or 0)
+  local half_bytes = plan.halved and plan.consumers * 64 * plan.block_n * 4 or 0 -- scores that the other CTA sends
+  local rows = halves + half_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
   local tile_places = dropout_keys + (problem.dropout and plan.q_stages * 16 or 0)
@@ -136,7 +139,7 @@ local function wgmma(problem, plan, arch, scan)
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
-    (plan.cluster > 1 and 4 * (8 + 4) or 0) +
+    (plan.cluster > 1 and 4 * (8 + 4) or 0) + (plan.halved and 4 * plan.consumers * 2 * 8 or 0) +
     (scan.needed and (plan.teams <= 2 and 8 * 2 + 4 * (4 + 2 * 32) or 0) + 4 * plan.k_stages or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = (plan.teams - 1) * team_bytes + bytes
@@ -144,11 +147,11 @@ local function wgmma(problem, plan, arch, scan)
   local used = scan.counted and order + 8 + 4 * 256 or all
   local out, panel_bytes = (used + 1023) // 1024 * 1024, 4 * plan.consumers * 16 * 128 -- of all warps
   local out_panels = plan.q_stages == 1 and math.min(dv_cols // 64, (arch.smem_bytes - out) // panel_bytes) or 0
-  if out_panels < 2 then out_panels = 0 end
+  if out_panels < 2 or plan.halved then out_panels = 0 end
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
-    array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = rows - line,
+    array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = halves - line, halves = halves,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
     place_bytes = place_bytes, team_bytes = team_bytes, order = order,
     out = out, out_panels = out_panels, bytes = out_panels > 0 and out + out_panels * panel_bytes or used,

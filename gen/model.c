@@ -186,6 +186,11 @@ static double makespan(double sms, const fk_plan_info *plan, const fk_visit_cost
     return fmax(busy + idle, longest);
 }
 
+/* CTAs of a tile; of a cluster that halves it, the cluster. */
+static int slices_of(const fk_problem *p, const fk_smem_layout *layout) {
+    return layout->wgmma ? 1 : fk_slices(p);
+}
+
 /* Q, O and lse pass once. K and V pass once if the heads that run at a time fit L2, else once for each wave over them
  * (family wgmma: model_l2.c), and never more than once for each visit. */
 static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *device, const fk_smem_layout *layout,
@@ -198,7 +203,7 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);
     const double kv_head = (double)shape->seqlen_k * width;
     const double slots = (double)device->num_sms * plan->ctas_per_sm;
-    const double ctas = heads * (double)tiles->num_ctas * fk_slices(p);
+    const double ctas = heads * (double)tiles->num_ctas * slices_of(p, layout);
     const double heads_at_a_time = fmin(kv_heads, ceil(slots / (ctas / kv_heads)));
     const double visited = heads * (double)tiles->num_ctas * tiles->mean_visited * plan->block_n * width;
     const double waves = ceil(ctas / slots);
@@ -263,7 +268,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     }
     fk_split_model split = {.share = 1};
     if (p->split) fk_model_split(p, device, shape, plan, &walks, &split);
-    const double heads = (double)shape->batch * (double)shape->num_heads_q * fk_slices(p);
+    const double heads = (double)shape->batch * (double)shape->num_heads_q * slices_of(p, layout);
     const double sms = (double)device->num_sms / fk_plan_cluster(p, plan);
     const double us_per_clock = 1e-3 / device->clock_ghz, us_per_byte = 1e-3 / device->hbm_gbps;
     const double all = visits * split.share * heads / sms * us_per_clock; /* visits of one SM, in us per clock each */

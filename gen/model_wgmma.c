@@ -102,6 +102,10 @@ static const double PACKED_RING = 0.03, PACKED_THREE = 0.08;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
  * keys, -5 to 6 % beyond, where power decides; and with dropout, for which clusters take no turns. */
 static const double PAIR_WAITS = 0.025, PAIR_DROPOUT = 0.1;
+/* Two CTAs that halve a tile: clocks until one has what the other sends, and bytes of scores that pass between them in a
+ * clock; the share by which a visit takes longer without turns, as warpgroups then send at the same time. Fitted to
+ * head dims 320 and 512. */
+static const double HALF_WAIT = 400.0, HALF_RATE = 27.0, HALF_STEP = 0.06;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
@@ -178,7 +182,7 @@ typedef struct visit {
     const fk_score_work *score;
     fk_tile tile;
     int teams, consumers; /* warpgroups of a team */
-    bool fast, e4m3;
+    bool fast, e4m3, halved;
     bool pair;                    /* two warpgroups and no others, of 16 bits */
     bool single;                  /* teams of one warpgroup */
     bool accompanied;             /* another team or pair computes meanwhile */
@@ -226,7 +230,8 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.visits = visits;
     v.teams = fk_tile_teams(&v.tile), v.consumers = fk_tile_consumers(&v.tile);
     v.fast = fk_sums_by_products(p), v.e4m3 = p->dtype == FK_E4M3;
-    v.pair = v.teams == 1 && v.consumers == 2 && !v.e4m3;
+    v.halved = fk_tile_halved(p, &v.tile);
+    v.pair = v.teams == 1 && v.consumers == 2 && !v.e4m3 && !v.halved;
     v.single = v.teams > 1 && v.consumers == 1;
     v.accompanied = v.teams > 1 || v.consumers == 4;
     v.at_once = score->at_once && !p->dropout && !v.e4m3;
@@ -279,7 +284,8 @@ static double chain_of(const visit *v) {
     const double ahead = (double)fk_wgmma_pairs_ahead(v->p, &v->tile) / fmax(1, v->score->pairs);
     const double reads = v->layout->staged ? 0 : v->plan->block_n / 8.0 - ahead;
     const double latency = (v->e4m3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(v->score, reads);
-    return (v->tensor + v->softmax) / v->consumers + latency;
+    const double sent = v->halved ? HALF_WAIT + v->scores * sizeof(float) / HALF_RATE : 0;
+    return (v->tensor + v->softmax) / v->consumers + latency + sent;
 }
 
 /* What a row of tiles costs besides for scores that take the long way. */
@@ -409,6 +415,7 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->unstaged) cost.serial *= UNSTAGED;
     cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
     if (v.at_once && v.accompanied) cost.serial *= 1 + TEAMS_AT_ONCE;
+    if (v.halved && !plan->turns) cost.serial *= 1 + HALF_STEP;
     if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS + (p->dropout ? PAIR_DROPOUT : 0);
     /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;

@@ -94,6 +94,11 @@ int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan) {
     return fk_tile_cluster(p, &tile);
 }
 
+int fk_plan_own_queries(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    return fk_tile_halved(p, &tile) ? plan->block_m : plan->block_m / fk_tile_cluster(p, &tile);
+}
+
 int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan) {
     const fk_tile tile = fk_plan_tile(p, plan);
     return fk_tile_teams(&tile);

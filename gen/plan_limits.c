@@ -56,8 +56,7 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 /* What the family does not serve falls to the mma rows beside it. */
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
-    if (p->head_dim > FK_NARROW_HEAD_DIM) return "head_dim above 256";
-    if (p->head_dim_v > FK_NARROW_HEAD_DIM) return "head_dim_v above 256";
+    if (p->op == FK_BACKWARD && fk_is_wide(p)) return "head_dim or head_dim_v above 256 in the backward pass";
     if (p->split) return "split";
     return p->paged == 1 && !p->kv_e4m3 ? "paged, of any page size" : NULL; /* what is widened is in rows */
 }
@@ -75,8 +74,9 @@ static const char *refuse_cluster(const fk_planner *planner, const fk_tile *tile
 static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
     const int consumers = fk_tile_consumers(tile), cluster = fk_tile_cluster(p, tile);
+    const bool halved = fk_tile_halved(p, tile);
     const char *refused = cluster > 1 ? refuse_cluster(planner, tile) : NULL;
-    if (tile->block_m != 64 * consumers * cluster) {
+    if (tile->block_m != 64 * consumers * (halved ? 1 : cluster)) {
         fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute, half or twice that",
                        tile->block_m, consumers);
     } else if (refused) {
@@ -92,6 +92,12 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
+    } else if (halved && tile->q_stages != 1) {
+        fk_plan_reject(plan, "q_stages %d: must be 1 with head dims above %d, where half of O's columns need be no panels",
+                       tile->q_stages, FK_NARROW_HEAD_DIM);
+    } else if (halved && fk_tile_teams(tile) > 1) {
+        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute with head dims above %d",
+                       tile->block_m, fk_tile_teams(tile) * consumers, FK_NARROW_HEAD_DIM);
     } else if (fk_tile_teams(tile) > 1 && tile->q_stages == 1) {
         fk_plan_reject(plan, "q_stages 1: must be 2 with two teams");
     }
@@ -252,6 +258,7 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
         return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
                                                                                                                  : 240;
+    if (fk_tile_halved(planner->p, tile) && computing == 2) return 232;
     if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual)
         return 144; /* as templates/kernel/forward_wgmma.cu */

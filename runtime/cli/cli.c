@@ -213,9 +213,12 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     const bool forward_wgmma = problem->op == FK_FORWARD && strcmp(plan->family, "wgmma") == 0;
     const int most_rows = (plan->warps / 4 - 1) * 64; /* of a CTA; a cluster of two has twice as many */
     const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;
-    const double q_bytes = element * rows_q * problem->head_dim, k_bytes = element * plan->block_n * problem->head_dim;
+    const bool wide = problem->head_dim > FK_NARROW_HEAD_DIM || problem->head_dim_v > FK_NARROW_HEAD_DIM;
+    const int halves = forward_wgmma && wide ? 2 : 1; /* of all columns, or of V's alone: */
+    const int slices = halves > 1 || problem->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
+    const double q_bytes = element * rows_q * problem->head_dim / halves;
+    const double k_bytes = element * plan->block_n * problem->head_dim / halves;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
-    const int slices = problem->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
     const double v_bytes = element * plan->block_n * problem->head_dim_v / slices;
     const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
     cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
@@ -239,15 +242,18 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         printf("%sblock_m %d, block_n %d: %s%d warpgroup%s of 64 query rows%s, and one that loads; tiles of %d keys\n",
                indent, plan->block_m, plan->block_n, times, rows_q / 64, rows_q == 64 ? "" : "s",
                plan->turns ? " that multiply in turns" : "", plan->block_n);
-        const int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
-                                  plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
+        const double scores = halves > 1 ? 4.0 * rows_q * plan->block_n : 0; /* that the other CTA sends */
+        int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
+                            plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
+        if (halves > 1)
+            used += snprintf(resident + used, sizeof resident - (size_t)used, "scores %s + ", cli_bytes(scores, smem));
         if (plan->k_stages == plan->stages) {
             snprintf(walked, sizeof walked, "K %s + V %s", k, v);
         } else {
             snprintf(resident + used, sizeof resident - (size_t)used, "%d x K %s + ", plan->k_stages, k);
             snprintf(walked, sizeof walked, "V %s", v);
         }
-        total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + plan->stages * v_bytes;
+        total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + plan->stages * v_bytes + scores;
     } else {
         printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
                plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
@@ -264,7 +270,11 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
            indent, ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
            wgmma ? ", fewer for those that load" : "");
-    if (slices > 1)
+    if (halves > 1)
+        printf("%stwo CTAs share a tile of queries: each has half of the columns, and sends the other its part of the "
+               "scores\n",
+               indent);
+    else if (slices > 1)
         printf("%stwo CTAs share a tile of queries: each multiplies Q K^T, and has half of V's columns\n", indent);
     if (plan->dq_kernel)
         printf("%sdq comes from a kernel of its own, with tiles of its own; the model's times are of both\n", indent);

@@ -105,6 +105,7 @@ typedef struct fk_emu_table {
     float (*unpack_fp16)(unsigned int half);
     float (*unpack_e4m3)(unsigned int byte);
     void (*setmaxnreg)(unsigned int registers);
+    void (*cluster_send_v4)(unsigned int addr, const void *value, unsigned int bar);
 } fk_emu_table;
 
 /* One kernel of an image. */

@@ -87,6 +87,12 @@ static float unpack_e4m3(unsigned int byte) {
     return fk_e4m3_to_float((uint8_t)byte);
 }
 
+static void cluster_send_v4(unsigned int addr, const void *value, unsigned int bar) {
+    st_shared_v4(addr, value);
+    fk_lane *lane = fk_block_current()->current;
+    fk_mbarrier_landed(lane, fk_smem_address(lane, bar), 16);
+}
+
 const fk_emu_table fk_emu_engine_table = {
     .self = self,
     .syncthreads = fk_emu_syncthreads,
@@ -137,4 +143,5 @@ const fk_emu_table fk_emu_engine_table = {
     .pack_e4m3 = pack_e4m3,
     .unpack_fp16 = unpack_fp16,
     .unpack_e4m3 = unpack_e4m3,
+    .cluster_send_v4 = cluster_send_v4,
 };

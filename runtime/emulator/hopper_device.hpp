@@ -58,6 +58,9 @@ inline void cluster_wait(unsigned int bar, unsigned int parity) {
 inline void cluster_store_u32(unsigned int addr, unsigned int value) {
     st_shared_u32(addr, value);
 }
+inline void cluster_send_v4(unsigned int addr, const float (&x)[4], unsigned int bar) {
+    fk_emu_engine->cluster_send_v4(addr, x, bar);
+}
 inline void cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar) {
     fk_emu_engine->cluster_copy(dst, src, bytes, bar);
 }
@@ -197,6 +200,7 @@ FK_EMU_WGMMA_DEPTH(208)
 FK_EMU_WGMMA_DEPTH(224)
 FK_EMU_WGMMA_DEPTH(240)
 FK_EMU_WGMMA_DEPTH(256)
+FK_EMU_WGMMA_DEPTH(288)
 #undef FK_EMU_WGMMA_DEPTH
 FK_EMU_WGMMA(32, e4m3, FK_EMU_E4M3)
 FK_EMU_WGMMA(64, e4m3, FK_EMU_E4M3)

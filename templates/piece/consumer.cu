@@ -1,7 +1,7 @@
 @ local arrays_of_p = plan.overlap == 2 and 2 or 1
-@ local pair = plan.cluster > 1
+@ local pair, shares = plan.cluster > 1, plan.cluster > 1 and not plan.halved
 @ local operands = problem.element_bytes == 1 -- known ahead, as products of 8 bits are short: elsewhere that is slower (1 %)
-@ local give_back, give_back_q = pair and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
+@ local give_back, give_back_q = shares and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
 @ if steps.drops_absent then
 // What pages and rows that are not used have in a tile behind the last key is anything: scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
@@ -23,7 +23,7 @@ struct Consumer {
     const int first_turn; // of the team's named barriers
 @ end
     const bool leader = threadIdx.x % 32 == 0; // arrives for its warp
-@ if pair then
+@ if shares then
     const u32 rank = cluster_rank(), other; // of the cluster's CTAs; and how far away the other one's shared memory is
 @ end
     $(operands and "Operands<k_stages, k_bytes>" or "Ring<k_stages>") k;
@@ -31,13 +31,16 @@ struct Consumer {
 @ if staged.array then
     u32 array_parity = 0;
 @ end
+@ if plan.halved then
+    u32 half_parity = 0;
+@ end
 @ if plan.q_stages == 2 then
     int held = -1; // the buffer of Q that is still to be given back
 @ end
     int behind = 0; // tiles of the CTA's behind the walk's
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_, int team)
-        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(operands and ", k(operand_k(smem_ + smem_k)), v(operand_v(smem_ + smem_v))" or "")$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(pair and ", other(cluster_map(smem_, rank ^ 1) - smem_)" or "") {}
+        : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(operands and ", k(operand_k(smem_ + smem_k)), v(operand_v(smem_ + smem_v))" or "")$(plan.turns and ", first_turn(1 + team * consumers)" or "")$(shares and ", other(cluster_map(smem_, rank ^ 1) - smem_)" or "") {}
 
     __device__ __forceinline__ u32 wait_k() const {
         mbarrier_wait(smem + k_full + 8 * k.index(), k.parity());
@@ -59,16 +62,23 @@ struct Consumer {
         array_parity ^= 1;
     }
 @ end
-@ if pair then
-    // Each producer fills buffers of both CTAs, and the first one says what comes next.
+@ if shares then
+    // Each producer fills buffers of both CTAs.
     __device__ __forceinline__ void give_back(u32 bar) const {
         mbarrier_arrive(bar);
         cluster_arrive(bar + other);
     }
+@ end
+@ if pair then
+    // The first CTA's producer says what comes next.
     __device__ __forceinline__ void give_back_q(u32 bar) const {
         mbarrier_arrive(bar);
-        if (rank != 0) cluster_publish(bar + other);
+        if ($(shares and "rank" or "cluster_rank()") != 0) cluster_publish($(shares and "bar + other" or "cluster_map(bar, 0)"));
     }
+@ end
+@ if plan.halved then
+@   include("piece/add_half.cu")
+
 @ end
     __device__ __forceinline__ void release_k() {
         if (leader) $(give_back)(smem + k_empty + 8 * k.index());
@@ -144,7 +154,7 @@ struct Consumer {
 
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
-        at = $(pair and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");
+        at = $(shares and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");
         lead = begin_walk(walk, at, $(bounds and "q" or "word"));
 @   if plan.q_in_regs then
 @     local pairs = problem.element_bytes == 1 and 2 or 1 -- elements that copies take for one
@@ -172,7 +182,7 @@ struct Consumer {
             send_rows<block_m, $(layout.dv_cols), head_dim_v>(smem + smem_q + done.index() * q_bytes, 16 * warp, p.map_o, $(problem.packed and "16 * warp, there.rows" or "there.first + 16 * warp, p.seqlen_q"), 0,
                                                there.h, $(problem.packed and "there.first, p.o + there.first * p.o_row_stride + there.h * p.o_head_stride, p.o_row_stride" or "there.b"));
 @   end
-            store_lse(lse, p, there);
+            $(plan.halved and "if (cluster_rank() == 0) " or "")store_lse(lse, p, there);
 @ end
 @ -- The rows of the tile before, in o, leave. Of wide rows of e4m3, and beside terms, no register is left to keep which are a lane's.
 @ local store_lane = (plan.q_stages == 1 and problem.dtype == "e4m3" or #score.terms > 0 and #score.sinks == 0) and "lane_anew()" or "int(threadIdx.x) % 32"
@@ -201,7 +211,7 @@ struct Consumer {
             const bool left = (row < there.rows && spoiled[0]) || (row + 8 < there.rows && spoiled[1]);
             if (__any_sync(full_warp, left) && optimistic && leader)
 @ if pair then
-                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + rank) * 4 * consumers + warp) * 4, 0), 1);
+                cluster_store_u32(cluster_map(smem + q_redo + ((done.slot() * 2 + $(shares and "rank" or "cluster_rank()")) * 4 * consumers + warp) * 4, 0), 1);
 @ else
                 st_shared_u32(smem + q_redo + (done.slot() * 4 * consumers + warp) * 4, 1);
 @ end

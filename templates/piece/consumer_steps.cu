@@ -286,6 +286,9 @@
 @   end
         wgmma_wait<1>(registers(s));
         $(done_with_k)
+@   if plan.halved then
+        add_half(s);
+@   end
 @   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
         if ($(whole)$(steps.estimates and " && !careful" or "")) {
             score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""), tile_array);
@@ -395,4 +398,7 @@
 @   end
             wgmma_wait<0>(registers(s));
             $(done_with_k)
+@   if plan.halved then
+            add_half(s);
+@   end
 @ end

@@ -6,13 +6,18 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 // Of the tile at hand and the one before: which it is (or what is_redo knows, piece/claimed.cu: it is to be computed once more),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
-@ local pair = plan.cluster > 1 -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
+@ local pair = plan.cluster > 1
+@ local shares = pair and not plan.halved -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
 @ local redo_warps = pair and "8 * consumers" or "4 * consumers"
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * $(redo_warps);
 @ if pair then
 // What the first CTA tells the second one to do: four words, as the second may have read the one before the last alone.
 constexpr int num_words = 4;
 constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * num_words;
+@ end
+@ if plan.halved then
+// Two for each warp that computes: what the other CTA's warp sent is there; and the latter has read what was sent to it.
+constexpr u32 half_bars = word_slot + 4 * num_words;
 @ end
 constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
 @ if problem.dropout then
@@ -67,11 +72,11 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
-        mbarrier_init(smem + k_empty + 8 * i, $(pair and "2 * " or "")4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
+        mbarrier_init(smem + k_empty + 8 * i, $(shares and "2 * " or "")4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
-        mbarrier_init(smem + v_empty + 8 * i, $(pair and "2 * " or "")4 * consumers);
+        mbarrier_init(smem + v_empty + 8 * i, $(shares and "2 * " or "")4 * consumers);
     }
 @ if staged.array then
     init_array_barriers(smem);
@@ -85,6 +90,9 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ if pair then
     for (int i = 0; i < num_words; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
 @ end
+@ if plan.halved then
+    for (int i = 0; i < 2 * 4 * consumers; ++i) mbarrier_init(smem + half_bars + 8 * i, 1);
+@ end
     for (int i = 0; i < 2 * $(redo_warps); ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
 }
@@ -97,7 +105,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 
 constexpr int panel_columns = 128 / sizeof(Element);
 
-@ if pair then
+@ if shares then
 // As load_tile, for both CTAs of the cluster, of which each loads every other panel: the first one the first panel of keys, the second
 // one that of values.
 template <int ROWS, int COLS, int FIRST>
@@ -108,12 +116,12 @@ __device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map,
 }
 
 @ end
-// Rows `row` and on of a head, in panels of 128 bytes; outside the tensor there are zeros.
-template <int ROWS, int COLS>
+// Rows `row` and on of a head, $(plan.halved and "of them the CTA's own columns, " or "")in panels of 128 bytes; outside the tensor there are zeros.
+template <int ROWS, int COLS$(plan.halved and ", int OWN" or "")>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < COLS / panel_columns; ++panel)
-        tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel, row, head, batch);
+        tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, batch);
 }
 
 @ if problem.paged then
@@ -124,7 +132,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local descaled = problem.kv_dtype == "e4m3"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, descaled = descaled, kv_head = kv_head, pair = pair, sparse = sparse, trusts = trusts })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, descaled = descaled, kv_head = kv_head, pair = shares, sparse = sparse, trusts = trusts })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -266,8 +274,8 @@ struct Producer {
                 bulk_load(rows, p.runs + run_at(p, at.b, at.q_first), block_m * 4, bar);
                 bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
 @ end
-                load_tile<block_m, $(layout.d_cols)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
-                                        $(problem.packed and "at.q_offset + " or "")at.q_first$(pair and " + int(cluster_rank()) * block_m" or ""), at.h, $(batch));
+                load_tile<block_m, $(layout.d_cols)$(plan.halved and ", own_d" or "")>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
+                                        $(problem.packed and "at.q_offset + " or "")at.q_first$(shares and " + int(cluster_rank()) * block_m" or ""), at.h, $(batch));
             } else {
                 mbarrier_arrive(bar);
             }
@@ -296,7 +304,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                $(pair and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
+                $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. (plan.halved and ", own_d" or "") .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   end
 @   if lone then

@@ -27,12 +27,14 @@ typedef Element Output;
 typedef $(problem.kv_dtype == problem.dtype and "Element" or "u8") KeyElement;$(problem.kv_dtype == problem.dtype and "" or " // " .. problem.kv_dtype .. " bits")
 @ end
 
-constexpr int block_m = $(plan.walk == "k" and plan.block_m // plan.cluster or plan.block_m); // query rows of a CTA, B_r
+constexpr int block_m = $(plan.walk == "k" and not plan.halved and plan.block_m // plan.cluster or plan.block_m); // query rows of a CTA, B_r
 constexpr int block_n = $(plan.block_n); // keys of a tile, B_c
 constexpr int threads = $(plan.threads);
 constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);
 constexpr int head_dim_v = $(problem.head_dim_v), dv_pad = $(layout.dv_pad);
-@ if problem.slices > 1 then
+@ if plan.halved then
+constexpr int own_d = d_pad, own_dv = dv_pad; // columns that a CTA has, the second one from there on
+@ elseif problem.slices > 1 then
 constexpr int slices = $(problem.slices); // CTAs that share a tile
 @   if problem.op == "fwd" then
 constexpr int slice_dim = head_dim_v / slices; // columns of V and O that a CTA has

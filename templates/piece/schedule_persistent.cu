@@ -1,3 +1,4 @@
+@ local queries = plan.cluster > 1 and not plan.halved and plan.cluster .. " * block_m" or "block_m" -- of a tile
 @ local by_pair = false
 @ for _, array in ipairs(arrays) do by_pair = by_pair or (array.key_pairs or array.staged) and array.declared:find("[q]", 1, true) and array.declared:find("[h]", 1, true) end
 // The query tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous tiles.
@@ -70,8 +71,8 @@ __device__ __forceinline__ Where $(plan.parts and "whole_tile_at" or "tile_at")(
 @ if problem.gqa then
     at.kv_head = at.h / p.heads_per_kv;
 @ end
-    at.q_first = tile * $(plan.cluster > 1 and "(" .. plan.cluster .. " * block_m)" or "block_m");
-    at.q_last = min(at.q_first + $(plan.cluster > 1 and plan.cluster .. " * " or "")block_m, at.seqlen_q) - 1;
+    at.q_first = tile * $(queries == "block_m" and queries or "(" .. queries .. ")");
+    at.q_last = min(at.q_first + $(queries), at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = part >= 0 ? of_split : -1;
 @ end

@@ -41,6 +41,14 @@ __device__ __forceinline__ void cluster_store_u32(u32 addr, u32 value) {
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(addr), "r"(value) : "memory");
 }
 
+@ if plan.halved then
+// Sends 16 bytes to another CTA, whose mbarrier counts them: who waits for it sees them.
+__device__ __forceinline__ void cluster_send_v4(u32 addr, const float (&x)[4], u32 bar) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(addr), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(bar) : "memory");
+}
+
+@ end
 // Copies to another CTA, whose mbarrier counts the bytes (a multiple of 16); src is the own CTA's.
 __device__ __forceinline__ void cluster_copy(u32 dst, u32 src, u32 bytes, u32 bar) {
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

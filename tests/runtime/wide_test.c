@@ -1,5 +1,6 @@
-/* Values of more than 256 columns, of which each of two CTAs has half: packed, shared among splits, in pages, of heads
- * that share rows, and in fp32, on the emulator against float64. */
+/* Head dims above 256: two CTAs have half of the values' columns each, or by wgmma half of all, and sum up the scores
+ * together. Packed, shared among splits, in pages, of heads that share rows, and in fp32, on the emulator against
+ * float64. */
 #include "emulated.h"
 #include "launch.h"
 #include "runtime/emulator/half.h"
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 2, HQ = 4, HKV = 2, MOST_Q = 150, MOST_K = 1600, MOST_D = 64, MOST_DV = 512, PAGE = 16 };
+enum { BATCH = 2, HQ = 4, HKV = 2, MOST_Q = 300, MOST_K = 1600, MOST_D = 576, MOST_DV = 512, PAGE = 16 };
 
 typedef struct wide {
     const char *spelling, *plan_for;
@@ -31,6 +32,11 @@ static const wide cases[] = {
     {"fwd fp16 d64 dv320 gqa", "t4", 3, 750, 0}, /* L2 holds one head at a time */
     {"fwd fp16 d64 dv320 gqa split", "t4", 70, 750, 2},
     {"fwd fp16 d64 dv320 gqa packed", "t4", 9, 2000, 0},
+    {"fwd bf16 d576 dv512 gqa causal", "h200", 150, 200, 0},
+    {"fwd fp16 d320 gqa window(40,9) sink", "h200", 140, 110, 0}, /* rows without a key */
+    {"fwd bf16 d72 dv384 gqa", "h200", 20, 110, 0}, /* of 48 columns of Q the second CTA has 24, and zeros */
+    {"fwd fp16 d512 dv104 gqa softcap(20) causal", "h200", 130, 130, 0},
+    {"fwd bf16 d512 gqa packed causal", "h200", 70, 110, 0}, /* family mma: clusters have no packed sequences */
 };
 
 static char store_dir[256];
@@ -85,7 +91,11 @@ static void run(const wide *w) {
     fk_kernel *kernel = emulated_kernel(context, w->spelling, NULL);
     fk_problem p;
     fk_args a = FK_ARGS_INIT;
+    fk_kernel_info info;
     assert_int_equal(fk_problem_parse(w->spelling, &p), FK_OK);
+    assert_int_equal(fk_kernel_describe(kernel, &info), FK_OK);
+    if (strcmp(info.plan.family, strcmp(w->plan_for, "h200") == 0 && !p.packed ? "wgmma" : "mma") != 0)
+        fail_msg("%s: family %s", w->spelling, info.plan.family);
     for (int i = 0; i < BATCH * 8; i++)
         table[i] = (5 * i + 3) % (MOST_K / PAGE);
     a.batch = BATCH, a.num_heads_q = HQ, a.num_heads_kv = p.gqa ? HKV : HQ;

@@ -1,23 +1,25 @@
 /* Clusters: CTAs that run side by side, with addresses, barriers and copies in one another's shared memory. */
 #include "harness.h"
 
-enum { CTAS = 6, CLUSTER = 2, THREADS = 64, ROWS = 4, ROW_BYTES = 128, BOX = ROWS * ROW_BYTES, SMEM = 2 * BOX + 256 };
+enum { CTAS = 6, CLUSTER = 2, THREADS = 64, ROWS = 4, ROW_BYTES = 128, BOX = ROWS * ROW_BYTES, SMEM = 2 * BOX + 768 };
 
 typedef struct cluster_params {
     fk_emu_tensor_map map;
     uint32_t *out;
 } cluster_params;
 
-/* Each CTA tells the other a number, sends it 64 bytes, and loads half of two boxes for both. */
+/* Each CTA tells the other a number, sends it 64 bytes by a copy and 16 of each lane's registers, and loads half of two
+ * boxes for both. */
 static const char head[] = PROLOGUE
     "struct alignas(64) Map { u64 opaque[16]; };\n"
     "struct ClusterParams { Map map; u32 *out; };\n"
-    "enum { SENT = 1024, TOLD = SENT + 128, BARS = TOLD + 16 };\n"
+    "enum { SENT = 1024, TOLD = SENT + 128, BARS = TOLD + 16, LANES = BARS + 32 };\n"
     "extern \"C\" __global__ void __cluster_dims__(2, 1, 1) fk_kernel(const __grid_constant__ ClusterParams p) {\n"
     "    const u32 s = smem_base(), rank = cluster_rank(), peer = rank ^ 1, bar = s + BARS, t = threadIdx.x;\n"
     "    u32 *out = p.out + blockIdx.x * 64;\n";
 static const char body[] =
     "    if (t == 0) { mbarrier_init(bar, 1); mbarrier_init(bar + 8, 1); mbarrier_init(bar + 16, 32);\n"
+    "                  mbarrier_init(bar + 24, 1);\n"
     "                  mbarrier_init_fence(); }\n"
     "    cluster_sync();\n"
     "    if (t < 16) st_shared_u32(s + SENT + 4 * t, 100 * blockIdx.x + t);\n"
@@ -28,6 +30,11 @@ static const char body[] =
     "        mbarrier_arrive_expect_tx(bar + 8, 1024);\n"
     "        tma_multicast_4d(s + 512 * rank, &p.map, bar + 8, 64 * (int)rank, 0, 0, (int)blockIdx.x / 2, 3);\n"
     "    }\n"
+    "    if (t == 0) mbarrier_arrive_expect_tx(bar + 24, 512);\n"
+    "    if (t >= 32) {\n"
+    "        const float x[4] = {1.0f * t, 2.0f * t, 0.0f, 1.0f * blockIdx.x};\n"
+    "        cluster_send_v4(cluster_map(s + LANES + 16 * (t - 32), peer), x, cluster_map(bar + 24, peer));\n"
+    "    }\n"
     "    if (t == 32) cluster_store_u32(cluster_map(s + TOLD, peer), 7 + blockIdx.x);\n"
     "    __syncwarp();\n"
     "    if (t >= 32) cluster_arrive(cluster_map(bar + 16, peer));\n"
@@ -35,6 +42,8 @@ static const char body[] =
     "    if (t == 0) { out[0] = rank; out[1] = ld_shared_u32(s + TOLD); out[2] = threadIdx.x + blockDim.x; }\n"
     "    WAIT;\n"
     "    if (t < 16) out[16 + t] = ld_shared_u32(s + SENT + 64 + 4 * t);\n"
+    "    mbarrier_wait(bar + 24, 0);\n"
+    "    if (t < 4) out[40 + t] = ld_shared_u32(s + LANES + 16 * 5 + 4 * t);\n"
     "    mbarrier_wait(bar + 8, 0);\n"
     "    if (t < 8) out[32 + t] = ld_shared_u32(s + 128 * t);\n"
     "    cluster_sync();\n"
@@ -83,6 +92,8 @@ static void test_what_reaches_the_other(void **state) {
             assert_int_equal(o[2], THREADS);
             for (uint32_t i = 0; i < 16; ++i)
                 assert_int_equal(o[16 + i], 100 * peer + i);
+            const float sent[4] = {37, 74, 0, (float)peer}; /* by lane 5 of the second warp */
+            assert_memory_equal(o + 40, sent, sizeof sent);
             for (uint32_t row = 0; row < 2 * ROWS; ++row) /* the second box has the columns from 64 on */
                 assert_int_equal(o[32 + row] & 0xffff, cta / 2 * 1000 + row % ROWS * 200 + row / ROWS * 64);
         }
