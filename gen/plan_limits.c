@@ -65,6 +65,7 @@ static const char *refuse_problem(const fk_problem *p) {
 static const char *refuse_cluster(const fk_planner *planner, const fk_tile *tile) {
     const fk_problem *p = planner->p;
     if (p->dtype == FK_E4M3) return "dtype e4m3";
+    if (fk_tile_halved(p, tile)) return NULL;
     if (p->packed || p->seqused_k || p->paged) return p->packed ? "packed" : p->paged ? "paged" : "seqused_k";
     const bool looks = planner->terms.mask.split.residual || fk_plan_takes_runs(planner, tile);
     return looks ? "mask that is no bound" : NULL;

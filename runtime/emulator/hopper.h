@@ -5,7 +5,7 @@
 
 #include "engine.h"
 
-#define FK_MAX_MBARRIERS 64u
+#define FK_MAX_MBARRIERS 96u
 #define FK_NAMED_BARRIERS 16u
 #define FK_MAX_CLUSTER 16u
 #define FK_WGMMA_LANE_REGISTERS 128u

@@ -16,14 +16,14 @@ struct Values {
     // Starts the copy of tile n of the values, whose bytes `bar` counts.
     __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n$(paged and ", const PagedRows &rows" or "")) {
 @ if paged then
-        rows.load<$(layout.dv_cols)>(tile, p.map_v, bar, $(kv_head));
+        rows.load<$(layout.dv_cols)$(own_dv)>(tile, p.map_v, bar, $(kv_head));
 @ else
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, v_bytes);
 @   if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @   else
-            $(plan.cluster > 1 and not plan.halved and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. (plan.halved and ", own_dv" or "") .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
+            $(plan.cluster > 1 and not plan.halved and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @   end
         }
 @ end

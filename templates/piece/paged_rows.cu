@@ -14,14 +14,14 @@ struct PagedRows {
         row = key - nth * p.page_size;
     }
 
-    // Starts the copies of COLS columns, which `bar` counts. By the whole warp.
-    template <int COLS> __device__ __forceinline__ void load(u32 tile, const TensorMap &map, u32 bar, int head) const {
+    // Starts the copies of COLS columns, $(plan.halved and "of them the CTA's own, " or "")which `bar` counts. By the whole warp.
+    template <int COLS$(plan.halved and ", int OWN" or "")> __device__ __forceinline__ void load(u32 tile, const TensorMap &map, u32 bar, int head) const {
         if (elect_lane()) mbarrier_arrive_expect_tx(bar, num_boxes * (box * COLS * sizeof(Element)));
         __syncwarp();
         if (lane < num_boxes) {
 #pragma unroll
             for (int panel = 0; panel < COLS / panel_columns; ++panel)
-                tma_load_4d(tile + panel * (block_n * 128) + lane * (box * 128), &map, bar, panel_columns * panel, row, head, page);
+                tma_load_4d(tile + panel * (block_n * 128) + lane * (box * 128), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, page);
         }
         __syncwarp();
     }

@@ -8,6 +8,7 @@ constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, 
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1
 @ local shares = pair and not plan.halved -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
+@ local own_d, own_dv = plan.halved and ", own_d" or "", plan.halved and ", own_dv" or "" -- of which columns a CTA loads its own
 @ local redo_warps = pair and "8 * consumers" or "4 * consumers"
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * $(redo_warps);
 @ if pair then
@@ -27,7 +28,7 @@ constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a req
 @ local lone = plan.teams > 1 -- of a team one warp loads Q, K and V
 @ local scanner = mask.residual and plan.teams <= 2 -- a warp that looks for tiles; of more teams each producer does itself
 @ if scanner then
-constexpr u32 scan_asked = first_claim + 8, scan_told = scan_asked + 8; // barriers of piece/scanner.cu
+constexpr u32 scan_asked = $(plan.halved and "half_bars + 16 * 4 * consumers" or "first_claim + 8"), scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
 @ if lone then
 constexpr int teams = $(plan.teams);
@@ -148,7 +149,7 @@ constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes);
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts })
+@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, own_dv = own_dv })
 @ if lone then
 // The tile that a team begins with.
 __device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }
@@ -274,7 +275,7 @@ struct Producer {
                 bulk_load(rows, p.runs + run_at(p, at.b, at.q_first), block_m * 4, bar);
                 bulk_load(rows + block_m * 4, p.runs + run_at(p, p.batch + at.b, at.q_first), block_m * 4, bar);
 @ end
-                load_tile<block_m, $(layout.d_cols)$(plan.halved and ", own_d" or "")>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
+                load_tile<block_m, $(layout.d_cols)$(own_d)>(smem + smem_q + q.index() * q_bytes, p.map_q, bar,
                                         $(problem.packed and "at.q_offset + " or "")at.q_first$(shares and " + int(cluster_rank()) * block_m" or ""), at.h, $(batch));
             } else {
                 mbarrier_arrive(bar);
@@ -284,7 +285,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, own_d = own_d })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -298,13 +299,13 @@ struct Producer {
 @   if problem.paged then
             const PagedRows rows(p, at, walk.n);
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
-            rows.load<$(layout.d_cols)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
+            rows.load<$(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
 @   else
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. (plan.halved and ", own_d" or "") .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
+                $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. own_d .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   end
 @   if lone then
@@ -334,7 +335,7 @@ struct Producer {
         cluster_wait(smem + word_full + 8 * words.index(), words.parity());
         word = warp_word(smem + word_slot + 4 * words.index());
         words.next();
-        return word >= 0 ? word : is_redo(word) ? flush - 1 - word : -1;
+        return word >= 0 ? word : is_redo(word) ? $(trusts and "redone_tile(word)" or "flush - 1 - word") : -1;
     }
 
 @ end
@@ -430,6 +431,10 @@ struct Producer {
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, $(sent));
 @   end
+@   if plan.halved then -- the second CTA would wait for word of the next tile, while the first one waits for scores of this one
+            });
+            {
+@   end
                 if (turn == 1$(pair and " && cluster_rank() == 0" or "")) next = claimed_first();
 @   if mask.residual then
                 if (claims_more(word) && turn > 1) next = claims.next(p);
@@ -444,7 +449,11 @@ struct Producer {
 @   if plan.q_stages == 2 then
                 if (at_next.b >= 0 || word < 0) send_q(at_next, $(sent));
 @   end
+@   if plan.halved then
+            }
+@   else
             });
+@   end
             if (word == no_more) {
 @   if scanner then
                 ask(no_more, 0);
