@@ -43,7 +43,8 @@
 -- (piece/order.cu).
 
 -- In a cluster of two each CTA has half of the plan's queries, and room to be asked by both CTAs' warps for tiles once more; four
--- barriers and words follow, by which the first one tells the other which tile comes next.
+-- barriers and words follow, by which the first one tells the other which tile comes next. Where it has half of the columns instead
+-- (plan.halved) there is room for the scores that the other one sends, behind the lines, and two barriers for each warp behind these words.
 
 -- Backward, the CTA's keys stay, and what is walked over comes in stages:
 --

@@ -219,7 +219,7 @@ bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
 
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir) {
     return fk_problem_may_have_parts(p, template_dir) && tile->wgmma && fk_tile_teams(tile) == 1 &&
-           fk_tile_cluster(p, tile) == 1;
+           (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {

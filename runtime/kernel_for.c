@@ -160,7 +160,8 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     if (!fk_problem_may_have_parts(canonical, s->context->template_dir)) return FK_OK;
     if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
     if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
-    if (!fk_parts_pay(canonical, &plan, s->context->runs.num_sms, heads, seqlen_q, seqlen_k)) return FK_OK;
+    const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
+    if (!fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k)) return FK_OK;
     int32_t variant = FK_IN_PARTS;
     if (compiles) status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
     if (status) return status;

@@ -108,7 +108,11 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
-    split = _problem.wants_split(num_splits, sizes, kv_e4m3)
+    rows = num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
+    turned = rows and _problem.heads_as_queries(terms, sizes, strides)
+    if turned:
+        terms, sizes, strides = turned
+    split = not turned and _problem.wants_split(num_splits, sizes, kv_e4m3)
     more = {"num_splits": max(num_splits, 0)} if split else {}
     if pages is not None:
         more["page_table_stride"] = pages.stride(0)
@@ -116,6 +120,10 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.launch = _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *words), sizes, strides, call.arrays,
                                    **call.fields, **more)
     return call
+
+
+def has_wgmma(index):
+    return index >= 0 and torch.cuda.get_device_capability(index) == (9, 0)
 
 
 def check(terms, q, k, v, arrays, extras):
