@@ -486,21 +486,7 @@ def wants_split(num_splits, sizes, kv_e4m3=False):
     return few and sizes.seqlen_k >= DECODING_KEYS
 
 
-def heads_as_queries(terms, sizes, strides):
-    """(terms, sizes, strides of q and o) of one query of many heads that share keys, as if they were queries of one head; None where that
-    is something else, or gains nothing. At head dims above 256 Hopper's products for queries are faster than those of splits
-    (docs/sequences.md). The last query sees all keys, so that `causal` says nothing."""
-    words = [word for word in terms.words.split() if word != "causal"]
-    group = sizes.heads_q // max(sizes.heads_kv, 1)
-    if (sizes.seqlen_q != 1 or group < MANY_HEADS or sizes.heads_q != group * sizes.heads_kv
-            or max(sizes.dim, sizes.dim_v) <= NARROW_HEAD_DIM or set(words) - {"seqused_k", "paged"}
-            or "paged" in words and not page_rows(sizes.page_size)):
-        return None
-    turned = {name: (batch, head, head * group) for name, (batch, _, head) in strides.items() if name in ("q", "o")}
-    return Terms.of(" ".join(words)), sizes._replace(seqlen_q=group, heads_q=sizes.heads_kv), {**strides, **turned}
-
-
 MAX_SPLITS, MAX_HEAD_DIM, MAX_HEAD_DIM_V = 128, 576, 512  # as FK_MAX_SPLITS and so on
 NARROW_HEAD_DIM, WIDE_UNIT = 256, 64  # FK_NARROW_HEAD_DIM: above it head dims are multiples of the other
 LEAST_SCALE, MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # of float32's normal numbers: 0 is the default's in C
-DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS, MANY_HEADS = 16, 512, 64, 128, 64
+DECODING_ROWS, DECODING_KEYS, NARROW_ROWS, NARROW_JOINED_ROWS = 16, 512, 64, 128

@@ -109,7 +109,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
     rows = num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
-    turned = rows and _problem.heads_as_queries(terms, sizes, strides)
+    turned = rows and heads_as_queries(terms, sizes, strides)
     if turned:
         terms, sizes, strides = turned
     split = not turned and _problem.wants_split(num_splits, sizes, kv_e4m3)
@@ -122,8 +122,25 @@ def describe(terms, how, q, k, v, arrays, extras):
     return call
 
 
+MANY_HEADS = 64  # rows of a tile
+
+
 def has_wgmma(index):
     return index >= 0 and torch.cuda.get_device_capability(index) == (9, 0)
+
+
+def heads_as_queries(terms, sizes, strides):
+    """(terms, sizes, strides of q and o) of one query of many heads that share keys, as if they were queries of one head; None where that
+    is something else, or gains nothing. At head dims above 256 Hopper's products for queries are faster than those of splits
+    (docs/sequences.md). The last query sees all keys, so that `causal` says nothing."""
+    words = [word for word in terms.words.split() if word != "causal"]
+    group = sizes.heads_q // max(sizes.heads_kv, 1)
+    if (sizes.seqlen_q != 1 or group < MANY_HEADS or sizes.heads_q != group * sizes.heads_kv
+            or max(sizes.dim, sizes.dim_v) <= _problem.NARROW_HEAD_DIM or set(words) - {"seqused_k", "paged"}
+            or "paged" in words and not _problem.page_rows(sizes.page_size)):
+        return None
+    turned = {name: (batch, head, head * group) for name, (batch, _, head) in strides.items() if name in ("q", "o")}
+    return _problem.Terms.of(" ".join(words)), sizes._replace(seqlen_q=group, heads_q=sizes.heads_kv), {**strides, **turned}
 
 
 def check(terms, q, k, v, arrays, extras):

@@ -332,7 +332,7 @@ def test_heads_as_queries(layout, monkeypatch):
 def test_which_heads_become_queries(words, sizes, turns):
     shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
     strides = {"q": (7, 5, 3), "k": (1, 1, 1), "v": (1, 1, 1), "o": (11, 13, 17)}
-    found = _problem.heads_as_queries(_problem.Terms.of(words), shape, strides)
+    found = _torch_launch.heads_as_queries(_problem.Terms.of(words), shape, strides)
     assert bool(found) == turns
     if turns:
         assert found[1].seqlen_q == 128 and found[1].heads_q == 1 and found[2] == {**strides, "q": (7, 3, 384), "o": (11, 17, 2176)}
