@@ -92,6 +92,10 @@ class Masks(Case):
         self.bad(UNAVAILABLE, ["parts 1: must be 0", "those built in"], "run", "fwd fp16 d64 causal", "--random", "1,3,3,128,700,3", *plan)
         self.check("fwd fp16 d64 causal", "1,3,3,128,700,3", "h200")
 
+    def test_rows_that_see_all_at_wide_heads(self):
+        """Parts of more than 8,192 keys, of which each of two CTAs has half of the columns."""
+        self.check("fwd bf16 d320 bigbird(64)", "1,1,1,300,9000", "h200")
+
     def test_the_gradient_of_a_bias_of_one_query(self):
         """Its rows have no stride, as there is but one."""
         for sizes in ("1,1,1,1,64", "2,2,2,1,64"):

@@ -128,6 +128,9 @@ static void in_parts(void **state) {
         {{"fwd fp16 d64", "h200", 1, 1, 1, 50, 8192, FK_BSHD, 0}, "132", false, true, 64},
         {{"fwd fp16 d64 causal", "h200", 1, 2, 2, 200, 8300, FK_BHSD, 0}, "37", false, false, 128},
         {{"fwd bf16 d64 causal", "h200", 1, 1, 1, 100, 8192, FK_BSHD, 0}, "20", false, true, 128},
+        /* clusters of two */
+        {{"fwd bf16 d320 causal", "h200", 1, 2, 2, 200, 4101, FK_BSHD, 0}, "12", false, false, 128},
+        {{"fwd fp16 d576 dv512", "h200", 1, 1, 1, 300, 2300, FK_BHSD, 0}, "9", true, true, 128},
     };
     for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         run(&cases[i]);
