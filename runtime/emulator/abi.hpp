@@ -92,6 +92,7 @@ typedef struct fk_emu_table {
     void (*tma_add)(const void *map, unsigned int src, const int *at, unsigned int rank);
     void (*bulk_load)(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
     void (*cluster_copy)(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
+    void (*cluster_send_v4)(unsigned int dst, const void *value, unsigned int bar);
     void (*bulk_store)(void *dst, unsigned int src, unsigned int bytes);
     void (*bulk_add_f32)(float *dst, unsigned int src, unsigned int bytes);
     void (*tma_store_commit)(void);
@@ -105,7 +106,6 @@ typedef struct fk_emu_table {
     float (*unpack_fp16)(unsigned int half);
     float (*unpack_e4m3)(unsigned int byte);
     void (*setmaxnreg)(unsigned int registers);
-    void (*cluster_send_v4)(unsigned int addr, const void *value, unsigned int bar);
 } fk_emu_table;
 
 /* One kernel of an image. */

@@ -87,12 +87,6 @@ static float unpack_e4m3(unsigned int byte) {
     return fk_e4m3_to_float((uint8_t)byte);
 }
 
-static void cluster_send_v4(unsigned int addr, const void *value, unsigned int bar) {
-    st_shared_v4(addr, value);
-    fk_lane *lane = fk_block_current()->current;
-    fk_mbarrier_landed(lane, fk_smem_address(lane, bar), 16);
-}
-
 const fk_emu_table fk_emu_engine_table = {
     .self = self,
     .syncthreads = fk_emu_syncthreads,
@@ -131,6 +125,7 @@ const fk_emu_table fk_emu_engine_table = {
     .tma_add = fk_emu_tma_add,
     .bulk_load = fk_emu_bulk_load,
     .cluster_copy = fk_emu_cluster_copy,
+    .cluster_send_v4 = fk_emu_cluster_send_v4,
     .bulk_store = fk_emu_bulk_store,
     .bulk_add_f32 = fk_emu_bulk_add_f32,
     .tma_store_commit = fk_emu_tma_store_commit,
@@ -143,5 +138,4 @@ const fk_emu_table fk_emu_engine_table = {
     .pack_e4m3 = pack_e4m3,
     .unpack_fp16 = unpack_fp16,
     .unpack_e4m3 = unpack_e4m3,
-    .cluster_send_v4 = cluster_send_v4,
 };

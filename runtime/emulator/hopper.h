@@ -29,7 +29,7 @@ typedef struct fk_named_barrier {
 } fk_named_barrier;
 
 /* A box on its way to shared memory (bar != 0), or from it; or `bytes` (0: a box) that lie side by side, which are
- * copied from `line`, or added to it as floats. */
+ * copied from `line`, or added to it as floats; or 16 that a lane sent out of its registers. */
 typedef struct fk_box_copy {
     fk_emu_tensor_map map;
     char *line;
@@ -40,6 +40,8 @@ typedef struct fk_box_copy {
     uint32_t group;
     bool adds;   /* floats */
     bool within; /* a cluster's shared memory */
+    bool sent;   /* `value`, in place of `line` */
+    float value[4];
 } fk_box_copy;
 
 /* A list that grows. */
@@ -79,6 +81,7 @@ void fk_emu_tma_store(const void *map, unsigned int src, const int *at, unsigned
 void fk_emu_tma_add(const void *map, unsigned int src, const int *at, unsigned int rank);
 void fk_emu_bulk_load(unsigned int dst, const void *src, unsigned int bytes, unsigned int bar);
 void fk_emu_cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar);
+void fk_emu_cluster_send_v4(unsigned int dst, const void *value, unsigned int bar);
 void fk_emu_bulk_store(void *dst, unsigned int src, unsigned int bytes);
 void fk_emu_bulk_add_f32(float *dst, unsigned int src, unsigned int bytes);
 void fk_emu_tma_store_commit(void);

@@ -132,7 +132,7 @@ static fk_box_copy prepare_line(fk_block *block, uint32_t addr, const void *line
 
 static void land_line(fk_block *block, const fk_box_copy *copy) {
     for (uint32_t i = 0; i < copy->bytes; i += 16) {
-        memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"), copy->line + i, 16);
+        memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"), copy->sent ? (const char *)copy->value : copy->line + i, 16);
         fk_smem_set_in_flight(copy->lane, copy->addr + i, 16, FK_LANDED);
     }
     if (!copy->within) block->stats.global_load_bytes += copy->bytes;
@@ -160,13 +160,23 @@ static void land(fk_block *block, const fk_box_copy *copy) {
     fk_mbarrier_landed(copy->lane, copy->bar, bytes);
 }
 
+/* In an order of their own. */
+static fk_box_copy take(fk_box_copies *loads, size_t i) {
+    const fk_box_copy copy = loads->items[i];
+    loads->items[i] = loads->items[--loads->count];
+    return copy;
+}
+
 bool fk_hopper_progress(fk_block *block) {
     fk_box_copies *loads = &block->hopper->loads;
     if (!loads->count) return false;
-    const size_t i = fk_block_random(block) % loads->count;
-    const fk_box_copy copy = loads->items[i];
-    remove_copy(loads, i);
+    const fk_box_copy copy = take(loads, fk_block_random(block) % loads->count);
     land(block, &copy);
+    for (size_t i = copy.sent ? loads->count : 0; i-- > 0;) /* with all that one barrier counts, as they are many */
+        if (loads->items[i].sent && loads->items[i].bar == copy.bar) {
+            const fk_box_copy other = take(loads, i);
+            land(block, &other);
+        }
     return true;
 }
 
@@ -210,6 +220,16 @@ void fk_emu_cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes,
     copy.bar = fk_smem_address(block->current, bar);
     copy.within = true;
     start(block, &copy, bytes, name);
+}
+
+void fk_emu_cluster_send_v4(unsigned int dst, const void *value, unsigned int bar) {
+    static const char name[] = "cluster_send_v4";
+    fk_block *block = fk_block_current();
+    fk_box_copy copy = prepare_line(block, dst, NULL, sizeof copy.value, name);
+    copy.bar = fk_smem_address(block->current, bar);
+    copy.within = copy.sent = true;
+    memcpy(copy.value, value, sizeof copy.value);
+    start(block, &copy, copy.bytes, name);
 }
 
 /* ---- stores --------------------------------------------------------------------------------------------- */
