@@ -108,8 +108,8 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
-    rows = num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
-    turned = rows and heads_as_queries(terms, sizes, strides)
+    turned = (num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
+              and heads_as_queries(terms, sizes, strides))
     if turned:
         terms, sizes, strides = turned
     split = not turned and _problem.wants_split(num_splits, sizes, kv_e4m3)
