@@ -311,33 +311,6 @@ def test_paged_and_split():
         attention(t["q"].requires_grad_(), pages["k"], pages["v"], page_table=table, seqused_k=used)
 
 
-@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_heads_as_queries(layout, monkeypatch):
-    monkeypatch.setattr(_torch_launch, "has_wgmma", lambda index: True)
-    t = tensors(batch=2, sq=1, sk=40, heads=128, heads_kv=2, dim=320, dim_v=64, dtype=torch.bfloat16)
-    expect = reference.attention(*t.values(), keep=reference.causal)
-    given = [x.detach().transpose(1, 2).contiguous() if layout == "bhsd" else x.detach() for x in t.values()]
-    spelled, prepare = [], _torch_launch._runtime.prepare
-    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: spelled.append(spelling) or prepare(on, spelling, *a, **f))
-    o, lse = attention(*given, causal=True, return_lse=True, layout=layout)
-    assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, 128, 64) if layout == "bshd" else (2, 128, 1, 64))
-    reference.close("o", o if layout == "bshd" else o.transpose(1, 2), expect[0])
-    reference.close("lse", lse, expect[1])
-
-
-@pytest.mark.parametrize("words, sizes, turns", [
-    ("causal", dict(), True), ("", dict(), True), ("causal seqused_k paged", dict(page_size=16), True),
-    ("paged", dict(page_size=1), False), ("causal top-left", dict(), False), ("window(9,0)", dict(), False), ("softcap(9.0)", dict(), False),
-    ("", dict(seqlen_q=2), False), ("", dict(heads_q=63), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
-def test_which_heads_become_queries(words, sizes, turns):
-    shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
-    strides = {"q": (7, 5, 3), "k": (1, 1, 1), "v": (1, 1, 1), "o": (11, 13, 17)}
-    found = _torch_launch.heads_as_queries(_problem.Terms.of(words), shape, strides)
-    assert bool(found) == turns
-    if turns:
-        assert found[1].seqlen_q == 128 and found[1].heads_q == 1 and found[2] == {**strides, "q": (7, 3, 384), "o": (11, 17, 2176)}
-
-
 def test_autocast():
     t = tensors()
     with torch.autocast("cpu", dtype=torch.bfloat16):

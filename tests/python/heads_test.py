@@ -1,0 +1,58 @@
+"""One query of many heads that share keys, at head dims above 256: to Hopper's kernels these are queries of one head. On CPU tensors, through the
+emulator, against float64."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import reference
+from flashkiln import _problem, _torch_launch, attention
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    monkeypatch.setattr(_torch_launch, "has_wgmma", lambda index: True)
+
+
+def tensors(sk, heads, heads_kv, dim=320, dim_v=64):
+    shapes = {"q": (2, 1, heads, dim), "k": (2, sk, heads_kv, dim), "v": (2, sk, heads_kv, dim_v)}
+    return {name: torch.randn(shape).to(torch.bfloat16) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_heads_as_queries(layout, monkeypatch):
+    t = tensors(40, 128, 2)
+    expect = reference.attention(*t.values(), keep=reference.causal)
+    given = [x.transpose(1, 2).contiguous() if layout == "bhsd" else x for x in t.values()]
+    spelled, prepare = [], _torch_launch._runtime.prepare
+    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: spelled.append(spelling) or prepare(on, spelling, *a, **f))
+    o, lse = attention(*given, causal=True, return_lse=True, layout=layout)
+    assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, 128, 64) if layout == "bshd" else (2, 128, 1, 64))
+    reference.close("o", o if layout == "bshd" else o.transpose(1, 2), expect[0])
+    reference.close("lse", lse, expect[1])
+
+
+def test_heads_as_queries_of_pages():
+    t = tensors(48, 64, 1)
+    used, table = torch.tensor([48, 19], dtype=torch.int32), torch.randperm(6).int().view(2, 3)
+    pages = {name: torch.empty(6, 16, 1, t[name].shape[3], dtype=torch.bfloat16) for name in "kv"}
+    for name in "kv":
+        pages[name][table.flatten().long()] = t[name].view(6, 16, 1, -1)
+    o, lse = attention(t["q"], pages["k"], pages["v"], causal=True, page_table=table, seqused_k=used, return_lse=True)
+    theirs = reference.attention(*t.values(), keep=lambda g: g.k < used.view(2, 1, 1, 1))
+    reference.close("o", o, theirs[0])
+    reference.close("lse", lse, theirs[1])
+
+
+@pytest.mark.parametrize("words, sizes, turns", [
+    ("causal", dict(), True), ("", dict(), True), ("causal seqused_k paged", dict(page_size=16), True),
+    ("paged", dict(page_size=1), False), ("causal top-left", dict(), False), ("window(9,0)", dict(), False), ("softcap(9.0)", dict(), False),
+    ("", dict(seqlen_q=2), False), ("", dict(heads_q=63), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
+def test_which_heads_become_queries(words, sizes, turns):
+    shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
+    strides = {"q": (7, 5, 3), "k": (1, 1, 1), "v": (1, 1, 1), "o": (11, 13, 17)}
+    found = _torch_launch.heads_as_queries(_problem.Terms.of(words), shape, strides)
+    assert bool(found) == turns
+    if turns:
+        assert found[1].seqlen_q == 128 and found[1].heads_q == 1 and found[2] == {**strides, "q": (7, 3, 384), "o": (11, 17, 2176)}
