@@ -94,10 +94,12 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {
         fk_plan_reject(plan, "q_stages %d, overlap %d: must be 1 or 2", tile->q_stages, tile->overlap);
     } else if (halved && tile->q_stages != 1) {
-        fk_plan_reject(plan, "q_stages %d: must be 1 with head dims above %d, where half of O's columns need be no panels",
+        fk_plan_reject(plan,
+                       "q_stages %d: must be 1 with head dims above %d, where half of O's columns need be no panels",
                        tile->q_stages, FK_NARROW_HEAD_DIM);
     } else if (halved && fk_tile_teams(tile) > 1) {
-        fk_plan_reject(plan, "block_m %d: must be 64 rows for each of %d warpgroups that compute with head dims above %d",
+        fk_plan_reject(plan,
+                       "block_m %d: must be 64 rows for each of %d warpgroups that compute with head dims above %d",
                        tile->block_m, fk_tile_teams(tile) * consumers, FK_NARROW_HEAD_DIM);
     } else if (fk_tile_teams(tile) > 1 && tile->q_stages == 1) {
         fk_plan_reject(plan, "q_stages 1: must be 2 with two teams");

@@ -136,8 +136,8 @@ static inline bool fk_is_wide(const fk_problem *p) {
     return p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
 }
 
-/** CTAs of family mma that share a tile, each with so many columns of what is summed up: of o, or of dk, dv and dq. Registers hold
- * 256 of o, and backward those of d256. */
+/** CTAs of family mma that share a tile, each with so many columns of what is summed up: of o, or of dk, dv and dq.
+ * Registers hold 256 of o, and backward those of d256. */
 static inline int32_t fk_slices(const fk_problem *p) {
     const bool wide_k = p->op == FK_BACKWARD && p->head_dim > FK_NARROW_HEAD_DIM;
     return wide_k || p->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;

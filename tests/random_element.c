@@ -1,5 +1,7 @@
 #include "random_element.h"
 
+#include "half_value.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -52,12 +54,7 @@ static uint32_t e4m3_of(double value) {
 double element_get(const void *memory, fk_dtype dtype, int64_t at) {
     uint32_t word = bits_at(memory, dtype, at);
     if (dtype == FK_E4M3) return (word & 0x7f) == 0x7f ? NAN : (word & 0x80 ? -1 : 1) * e4m3_value(word & 0x7f);
-    if (dtype == FK_FP16) {
-        const uint16_t low = (uint16_t)word;
-        _Float16 half;
-        memcpy(&half, &low, sizeof half);
-        return (double)half;
-    }
+    if (dtype == FK_FP16) return half_value((uint16_t)word);
     if (dtype == FK_BF16) word <<= 16;
     float single;
     memcpy(&single, &word, sizeof single);
@@ -70,12 +67,7 @@ void element_set(void *memory, fk_dtype dtype, int64_t at, double value) {
     memcpy(&word, &single, sizeof word);
     if (dtype == FK_E4M3) word = e4m3_of(value);
     if (dtype == FK_BF16) word = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
-    if (dtype == FK_FP16) {
-        const _Float16 half = (_Float16)value;
-        uint16_t low;
-        memcpy(&low, &half, sizeof low);
-        word = low;
-    }
+    if (dtype == FK_FP16) word = half_of(value);
     set_bits(memory, dtype, at, word);
 }
 

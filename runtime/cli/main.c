@@ -47,5 +47,5 @@ int main(int argc, char **argv) {
     }
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK)
         code = cli_fail(CLI_IO, "standard output cannot be written");
-    return code;
+    return (int)code;
 }

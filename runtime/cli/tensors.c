@@ -56,7 +56,7 @@ static cli_exit complete(tensors *t, const fk_problem *p) {
     if (a->num_heads_q % a->num_heads_kv != 0)
         return cli_fail(CLI_BAD_INPUT, "num_heads_q is %lld; a multiple of num_heads_kv, %lld, is needed",
                         (long long)a->num_heads_q, (long long)a->num_heads_kv);
-    const fk_status status = fk_args_layout(p, t->layout, &t->args);
+    const fk_status status = fk_args_layout(p, (fk_layout)t->layout, &t->args);
     if (status != FK_OK) return cli_fail_status(status);
     for (int i = 0; i < t->count; i++) {
         int64_t shape[4];

@@ -132,7 +132,8 @@ static fk_box_copy prepare_line(fk_block *block, uint32_t addr, const void *line
 
 static void land_line(fk_block *block, const fk_box_copy *copy) {
     for (uint32_t i = 0; i < copy->bytes; i += 16) {
-        memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"), copy->sent ? (const char *)copy->value : copy->line + i, 16);
+        memcpy(fk_smem_at(block, copy->addr + i, 16, "bulk_load"),
+               copy->sent ? (const char *)copy->value : copy->line + i, 16);
         fk_smem_set_in_flight(copy->lane, copy->addr + i, 16, FK_LANDED);
     }
     if (!copy->within) block->stats.global_load_bytes += copy->bytes;

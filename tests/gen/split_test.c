@@ -29,7 +29,7 @@ static void fills_the_gpu(void **state) {
 static fk_plan_info best(const char *spelling, const char *gpu, fk_shape shape) {
     fk_problem p;
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
-    fk_plan_info *plans;
+    fk_plan_info *plans = NULL;
     size_t count;
     options.shape = shape;
     if (fk_problem_parse(spelling, &p) || fk_plan_list(&p, gpu, &options, &plans, &count))

@@ -23,7 +23,7 @@ static void test_what_there_is(void **state) {
 static fk_plan_info best(const char *spelling, const char *gpu) {
     fk_problem p;
     fk_device_info device;
-    fk_plan_info *plans, plan;
+    fk_plan_info *plans = NULL, plan;
     size_t count;
     fk_error err = {.text = ""};
     if (fk_problem_read(spelling, &p, &err) || fk_device_lookup(gpu, &device, &err) ||
@@ -109,7 +109,8 @@ static void test_nothing_is_multiplied_twice(void **state) {
     (void)state;
     const fk_plan_info narrow = best("fwd fp16 d256", "h200"), wide = best("fwd fp16 d512", "h200");
     assert_string_equal(wide.family, "wgmma");
-    assert_true(wide.tensor_us > 0.99 * narrow.tensor_us && wide.tensor_us < 1.01 * narrow.tensor_us); /* of half the heads */
+    assert_true(wide.tensor_us > 0.99 * narrow.tensor_us &&
+                wide.tensor_us < 1.01 * narrow.tensor_us); /* of half the heads */
     assert_int_equal(wide.block_m, 128);
 }
 

@@ -79,7 +79,7 @@ static inline void same_free(fk_context *context, same_tensors *t) {
 /* Runs `spelling` and copies all outputs to `results`; the backward pass finds o and lse. */
 static inline void same_run(fk_context *context, const char *spelling, const same_tensors *t, uint16_t *results) {
     fk_problem p;
-    fk_kernel *kernel;
+    fk_kernel *kernel = NULL;
     fk_args a = FK_ARGS_INIT;
     a.batch = 1, a.num_heads_q = a.num_heads_kv = SAME_HEADS, a.seqlen_q = a.seqlen_k = SAME_LENGTH;
     a.q = t->in[0], a.k = t->in[1], a.v = t->in[2], a.dout = t->in[3];

@@ -88,7 +88,7 @@ static inline void blocks_check_floats(fk_context *context, const fk_kernel *ker
             memcpy(added + at, &element, bytes);
             if (bools[n]) last = at;
         }
-        fk_blocks in = {sizeof in, forms[i].format, s->tables, s->rows, s->columns, width, added, NULL, NULL};
+        fk_blocks in = {sizeof in, (int32_t)forms[i].format, s->tables, s->rows, s->columns, width, added, NULL, NULL};
         blocks_check(context, kernel, &in, size, 0, expected, (size_t)(all * words));
         int32_t others = 0;
         in.others = &others;

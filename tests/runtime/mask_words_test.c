@@ -18,7 +18,7 @@
 
 static void assert_by_words(const char *spelling, const char *gpu, const char *name) {
     fk_problem p;
-    char *text;
+    char *text = NULL;
     if (fk_problem_parse(spelling, &p) || fk_generate(&p, gpu, NULL, &text, NULL)) fail_msg("%s", fk_last_error());
     if (!strstr(text, name)) fail_msg("%s: no %s", spelling, name);
     fk_free(text);
@@ -121,7 +121,7 @@ static void others_are_not_taken_for_words(void **state) {
     };
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
         fk_problem p;
-        char *text;
+        char *text = NULL;
         if (fk_problem_parse(spellings[i], &p) || fk_generate(&p, "h200", NULL, &text, NULL))
             fail_msg("%s", fk_last_error());
         assert_null(strstr(text, "MaskWords"));

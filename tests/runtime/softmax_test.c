@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "flashkiln.h"
+#include "half_value.h"
 #include "launch.h"
 
 #include <math.h>
@@ -35,16 +36,11 @@ static float from_bf16(uint16_t x) {
 }
 
 static uint16_t fp16(float x) {
-    _Float16 h = (_Float16)x;
-    uint16_t bits;
-    memcpy(&bits, &h, sizeof bits);
-    return bits;
+    return half_of((double)x);
 }
 
 static float from_fp16(uint16_t x) {
-    _Float16 h;
-    memcpy(&h, &x, sizeof h);
-    return (float)h;
+    return (float)half_value(x);
 }
 
 typedef struct trial {

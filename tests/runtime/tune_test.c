@@ -61,7 +61,7 @@ static void visits_that_arrays_decide(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const fk_problem p = parsed(cases[i].spelling);
         fk_problem canonical;
-        bool known;
+        bool known = false;
         fk_error err = {.text = ""};
         if (fk_problem_normalise(&p, &canonical, &err) || fk_tune_visits_known(&canonical, NULL, &known, &err))
             fail_msg("%s: %s", cases[i].spelling, err.text);
@@ -217,7 +217,7 @@ static void wrong_results_are_found(void **state) {
     const fk_shape shape = {1, 1, 1, 64, 64};
     fk_context *context = emulated_context("t4", dir, &plain);
     fk_tune_check *check;
-    fk_kernel *right, *wrong;
+    fk_kernel *right, *wrong = NULL;
     double error;
     char reason[160];
     fk_error err;

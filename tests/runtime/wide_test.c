@@ -75,7 +75,7 @@ static void check(const wide *w, const fk_problem *p, const fk_args *a, int64_t 
                 fail_msg("%s: lse of row %d, head %d is %g, not %g", w->spelling, (int)row, (int)h, (double)lse[at],
                          exact_lse[at]);
             for (int64_t i = 0; i < p->head_dim_v; i++) {
-                const double got = element(o, (row * HQ + h) * p->head_dim_v + i, p->dtype);
+                const double got = element(o, (row * HQ + h) * p->head_dim_v + i, (fk_dtype)p->dtype);
                 const double want = exact[at * p->head_dim_v + i];
                 if (!(fabs(got - want) < most))
                     fail_msg("%s: row %d, head %d, column %d is %g, not %g", w->spelling, (int)row, (int)h, (int)i, got,
@@ -106,9 +106,9 @@ static void run(const wide *w) {
     a.seqused_k = p.seqused_k ? used_k : NULL;
     a.page_size = PAGE, a.num_pages = MOST_K / PAGE, a.page_table = table, a.page_table_stride = 8;
     a.q = q, a.k = k, a.v = v, a.o = o, a.lse = lse, a.array[0].data = sinks, a.array[0].stride[0] = 1;
-    fill(q, sizeof q / sizeof *q, p.dtype, 1);
-    fill(k, sizeof k / sizeof *k, p.dtype, 2);
-    fill(v, sizeof v / sizeof *v, p.dtype, 3);
+    fill(q, sizeof q / sizeof *q, (fk_dtype)p.dtype, 1);
+    fill(k, sizeof k / sizeof *k, (fk_dtype)p.dtype, 2);
+    fill(v, sizeof v / sizeof *v, (fk_dtype)p.dtype, 3);
     memset(o, 0xff, sizeof o);
     memset(lse, 0xff, sizeof lse);
     if (fk_args_layout(&p, FK_BSHD, &a) || launch_once(context, kernel, &a) ||
