@@ -18,7 +18,8 @@
 /* batch 2, 6 query heads over 3 kv heads, 300 queries and keys, d 64, dv 32; packed: 170 and 320 rows of 3 sequences.
  */
 enum { ROWS = 2 * 300 };
-static _Alignas(256) char q[ROWS * 6 * 64 * 2], k[ROWS * 3 * 64 * 2], v[ROWS * 3 * 32 * 2], o[ROWS * 6 * 32 * 2],
+/* As large as any here. */
+static _Alignas(256) char q[ROWS * 6 * 96 * 2], k[ROWS * 6 * 96 * 2], v[ROWS * 6 * 32 * 2], o[ROWS * 6 * 32 * 2],
     workspace[4096];
 static const int32_t cu_q[4] = {0, 100, 100, 170}, cu_k[4] = {0, 300, 310, 320};
 static fk_context context;
