@@ -120,9 +120,9 @@ local function wgmma(problem, plan, arch, scan)
   if e4m3 then
     d_pad = (d_pad + 31) // 32 * 32 -- a step of the depth
     v_bytes = panel * problem.value_rows
-    if plan.q_stages == 1 then o_row = 0 end -- the output does not pass through it
   end
-  local q_bytes = plan.block_m // (plan.halved and 1 or plan.cluster) * math.max(q_row, plan.halved and 0 or o_row)
+  if plan.halved or e4m3 and plan.q_stages == 1 then o_row = 0 end -- the output does not pass through Q's buffer
+  local q_bytes = plan.block_m // (plan.halved and 1 or plan.cluster) * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes

@@ -29,6 +29,11 @@
 constexpr int rows_per_warp = $(plan.rows_per_warp);
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams > 1 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
 __device__ __forceinline__ int warp_col() { return 0; }
+@ if plan.halved then
+// Of V and O the first column that the CTA has, and how many there are.
+__device__ __forceinline__ int first_column() { return int(cluster_rank()) * own_dv; }
+__device__ __forceinline__ int num_columns() { return min(own_dv, head_dim_v - first_column()); }
+@ end
 @ local ones = layout.o_cols > layout.dv_pad -- P V sums up weights as well
 constexpr int m_atoms = 1;           // atoms of 16 query rows
 constexpr int s_atoms = block_n / 8; // atoms of 8 keys

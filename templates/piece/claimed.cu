@@ -63,7 +63,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
 @ if problem.gqa then
     at.kv_head = at.h / p.heads_per_kv;
 @ end
-    at.q_last = min(at.q_first + $(pair and "2 * " or "")block_m, at.seqlen_q) - 1;
+    at.q_last = min(at.q_first + $(shares and "2 * " or "")block_m, at.seqlen_q) - 1;
 @ if mask.leading_rows > 0 then
     at.split = same(place.w);
 @ end
@@ -81,7 +81,7 @@ __device__ __forceinline__ Where claimed(const Params &p, u32 smem, const Ring<q
     return at;
 }
 
-@ if pair then
+@ if shares then
 // Of a cluster's tile the rows of this CTA.
 __device__ __forceinline__ Where own_rows(Where at) {
     at.q_first += cluster_rank() * block_m;
@@ -103,7 +103,7 @@ struct Leaving {
 
     __device__ __forceinline__ Leaving(const Params &p, u32 smem, const Ring<q_stages> &q) {
         const uint4 place = ld_shared_v4(tile_place(smem, q));
-        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z)$(pair and " + cluster_rank() * block_m" or "");
+        b = $(of)(place.x), h = $(of)(place.y), first = $(of)(place.z)$(shares and " + cluster_rank() * block_m" or "");
 @ if problem.packed then
         rows = same(place.w) - same(place.z); // for all lanes, as branches depend on it
         first += $(of)(ld_shared_u32(tile_place(smem, q) + 16));
@@ -131,7 +131,7 @@ struct Ranges {
     __device__ __forceinline__ Ranges(const Params &p, const Where &at, bool careful) {
         const TileRange all = tile_range(p, at);
         Where own = at;
-        own.q_first = $(scarce and "opaque(at.q_first)" or "at.q_first") + $(pair and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
+        own.q_first = $(scarce and "opaque(at.q_first)" or "at.q_first") + $(shares and "cluster_rank() * block_m + " or "")min(int(threadIdx.x % 32), consumers - 1) * 64;
         own.q_last = min(own.q_first + 63, at.q_last);
         walk = TileWalk(p, own, careful);
 @   if mask.runs then

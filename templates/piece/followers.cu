@@ -23,7 +23,7 @@ struct Values {
 @   if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @   else
-            $(plan.cluster > 1 and not plan.halved and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
+            $(shares and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @   end
         }
 @ end

@@ -133,7 +133,7 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
 @ local e4m3 = problem.dtype == "e4m3" -- whose values piece/values.cu has brought into tiles, with zeros past the end
 @ local descaled = problem.kv_dtype == "e4m3"
 @ local bounds = not mask.residual and #mask.upper + #mask.lower > 0
-@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, descaled = descaled, kv_head = kv_head, pair = shares, sparse = sparse, trusts = trusts })
+@ include("piece/claimed.cu", { bounds = bounds, e4m3 = e4m3, descaled = descaled, kv_head = kv_head, shares = shares, sparse = sparse, trusts = trusts })
 
 @ local stages_queries, stages_keys = layout.q_row_bytes > 0 and not mask.runs, layout.k_row_bytes > 0
 @ if mask.residual then
@@ -149,7 +149,7 @@ constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes);
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, own_dv = own_dv })
+@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, shares = shares, own_dv = own_dv })
 @ if lone then
 // The tile that a team begins with.
 __device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }

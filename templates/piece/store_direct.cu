@@ -4,8 +4,7 @@
 __device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], const float (&factor)[m_atoms][2], u32 (&spoiled)[2],
                                            const Params &p, const Leaving &there) {
     const int lane = $(problem.dtype == "e4m3" and "lane_anew()" or "threadIdx.x % 32"), odd = lane % 2, row = warp_row() + lane / 4;
-@ local columns = plan.halved and "head_dim_v - int(cluster_rank()) * own_dv" or "head_dim_v" -- from the CTA's first one on
-    Output *out = p.o + $(plan.halved and "cluster_rank() * own_dv + " or "")$(problem.packed and "" or "there.b * p.o_batch_stride + ")there.h * p.o_head_stride + (there.first + row) * p.o_row_stride + lane % 4 / 2 * 4;
+    Output *out = p.o + $(plan.halved and "first_column() + " or "")$(problem.packed and "" or "there.b * p.o_batch_stride + ")there.h * p.o_head_stride + (there.first + row) * p.o_row_stride + lane % 4 / 2 * 4;
 #pragma unroll
     for (int j = 0; j < o_atoms / 2; ++j) {
         u32 block[4]; // of the left atom rows g and g + 8, then of the right one
@@ -15,7 +14,7 @@ __device__ __forceinline__ void store_rows(float (&o)[m_atoms][o_atoms][4], cons
             const u32 kept = odd ? block[2 + r] : block[r];
             const u32 got = __shfl_xor_sync(full_warp, odd ? block[r] : block[2 + r], 1);
             const int col = (2 * j + odd) * 8;
-            if (row + 8 * r < there.rows && (dv_pad == $(plan.halved and "head_dim_v / 2" or "head_dim_v") || col < $(columns)))
+            if (row + 8 * r < there.rows && (dv_pad == $(plan.halved and "head_dim_v / 2" or "head_dim_v") || col < $(plan.halved and "num_columns()" or "head_dim_v")))
                 *reinterpret_cast<float2 *>(out + 8 * r * p.o_row_stride + col) =
                     make_float2(__uint_as_float(odd ? got : kept), __uint_as_float(odd ? kept : got));
         }
