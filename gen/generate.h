@@ -31,6 +31,8 @@ size_t fk_plan_find(const fk_plan_info *plans, size_t count, const fk_plan_info 
 int fk_plan_cluster(const fk_problem *p, const fk_plan_info *plan);
 /** Query rows of a CTA in the forward pass. */
 int fk_plan_own_queries(const fk_problem *p, const fk_plan_info *plan);
+/** Keys that a CTA of family wgmma fetches at a time. */
+int fk_plan_own_keys(const fk_problem *p, const fk_plan_info *plan);
 /** Teams of warpgroups of a CTA of the plan's main kernel, each of which fetches tiles for itself. */
 int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan);
 /** Whether heads are worth dividing between the sides of L2 (groups.c), as fk_tile_may_have_sides lets them be. */

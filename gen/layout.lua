@@ -44,7 +44,8 @@
 
 -- In a cluster of two each CTA has half of the plan's queries, and room to be asked by both CTAs' warps for tiles once more; four
 -- barriers and words follow, by which the first one tells the other which tile comes next. Where it has half of the columns instead
--- (plan.halved) there is room for the scores that the other one sends, behind the lines, and two barriers for each warp behind these words.
+-- (plan.halved) there is room for what the other one sends, behind the lines (piece/add_half.cu), and three barriers for each warp behind
+-- these words.
 
 -- Backward, the CTA's keys stay, and what is walked over comes in stages:
 --
@@ -127,10 +128,12 @@ local function wgmma(problem, plan, arch, scan)
   local v = k + plan.k_stages * k_bytes
   local array = v + plan.stages * v_bytes
   local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
-  local array_bytes = scan.staged and (plan.block_n + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
+  local score_keys = plan.halved and plan.block_n // 2 or plan.block_n -- of a tile, that a CTA weighs
+  local score_atoms = score_keys // 8
+  local array_bytes = scan.staged and (score_keys + array_keys - 1) // array_keys * (64 * 128) or 0 -- of a warpgroup
   local line = array + plan.consumers * array_bytes
   local halves = line + (scan.lines and plan.block_n * 16 + plan.consumers * 128 + 64 * 32 or 0)
-  local half_bytes = plan.halved and plan.consumers * 64 * plan.block_n * 4 or 0 -- scores that the other CTA sends
+  local half_bytes = plan.halved and plan.consumers * 4 * ((score_atoms + (score_atoms + 1) // 2) * 512 + 128) or 0 -- of each warp sums, weights, numbers of rows
   local rows = halves + half_bytes
   local q_row_bytes, k_row_bytes = scan.query_rows * 4 * plan.block_m, scan.key_rows * 4 * plan.block_n
   local dropout_keys = rows + plan.q_stages * q_row_bytes + plan.k_stages * k_row_bytes
@@ -140,7 +143,7 @@ local function wgmma(problem, plan, arch, scan)
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
-    (plan.cluster > 1 and 4 * (8 + 4) or 0) + (plan.halved and 4 * plan.consumers * 2 * 8 or 0) +
+    (plan.cluster > 1 and 4 * (8 + 4) or 0) + (plan.halved and 4 * plan.consumers * 3 * 8 or 0) +
     (scan.needed and (plan.teams <= 2 and 8 * 2 + 4 * (4 + 2 * 32) or 0) + 4 * plan.k_stages or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = (plan.teams - 1) * team_bytes + bytes

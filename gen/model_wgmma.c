@@ -102,10 +102,9 @@ static const double PACKED_RING = 0.03, PACKED_THREE = 0.08;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
  * keys, -5 to 6 % beyond, where power decides; and with dropout, for which clusters take no turns. */
 static const double PAIR_WAITS = 0.025, PAIR_DROPOUT = 0.1;
-/* Two CTAs that halve a tile: clocks until one has what the other sends, and bytes of scores that pass between them in
- * a clock; the share by which a visit takes longer without turns, as warpgroups then send at the same time. Fitted to
- * head dims 320 and 512. */
-static const double HALF_WAIT = 400.0, HALF_RATE = 27.0, HALF_STEP = 0.06;
+/* Two CTAs that halve a tile: clocks until one has what the other sends, and bytes that pass between them in a clock, as
+ * far as a visit waits for them. Fitted to head dims 320 and 512. */
+static const double HALF_WAIT = 350.0, HALF_RATE = 80.0;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares
  * by which it is longer where two warpgroups take no turns, and with two arrays of weights: fitted to 192 x 128 at head
@@ -252,9 +251,10 @@ static visit look_at(const fk_problem *p, const fk_device_info *device, const fk
     v.whole = layout->scans && v.partial_share == 0;
     v.masked = v.partial_share * masked_share(plan, v.window);
     v.tensor = 2.0 * v.scores * v.columns / arch->wgmma_flops;
-    v.exp = v.fast ? 0 : v.scores / device->exp_rate;
-    v.softmax = v.exp + v.scores * softmax_lanes(&v) / device->issue_rate;
-    v.besides = v.scores * ((p->dropout ? DROPOUT_LANES : 0) + mask_lanes(&v)) / device->issue_rate;
+    const double weighed = v.halved ? v.scores / 2 : v.scores; /* each CTA of a pair half of the keys */
+    v.exp = v.fast ? 0 : weighed / device->exp_rate;
+    v.softmax = v.exp + weighed * softmax_lanes(&v) / device->issue_rate;
+    v.besides = weighed * ((p->dropout ? DROPOUT_LANES : 0) + mask_lanes(&v)) / device->issue_rate;
     v.pressed = (v.softmax + v.besides) / v.tensor;
     v.offset = v.pair && p->num_masks > 0 && !layout->scans && !layout->mask_rows && !p->dropout &&
                v.pressed > STEP_FROM / 2 && layout->d_pad <= 128;
@@ -284,7 +284,7 @@ static double chain_of(const visit *v) {
     const double ahead = (double)fk_wgmma_pairs_ahead(v->p, &v->tile) / fmax(1, v->score->pairs);
     const double reads = v->layout->staged ? 0 : v->plan->block_n / 8.0 - ahead;
     const double latency = (v->e4m3 ? E4M3_LATENCY : LATENCY) + fk_model_waits(v->score, reads);
-    const double sent = v->halved ? HALF_WAIT + v->scores * sizeof(float) / HALF_RATE : 0;
+    const double sent = v->halved ? HALF_WAIT + v->scores / 2.0 * (sizeof(float) + sizeof(uint16_t)) / HALF_RATE : 0;
     return (v->tensor + v->softmax) / v->consumers + latency + sent;
 }
 
@@ -415,7 +415,6 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     if (layout->unstaged) cost.serial *= UNSTAGED;
     cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
     if (v.at_once && v.accompanied) cost.serial *= 1 + TEAMS_AT_ONCE;
-    if (v.halved && !plan->turns) cost.serial *= 1 + HALF_STEP;
     if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS + (p->dropout ? PAIR_DROPOUT : 0);
     /* what masks read in arrays hides how many tiles are visited: they are taken for documents */
     if (layout->mask_rows) cost.serial *= 1 + (plan->block_m + plan->block_n) / FK_SHORT_SEQUENCE;

@@ -99,6 +99,12 @@ int fk_plan_own_queries(const fk_problem *p, const fk_plan_info *plan) {
     return fk_tile_halved(p, &tile) ? plan->block_m : plan->block_m / fk_tile_cluster(p, &tile);
 }
 
+int fk_plan_own_keys(const fk_problem *p, const fk_plan_info *plan) {
+    const fk_tile tile = fk_plan_tile(p, plan);
+    if (fk_tile_halved(p, &tile)) return plan->block_n / 2;
+    return plan->block_n / (tile.walks_q ? fk_tile_cluster(p, &tile) : 1);
+}
+
 int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan) {
     const fk_tile tile = fk_plan_tile(p, plan);
     return fk_tile_teams(&tile);
@@ -126,7 +132,8 @@ bool fk_plan_takes_runs(const fk_planner *planner, const fk_tile *tile) {
 
 /* Rows of joined heads count by heads, too. */
 bool fk_plan_takes_words(const fk_planner *planner, const fk_tile *tile) {
-    return planner->terms.mask.words && tile->block_n % 32 == 0 && !fk_problem_joins_heads(planner->p);
+    const int keys = fk_tile_halved(planner->p, tile) ? tile->block_n / 2 : tile->block_n; /* that a CTA weighs */
+    return planner->terms.mask.words && keys % 32 == 0 && !fk_problem_joins_heads(planner->p);
 }
 
 /* What a visit is, must be known before its scores are multiplied. Where the products are what takes long, they are

@@ -89,6 +89,10 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
             plan,
             "block_n %d: must be a multiple of 32, at most 128, for e4m3, whose values have keys in rows of 128 bytes",
             tile->block_n);
+    } else if (halved && tile->block_n % 32 && (p->dropout || fk_plan_scan(planner, tile).key_rows)) {
+        fk_plan_reject(plan,
+                       "block_n %d: must be a multiple of 32 with %s and head dims above %d, where a CTA weighs half",
+                       tile->block_n, p->dropout ? "dropout" : "masks that read arrays by k", FK_NARROW_HEAD_DIM);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {

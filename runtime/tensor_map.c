@@ -163,9 +163,9 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     const fk_plan_info *plan = &kernel->info.plan;
     const int64_t batch = p->packed ? 1 : a->batch;
     const int64_t rows_q = p->packed ? a->total_q : a->seqlen_q, rows_k = p->packed ? a->total_k : a->seqlen_k;
-    const int32_t cluster = fk_plan_cluster(p, plan); /* of what one CTA has: */
+    /* Of what one CTA has, or loads at a time. */
     const int32_t own_queries = p->op == FK_FORWARD ? fk_plan_own_queries(p, plan) : plan->block_m;
-    const int32_t own_keys = plan->block_n / (p->op == FK_FORWARD ? 1 : cluster);
+    const int32_t own_keys = fk_plan_own_keys(p, plan);
     const int32_t type = p->dtype;
     int64_t stride[2][3];
     tensor tensors[FK_TENSOR_MAPS_BACKWARD] = {

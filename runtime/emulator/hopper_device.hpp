@@ -58,8 +58,8 @@ inline void cluster_wait(unsigned int bar, unsigned int parity) {
 inline void cluster_store_u32(unsigned int addr, unsigned int value) {
     st_shared_u32(addr, value);
 }
-inline void cluster_send_v4(unsigned int addr, const float (&x)[4], unsigned int bar) {
-    fk_emu_engine->cluster_send_v4(addr, x, bar);
+inline void cluster_send_v4(unsigned int addr, uint4 x, unsigned int bar) {
+    fk_emu_engine->cluster_send_v4(addr, &x, bar);
 }
 inline void cluster_copy(unsigned int dst, unsigned int src, unsigned int bytes, unsigned int bar) {
     fk_emu_engine->cluster_copy(dst, src, bytes, bar);

@@ -52,6 +52,7 @@ return {
     { block_m = 128, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 128, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
     { block_m = 128, block_n = 48, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = true, overlap = 1 },
+    { block_m = 128, block_n = 32, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = true, overlap = 1 },
     { block_m = 64, block_n = 64, warps = 8, stages = 2, q_in_regs = false, ctas = 1, q_stages = 1, k_stages = 2, turns = false, overlap = 1 },
   },
   -- Backward: stages are those of Q and dO, k_stages those of dS, q_stages the buffers of dQ (0: it is added straight from the

@@ -30,13 +30,14 @@ constexpr int rows_per_warp = $(plan.rows_per_warp);
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32$(plan.teams > 1 and " % " .. 4 * plan.consumers or "") * rows_per_warp; }
 __device__ __forceinline__ int warp_col() { return 0; }
 @ if plan.halved then
-// Of V and O the first column that the CTA has, and how many there are.
+// The CTA weighs one half of a tile's keys, counted by halves. Of V and O the first column that it has, and how many there are.
+__device__ __forceinline__ int own_half(int n) { return 2 * n + int(cluster_rank()); }
 __device__ __forceinline__ int first_column() { return int(cluster_rank()) * own_dv; }
 __device__ __forceinline__ int num_columns() { return min(own_dv, head_dim_v - first_column()); }
 @ end
 @ local ones = layout.o_cols > layout.dv_pad -- P V sums up weights as well
 constexpr int m_atoms = 1;           // atoms of 16 query rows
-constexpr int s_atoms = block_n / 8; // atoms of 8 keys
+constexpr int s_atoms = $(plan.halved and "half_n" or "block_n") / 8; // atoms of 8 keys
 constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones and ", the last one of ones" or "")
 
 @ include("piece/gemm_wgmma.cu")
@@ -60,7 +61,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ local ahead = num_pairs > 0 and plan.pairs_ahead // num_pairs
 @ local along = score.along and problem.kv_dtype ~= "e4m3" and not problem.joins_heads
 @ local lines = layout.line_bytes > 0 -- the products add them; else one is for so many tiles that follow each other:
-@ local along_tiles = not lines and plan.overlap == 2 and not mask.residual and 2 or 1
+@ local along_tiles = not lines and plan.overlap == 2 and not (mask.residual or plan.halved) and 2 or 1
 @ -- Scores that are computed become weights at once, where tiles are seen as a whole; dropout would stand there twice.
 @ local weighs = #score.terms > 0 and not along and not problem.dropout and problem.dtype ~= "e4m3" and {}
 @ for _, array in ipairs(arrays) do
@@ -70,7 +71,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ end
 @ -- What is looked at before, is looked at and weighed in parts where two warpgroups leave instructions free: by one large score a part
 @ -- becomes dear and not a tile.
-@ if weighs then weighs.in_parts = plan.teams * plan.consumers == 2 end
+@ if weighs then weighs.in_parts = plan.teams * plan.consumers == 2 and not plan.halved end
 @ if #score.terms > 0 then
 @   include("piece/score.cu", { estimates = estimates, along = along, along_tiles = along_tiles, ahead = ahead, weighs = weighs })
 

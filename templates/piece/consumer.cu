@@ -5,8 +5,8 @@
 @ if steps.drops_absent then
 // What pages and rows that are not used have in a tile behind the last key is anything: scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
-    const int lane = lane_anew(), keys = at.seqlen_k - own_key(at, n);
-    if (keys >= block_n) return;
+    const int lane = lane_anew(), keys = at.seqlen_k - $(plan.halved and "half_key" or "own_key")(at, n);
+    if (keys >= $(plan.halved and "half_n" or "block_n")) return;
 #pragma unroll
     for (int i = 0; i < s_atoms; ++i)
 #pragma unroll
@@ -32,7 +32,7 @@ struct Consumer {
     u32 array_parity = 0;
 @ end
 @ if plan.halved then
-    u32 half_parity = 0;
+    u32 half_parity = 0, rows_parity = 0; // of what the other CTA's warp sends (piece/add_half.cu)
 @ end
 @ if plan.q_stages == 2 then
     int held = -1; // the buffer of Q that is still to be given back
@@ -241,6 +241,9 @@ struct Consumer {
 @   if plan.q_stages == 1 then
         release_q(q.index()); // all scores are there
 @   end
+@   if plan.halved then
+        receive_weights(weights[$(from)]);
+@   end
         gemm_pv(o, weights[$(from)], wait_v(), started);
         done = q;
         q.next();
@@ -255,6 +258,9 @@ struct Consumer {
 @   end
 @   if not steps.ones then
         {
+@     if plan.halved then
+            add_row_sums(l_i$(steps.few_keys == "tile" and ", lost" or ""));
+@     end
 @     finish_step((problem.packed or not (problem.kv_dtype == "e4m3" or #score.sinks > 0)) and "at" or "claimed(p, smem, done)")
         }
 @   end
@@ -287,6 +293,9 @@ struct Consumer {
         }
 @ end
         float s[m_atoms][s_atoms][4], o[m_atoms][o_atoms][4], m_i[m_atoms][2], l_i[m_atoms][2];
+@ if plan.halved then
+        float sums[m_atoms][block_n / 8][4]; // over the CTA's own columns
+@ end
 @ if not steps.prescaled then
         u64 m_scaled[m_atoms];
 @ end
@@ -359,7 +368,7 @@ struct Consumer {
                 bool settled = false; // once a full tile was taken with the maximum: every row has its reference
 @ end
 @ if problem.dropout then
-                Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), walk.n * block_n);
+                Dropout<false> dropout(p, ld_shared_v4(smem + dropout_keys + 16 * q.index()), at.q_first + warp_row(), $(plan.halved and "own_half(walk.n) * half_n" or "walk.n * block_n"));
 @   if steps.prescaled and plan.q_stages == 1 then
                 __syncwarp(); // all lanes have read the key, before the leader gives Q back
 @   end

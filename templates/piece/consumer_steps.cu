@@ -11,6 +11,8 @@
 @ -- and at head dim 128, where there are three warpgroups, the others hide what one waits for, and the comparison costs more than it saves.
 @ local in_halves = e4m3 and not steps.ones and plan.overlap == 1 and layout.dv_pad > 128 and plan.block_n >= 64 and not problem.dropout
 @ local first_atoms = plan.block_n // 64 * 4 -- sums of eight weights are of four atoms
+@ -- Of the pair that has half of all columns each, sums over the CTA's columns become the scores of its half of the keys.
+@ local acc, n = plan.halved and "sums" or "s", plan.halved and "own_half(walk.n)" or "walk.n"
 @ local q_operand = plan.q_in_regs and "q_regs" or "tile_q + group * (64 * 128)"
 @ -- Warpgroups issue their products one after another, so that one's weights are computed under the others' products. Left to
 @ -- themselves some fall into step, and all compute weights at once. Barrier first_turn + g: the turn of group g.
@@ -28,13 +30,13 @@
 @ local mask_at = (mask.residual and not problem.packed or plan.parts) and "claimed(p, smem, q)" or "at"
 @ local stages_keys = layout.k_row_bytes > 0
 @ local mask_rows = (layout.q_row_bytes > 0 and ", smem + smem_q_rows + q.index() * q_row_bytes" or "") ..
-@   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" or "")
+@   (stages_keys and ", smem + smem_k_rows + k.index() * k_row_bytes" .. (plan.halved and " + cluster_rank() * (4 * half_n)" or "") or "")
 @ local done_with_k = stages_keys and "// K is given back when the mask has read its rows" or "release_k();"
 @ local whole = mask.residual and "walk.whole(group)" or "walk.whole()"
 @ -- Of a tile that is not whole.
 @ function steps.mask_scores(first)
-@   local words = not steps.words and "" or (first or not steps.words.ahead) and ", MaskWords(walk.n, p, " .. mask_at .. ")" or ", mask_words"
-            mask_tile(s, walk.n, p, $(mask_at)$(mask_rows .. words));
+@   local words = not steps.words and "" or (first or not steps.words.ahead) and ", MaskWords(" .. n .. ", p, " .. mask_at .. ")" or ", mask_words"
+            mask_tile(s, $(n), p, $(mask_at)$(mask_rows .. words));
 @   if mask_rows ~= "" then
             __syncwarp(); // all lanes have read them
 @   end
@@ -51,7 +53,7 @@
 @ end
 @ function steps.raise_step()
             wgmma_wait<0>(registers(o));
-            raise_maximum(s, m_i, l_i, o, $(scale));
+            raise_maximum(s, m_i, l_i, o, $(scale)$(plan.halved and ", [&](float (&m)[m_atoms][2]) { share_maximum(m); }" or ""));
 @   if steps.prescaled then
             lower_scores(s, m_i);
 @   else
@@ -86,19 +88,19 @@
 @ function steps.any_score_step(first)
 @   if first and steps.estimates then
         float estimate[m_atoms][2];
-        estimate_maximum(s, estimate, walk.n, p, at);
+        estimate_maximum(s, estimate, $(n), p, at);
 @   end
 @   if #score.terms > 0 then
 @     if first and steps.ahead then
-        const KeyPairs<0> key_pairs(walk.n, p, at);
+        const KeyPairs<0> key_pairs($(n), p, at);
 @     end
 @     if first and steps.staged then
         const u32 tile_array = wait_array();
 @     end
 @     if steps.drops_absent then
-        drop_absent(s, walk.n, at);
+        drop_absent(s, $(n), at);
 @     end
-        score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
+        score_tile(s, $(n), p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
 @     if steps.staged then
         release_array();
 @     end
@@ -108,6 +110,9 @@
 @     if steps.prescaled then
         if (careful) {
             begin_maximum(s, m_i);
+@       if plan.halved then
+            share_maximum(m_i);
+@       end
             lower_scores(s, m_i);
         }
 @     elseif steps.estimates and (mask.in_blocks or #mask.lower > 0) then -- rows are short: one maximum, not two
@@ -123,6 +128,9 @@
 @       end
 @     end
 @     if not steps.prescaled then
+@       if plan.halved then
+        share_maximum(m_i);
+@       end
         scale_maximum(m_scaled, m_i, $(scale));
 @     end
 @     if steps.far then -- whoever goes on with the reference 0 is computed once more
@@ -196,6 +204,13 @@
 @     end
 @   end
         }
+@   if plan.halved then
+@     if plan.block_n % 32 ~= 0 then -- and an atom besides
+#pragma unroll
+        for (int r = 0; r < 2; ++r) weights[$(into)][s_atoms / 2][r] = pack_$(plan.operands)(s[0][s_atoms - 1][2 * r], s[0][s_atoms - 1][2 * r + 1]);
+@     end
+        send_weights(weights[$(into)]);
+@   end
 @ end
 @ local next_tile = mask.residual and "walk = visit(smem, k)" or "walk.next(p, at)"
 @ function steps.next_tile_step()
@@ -214,7 +229,7 @@
 @ -- small besides, which warps need not agree about.
 @ function steps.weigh_whole(seen, from, into)
 @   local function weigh(tanh)
-            weigh_tile(s, m_scaled, l_i, walk.n, p, at$(tanh and ", " .. tanh or ""));
+            weigh_tile(s, m_scaled, l_i, $(n), p, at$(tanh and ", " .. tanh or ""));
 @     if stages_keys then
             release_k();
 @     end
@@ -256,8 +271,11 @@
 @ function steps.kv_step(from, into)
         const u32 tile_k = wait_k();
 @   steps.take_turn()
-        gemm_qk(s, $(q_operand), tile_k$(steps.lines and ", line.slopes, line.keys" or ""));
+        gemm_qk($(acc), $(q_operand), tile_k$(steps.lines and ", line.slopes, line.keys" or ""));
         const u32 tile_v = wait_v();
+@   if plan.halved then
+        receive_weights(weights[$(from)]);
+@   end
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   steps.pass_turn()
         started = true;
@@ -265,8 +283,8 @@
 @     steps.next_tile_step()
 @   end
 @   if steps.along and steps.along_tiles == 1 then -- and so are the lines
-        const bool straight = $(whole) && is_straight(walk.n, walk.n, at.q_first + 64 * group, p, at);
-        const Lines line(walk.n, m_scaled, p, at);
+        const bool straight = $(whole) && is_straight($(n), $(n), at.q_first + 64 * group, p, at);
+        const Lines line($(n), m_scaled, p, at);
 @   elseif steps.along and from == 0 then -- of this tile and the next one
         straight = walk.n > walk.tiles.full_begin && walk.n < walk.tiles.full_end && is_straight(walk.n - 1, walk.n, at.q_first + 64 * group, p, at);
         line = Lines(walk.n - 1, m_scaled, p, at);
@@ -275,23 +293,23 @@
         constexpr int behind = $(steps.along_tiles == 2 and from == 0 and "block_n" or 0);
 @   end
 @   if steps.ahead then
-        const KeyPairs<$(steps.ahead)> key_pairs(walk.n, p, at);
+        const KeyPairs<$(steps.ahead)> key_pairs($(n), p, at);
 @   end
 @   if steps.staged then
         const u32 tile_array = wait_array();
 @   end
 @   if steps.words and steps.words.ahead then -- on their way while the products run
         MaskWords mask_words;
-        if (!$(whole)) mask_words.read(walk.n, p, $(mask_at));
+        if (!$(whole)) mask_words.read($(n), p, $(mask_at));
 @   end
-        wgmma_wait<1>(registers(s));
+        wgmma_wait<1>(registers($(acc)));
         $(done_with_k)
 @   if plan.halved then
-        add_half(s);
+        add_half(s, sums);
 @   end
 @   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
         if ($(whole)$(steps.estimates and " && !careful" or "")) {
-            score_tile(s, walk.n, p, at$(steps.ahead and ", key_pairs" or ""), tile_array);
+            score_tile(s, $(n), p, at$(steps.ahead and ", key_pairs" or ""), tile_array);
 @     if stages_keys then
             release_k();
 @     end
@@ -391,14 +409,14 @@
             const u32 tile_q = smem + smem_q + q.index() * q_bytes;
 @   end
 @   steps.take_turn()
-            gemm_qk(s, $(q_operand), tile_k$(steps.lines and ", line_step(smem + line_none), line_step(smem + line_keys, 128)" or ""));
+            gemm_qk($(acc), $(q_operand), tile_k$(steps.lines and ", line_step(smem + line_none), line_step(smem + line_keys, 128)" or ""));
 @   steps.pass_turn()
 @   if beside then
 @     beside()
 @   end
-            wgmma_wait<0>(registers(s));
+            wgmma_wait<0>(registers($(acc)));
             $(done_with_k)
 @   if plan.halved then
-            add_half(s);
+            add_half(s, sums);
 @   end
 @ end

@@ -23,7 +23,7 @@ struct Values {
 @   if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @   else
-            $(shares and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or "load_tile<block_n, " .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
+            $(shares and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or load_keys .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @   end
         }
 @ end
@@ -42,7 +42,7 @@ struct Values {
         for (int i = (at.seqlen_k - own_key(at, n)) * 8 + threadIdx.x % 32; i < block_n * 8; i += 32)
 #pragma unroll
             for (int panel = 0; panel < $(layout.dv_cols // 64); ++panel)
-                st_shared_v4(tile + panel * (block_n * 128) + i * 16, make_uint4(0, 0, 0, 0));
+                st_shared_v4(tile + panel * (block_n * 128) + $(plan.halved and "(i * 16 + cluster_rank() * (half_n * 128)) % (block_n * 128)" or "i * 16"), make_uint4(0, 0, 0, 0));
         fence_proxy_async();
         __syncwarp();
         if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);

@@ -12,14 +12,15 @@ template <int N> __device__ __forceinline__ float (&registers(float (&acc)[1][N]
 __device__ __forceinline__ u32 operand_k(u32 tile) { return wgmma_word(tile, 16); }
 __device__ __forceinline__ u32 operand_v(u32 tile) { return wgmma_word(tile, $(problem.dtype == "e4m3" and "16" or "block_n * 128")); }
 
+@ local sums = plan.halved and "block_n / 8" or "s_atoms" -- of all keys of a tile
 @ local line = layout.line_bytes > 0 and { ", u64 slopes, u64 keys", ", slopes, keys" } or { "", "" }
 // S = Q K^T$(layout.line_bytes > 0 and " and what is added along the keys" or ""), in flight until it is waited for.
 @ if plan.q_in_regs then
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], const u32 (&q)[d_pad / $(depth)][4], u32 k$(line[1])) {
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][$(sums)][4], const u32 (&q)[d_pad / $(depth)][4], u32 k$(line[1])) {
     $(product_qk)<block_n>(registers(s), q, wgmma_descriptor<128>(k, 1024)$(line[2]));
 }
 @ else
-__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][s_atoms][4], u32 tile_q, u32 k$(line[1])) {
+__device__ __forceinline__ void gemm_qk(float (&s)[m_atoms][$(sums)][4], u32 tile_q, u32 k$(line[1])) {
     $(product_qk)<block_m, block_n>(registers(s), wgmma_descriptor<128>(tile_q, 16, 1024), wgmma_descriptor<128>(k, 1024)$(line[2]));
 }
 @ end

@@ -1,6 +1,6 @@
 @ local own, own_block, walk_block = "q", "block_m", "block_n"
 @ if walk == "q" then own, own_block, walk_block = "k", plan.family == "wgmma" and "own_n" or "block_n", "block_m" end
-@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
+@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or plan.halved and "half_n" or walk_block -- what accumulators of scores hold
 // For debugging: which weights are kept, 1 or 0 for every pair of query and key, as this kernel's warps find it in their
 // operands. A CTA takes a tile of $(own) of one head and walks over all others; $(own) and $(walk) count from the start of a sequence.
 extern "C" __global__ void __launch_bounds__(threads) fk_keep_mask(const __grid_constant__ Params p) {

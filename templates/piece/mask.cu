@@ -1,7 +1,9 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, walk_block = "q", "block_n"
 @ if walk == "q" then own, walk_block = "k", "block_m" end
-@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
+@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or plan.halved and "half_n" or walk_block -- what accumulators of scores hold
+@ local score_key = plan.halved and "half_key" or "own_key"
+@ local keys = plan.halved and plan.block_n // 2 or plan.block_n
 @ local own_iv = "{at." .. own .. "_first, at." .. own .. "_last}"
 @ if problem.joins_heads then own_iv = "{row_query(p, at.q_first), row_query(p, at.q_last)}" end
 @ local function scalars(form) include("piece/mask_scalars.cu", { form = form, wants = function() return true end }) end
@@ -10,6 +12,10 @@
 __device__ __forceinline__ int tile_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")$(plan.parts and "(at.first_tile + n)" or "n") * block_n; }
 // The same as at.seqlen_k counts keys, which are a part's alone.
 __device__ __forceinline__ int own_key(const Where &at, int n) { return $(plan.parts and "n * block_n" or "tile_key(at, n)"); }
+@   if plan.halved then
+// The same of half of a tile, n counting halves.
+__device__ __forceinline__ int half_key(const Where &at, int n) { return $(mask.shifts and "at.k_first + " or "")n * half_n; }
+@   end
 
 @ end
 // The tiles that this CTA walks over: [begin, end) may hold a pair of query and key that is seen; in [full_begin, full_end) all
@@ -77,7 +83,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local function row_place() include("piece/mask_row.cu", { own = own }) end
 @ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys: it is read once,
 @ -- and what a pattern says of a block is computed once.
-@ local share, place = walk == "k" and plan.block_n or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
+@ local share, place = walk == "k" and keys or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
@@ -92,7 +98,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ -- So do long patterns: their text is there once, as tiles of their blocks need no element test but at a sequence's end.
 @ local long = mask.residual and mask.long_walk
 @ -- Of a tile within one block of keys a row is seen or not: that is asked once.
-@ local by_row = mask.residual and walk == "k" and mask.block_k % plan.block_n == 0 and #staged.q + #staged.k == 0
+@ local by_row = mask.residual and walk == "k" and mask.block_k % keys == 0 and #staged.q + #staged.k == 0
 @ -- Of several blocks each is asked about once, where a pattern has hashes or arrays of them, or is long, or they are many: short ones cost
 @ -- less by each lane, whose elements share what is the same.
 @ local block = mask["block_" .. walk]
@@ -101,14 +107,14 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local in_bits = not by_row and not by_block and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ if mask.words and plan.family == "wgmma" then
-@   if walk == "k" then include("piece/mask_words.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   if walk == "k" then include("piece/mask_words.cu", { score_key = score_key, score_block = score_block, reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   else include("piece/mask_words_backward.cu", { scalars = scalars }) end
 @   return
 @ end
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
 @ if by_distance and #mask.lower_at > 0 and not mask.residual then -- elsewhere it gains nothing, and makes kernels spill
-@   include("piece/mask_range.cu", { staged_q = staged.q, scalars = scalars, reads_row = reads_row, row_place = row_place })
+@   include("piece/mask_range.cu", { score_key = score_key, staged_q = staged.q, scalars = scalars, reads_row = reads_row, row_place = row_place })
 @   return
 @ end
 @ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.
@@ -124,7 +130,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 @ if by_block then
-@   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and "own_key(at, n)" or "n * " .. score_block .. " + warp_col()",
+@   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and score_key .. "(at, n)" or "n * " .. score_block .. " + warp_col()",
 @     scalars = scalars, reads_row = reads_row, row_place = row_place })
 
 @ end
@@ -137,7 +143,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ scalars("")
 @ if by_distance then
-    const int first_k = own_key(at, n) + 2 * (lane % 4);
+    const int first_k = $(score_key)(at, n) + 2 * (lane % 4);
 @ end
 @ for j, array in ipairs(staged.q) do
     u32 $(array.name)_element[m_atoms][2];
@@ -159,7 +165,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int k = n * block_n;
+            const int k = n * $(score_block);
 @   row_place()
             row_seen[m][r] = $(mask.residual_keep);
         }

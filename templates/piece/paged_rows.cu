@@ -1,5 +1,6 @@
 @ local box = problem.page_rows
-@ while plan.block_n % box ~= 0 do box = box // 2 end
+@ local keys = plan.halved and plan.block_n // 2 or plan.block_n
+@ while keys % box ~= 0 do box = box // 2 end
 // Keys in pages: a tile comes in boxes of as many rows as divide both it and all pages, each from the page that the table names. Rows
 // that are not there are not looked up, as the table may end with garbage; what a tile holds in their place is anything.
 struct PagedRows {
@@ -21,7 +22,7 @@ struct PagedRows {
         if (lane < num_boxes) {
 #pragma unroll
             for (int panel = 0; panel < COLS / panel_columns; ++panel)
-                tma_load_4d(tile + panel * (block_n * 128) + lane * (box * 128), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, page);
+                tma_load_4d(tile + panel * (block_n * 128) + $(plan.halved and "(lane * box + int(cluster_rank()) * half_n) % block_n * 128" or "lane * (box * 128)"), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, page);
         }
         __syncwarp();
     }

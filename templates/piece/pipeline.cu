@@ -9,6 +9,7 @@ constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
 @ local pair = plan.cluster > 1
 @ local shares = pair and not plan.halved -- two CTAs with neighbouring queries share tiles of keys, of which each loads every other panel for both
 @ local own_d, own_dv = plan.halved and ", own_d" or "", plan.halved and ", own_dv" or "" -- of which columns a CTA loads its own
+@ local load_keys = plan.halved and "load_keys<" or "load_tile<block_n, "
 @ local redo_warps = pair and "8 * consumers" or "4 * consumers"
 constexpr u32 q_tile = claim_full + 8, q_redo = q_tile + 4 * 2, first_claim = q_redo + 4 * 2 * $(redo_warps);
 @ if pair then
@@ -17,7 +18,7 @@ constexpr int num_words = 4;
 constexpr u32 word_full = first_claim + 8, word_slot = word_full + 8 * num_words;
 @ end
 @ if plan.halved then
-// Two for each warp that computes: what the other CTA's warp sent is there; and the latter has read what was sent to it.
+// Three for each warp that computes, for what the other CTA's warp sends: sums of scores, weights, and what rows have in common.
 constexpr u32 half_bars = word_slot + 4 * num_words;
 @ end
 constexpr u32 tile_places = $(layout.tile_places), place_bytes = $(layout.place_bytes); // of the same two
@@ -28,7 +29,7 @@ constexpr int no_more = -1, flush = -2; // instead of a tile: the end; and a req
 @ local lone = plan.teams > 1 -- of a team one warp loads Q, K and V
 @ local scanner = mask.residual and plan.teams <= 2 -- a warp that looks for tiles; of more teams each producer does itself
 @ if scanner then
-constexpr u32 scan_asked = $(plan.halved and "half_bars + 16 * 4 * consumers" or "first_claim + 8"), scan_told = scan_asked + 8; // barriers of piece/scanner.cu
+constexpr u32 scan_asked = $(plan.halved and "half_bars + 3 * 8 * 4 * consumers" or "first_claim + 8"), scan_told = scan_asked + 8; // barriers of piece/scanner.cu
 @ end
 @ if lone then
 constexpr int teams = $(plan.teams);
@@ -92,7 +93,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
     for (int i = 0; i < num_words; ++i) mbarrier_init(smem + word_full + 8 * i, 1);
 @ end
 @ if plan.halved then
-    for (int i = 0; i < 2 * 4 * consumers; ++i) mbarrier_init(smem + half_bars + 8 * i, 1);
+    for (int i = 0; i < 3 * 4 * consumers; ++i) mbarrier_init(smem + half_bars + 8 * i, 1);
 @ end
     for (int i = 0; i < 2 * $(redo_warps); ++i) st_shared_u32(smem + q_redo + 4 * i, 0);
     mbarrier_init_fence();
@@ -125,6 +126,19 @@ __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 ba
         tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, batch);
 }
 
+@ if plan.halved then
+// The same of keys or their values: those that the CTA weighs come first.
+template <int COLS, int OWN>
+__device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
+    const int rank = int(cluster_rank());
+#pragma unroll
+    for (int panel = 0; panel < COLS / panel_columns; ++panel)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            tma_load_4d(tile + (2 * panel + half) * (half_n * 128), &map, bar, panel_columns * panel + rank * OWN, row + (half ^ rank) * half_n, head, batch);
+}
+
+@ end
 @ if problem.paged then
 @   include("piece/paged_rows.cu")
 
@@ -149,7 +163,7 @@ constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes);
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, shares = shares, own_dv = own_dv })
+@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, shares = shares, load_keys = load_keys, own_dv = own_dv })
 @ if lone then
 // The tile that a team begins with.
 __device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }
@@ -285,7 +299,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, own_d = own_d })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -305,7 +319,7 @@ struct Producer {
             if (elect_lane()) {
                 const u32 bar = smem + k_full + 8 * k.index();
                 mbarrier_arrive_expect_tx(bar, k_bytes);
-                $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or "load_tile<block_n, " .. layout.d_cols .. own_d .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
+                $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or load_keys .. layout.d_cols .. own_d .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   end
 @   if lone then

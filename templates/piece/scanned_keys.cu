@@ -68,7 +68,7 @@
             st_shared_u32(smem + k_visit + 4 * k.index(), Visit(n, last, seen).word);
 @ if not problem.paged then
             mbarrier_arrive_expect_tx(bar, k_bytes);
-            load_tile<block_n, $(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)n * block_n, $(kv_head), $(k_batch));
+            $(load_keys)$(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)n * block_n, $(kv_head), $(k_batch));
 @ end
         }
 @ if problem.paged then

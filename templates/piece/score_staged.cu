@@ -63,7 +63,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
 @ if halves then
     const bool together = $(staged.name)_pairs(p) && at.seqlen_k % 2 == 0; // two keys, whose elements share a word
 @   if walk == "k" then
-    constexpr int lines = (block_n + 63) / 64 * 16; // a query's 64 keys each
+    constexpr int lines = ($(score_block) + 63) / 64 * 16; // a query's 64 keys each
 @   else
     constexpr int lines = part_m / 4; // of 16 keys of four queries
 @   end
@@ -71,7 +71,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
     for (int i = 0; i < lines; ++i) {
 @   if walk == "k" then
         const int row = warp_row() % 64 + i % 16, q = min(opaque(at.q_first) + warp_row() + i % 16, at.seqlen_q - 1);
-        const int k = n * block_n + i / 16 * 64 + 2 * lane;
+        const int k = n * $(score_block) + i / 16 * 64 + 2 * lane;
         const u32 to = tile + i / 16 * 8192 + row * 128 + ((lane / 4 ^ row % 8) << 4) + lane % 4 * 4;
 @   else
         const int row = 4 * i + lane / 8, q = min(n * part_m + row, at.seqlen_q - 1);

@@ -229,8 +229,8 @@ __device__ __forceinline__ void scale_rows(float (&o)[m_atoms][o_atoms][4], cons
 
 @ end
 // Takes the tile's scores into m, to which o and l then refer.
-__device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], $(low_scores)float (&m_i)[m_atoms][2],
-                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2) {
+$(plan.halved and "template <class Share>\n" or "")__device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms][4], $(low_scores)float (&m_i)[m_atoms][2],
+                                              float (&l_i)[m_atoms][2], float (&o)[m_atoms][o_atoms][4], float scale_log2$(plan.halved and ", const Share &share" or "")) {
     float m_new[m_atoms][2];
     bool grows = false;
 #pragma unroll
@@ -238,6 +238,14 @@ __device__ __forceinline__ void raise_maximum(const float (&s)[m_atoms][s_atoms]
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             m_new[m][r] = fmaxf(m_i[m][r], row_maximum(s, $(low and "low, " or "")m, r));
+@ if plan.halved then
+        }
+    share(m_new);
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+@ end
             grows = grows || (m_new[m][r] - m_i[m][r]) * scale_log2 > lag;
         }
     if (__any_sync(full_warp, grows)) {

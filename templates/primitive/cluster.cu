@@ -43,9 +43,9 @@ __device__ __forceinline__ void cluster_store_u32(u32 addr, u32 value) {
 
 @ if plan.halved then
 // Sends 16 bytes to another CTA, whose mbarrier counts them: who waits for it sees them.
-__device__ __forceinline__ void cluster_send_v4(u32 addr, const float (&x)[4], u32 bar) {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
-                 ::"r"(addr), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(bar) : "memory");
+__device__ __forceinline__ void cluster_send_v4(u32 addr, uint4 x, u32 bar) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(addr), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(bar) : "memory");
 }
 
 @ end

@@ -32,7 +32,7 @@ static const char body[] =
     "    }\n"
     "    if (t == 0) mbarrier_arrive_expect_tx(bar + 24, 512);\n"
     "    if (t >= 32) {\n"
-    "        const float x[4] = {1.0f * t, 2.0f * t, 0.0f, 1.0f * blockIdx.x};\n"
+    "        const uint4 x = make_uint4(t, 2 * t, 0, blockIdx.x);\n"
     "        cluster_send_v4(cluster_map(s + LANES + 16 * (t - 32), peer), x, cluster_map(bar + 24, peer));\n"
     "    }\n"
     "    if (t == 32) cluster_store_u32(cluster_map(s + TOLD, peer), 7 + blockIdx.x);\n"
@@ -92,7 +92,7 @@ static void test_what_reaches_the_other(void **state) {
             assert_int_equal(o[2], THREADS);
             for (uint32_t i = 0; i < 16; ++i)
                 assert_int_equal(o[16 + i], 100 * peer + i);
-            const float sent[4] = {37, 74, 0, (float)peer}; /* by lane 5 of the second warp */
+            const uint32_t sent[4] = {37, 74, 0, (uint32_t)peer}; /* by lane 5 of the second warp */
             assert_memory_equal(o + 40, sent, sizeof sent);
             for (uint32_t row = 0; row < 2 * ROWS; ++row) /* the second box has the columns from 64 on */
                 assert_int_equal(o[32 + row] & 0xffff, cta / 2 * 1000 + row % ROWS * 200 + row / ROWS * 64);
