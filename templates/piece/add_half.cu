@@ -13,15 +13,18 @@
         mbarrier_wait(bar, parity);
     }
 
-    // s: the scores of the CTA's keys.
-    __device__ __forceinline__ void add_half(float (&s)[m_atoms][s_atoms][4], const float (&sums)[m_atoms][2 * s_atoms][4]) {
-        const u32 place = sent() + lane_anew() * 16, bar = sent_bar(0), to = there(place), to_bar = there(bar);
+    __device__ __forceinline__ void send_sums(const float (&sums)[m_atoms][2 * s_atoms][4]) const {
+        const u32 to = there(sent() + lane_anew() * 16), to_bar = there(sent_bar(0));
 #pragma unroll
         for (int i = 0; i < s_atoms; ++i) {
             const float *x = sums[0][s_atoms + i];
             cluster_send_v4(to + i * 512, make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])), to_bar);
         }
-        wait_sent(bar, half_parity, s_atoms * 512);
+    }
+    // s: the scores of the CTA's keys.
+    __device__ __forceinline__ void add_sums(float (&s)[m_atoms][s_atoms][4], const float (&sums)[m_atoms][2 * s_atoms][4]) {
+        const u32 place = sent() + lane_anew() * 16;
+        wait_sent(sent_bar(0), half_parity, s_atoms * 512);
         half_parity ^= 1;
 #pragma unroll
         for (int i = 0; i < s_atoms; ++i) {

@@ -272,14 +272,20 @@
         const u32 tile_k = wait_k();
 @   steps.take_turn()
         gemm_qk($(acc), $(q_operand), tile_k$(steps.lines and ", line.slopes, line.keys" or ""));
-        const u32 tile_v = wait_v();
-@   if plan.halved then
+@   if plan.halved then -- sums are on their way while P V runs
+        wgmma_wait<0>(registers(sums));
+@     if mask.residual then
+@       steps.next_tile_step()
+@     end
+        $(done_with_k)
         receive_weights(weights[$(from)]);
+        send_sums(sums);
 @   end
+        const u32 tile_v = wait_v();
         gemm_pv(o, weights[$(from)], tile_v, started);
 @   steps.pass_turn()
         started = true;
-@   if mask.residual then -- which tile it is, is read under the products
+@   if mask.residual and not plan.halved then -- which tile it is, is read under the products
 @     steps.next_tile_step()
 @   end
 @   if steps.along and steps.along_tiles == 1 then -- and so are the lines
@@ -302,10 +308,11 @@
         MaskWords mask_words;
         if (!$(whole)) mask_words.read($(n), p, $(mask_at));
 @   end
-        wgmma_wait<1>(registers($(acc)));
-        $(done_with_k)
 @   if plan.halved then
-        add_half(s, sums);
+        add_sums(s, sums);
+@   else
+        wgmma_wait<1>(registers(s));
+        $(done_with_k)
 @   end
 @   if steps.staged and not problem.dropout then -- without a branch between them a whole tile's reads mix with exponentials; dropout would stand there twice
         if ($(whole)$(steps.estimates and " && !careful" or "")) {
@@ -417,6 +424,7 @@
             wgmma_wait<0>(registers($(acc)));
             $(done_with_k)
 @   if plan.halved then
-            add_half(s, sums);
+            send_sums(sums);
+            add_sums(s, sums);
 @   end
 @ end

@@ -24,7 +24,7 @@ static inline bool is_wanted(const plan_wanted *v, const fk_plan_info *plan) {
 }
 
 static fk_source source;
-static fk_context plant_context; /* of an emulator with one SM */
+static fk_context plant_context; /* of an emulator with one SM, or a cluster's */
 static fk_kernel kernel;         /* no more of it than a launch's parameters take */
 static fk_args args;
 enum { MEM_CU = 5, MEM_WORKSPACE, NUM_MEMORY, WORKSPACE_BYTES = 1024 };
@@ -108,10 +108,11 @@ static inline fk_status launch(const fk_emu_image *image, int64_t seqlen, uint64
     some.seqlen_q = some.seqlen_k = seqlen;
     memcpy(memory[MEM_CU], cu, sizeof cu);
     if (fk_forward_prepare(&kernel, &some, &workspace, &l.params.forward, l.grid, err)) fail_msg("%s", err->text);
+    const uint32_t cluster = (uint32_t)fk_plan_cluster(&kernel.problem, &source.plan);
     const bool maps = fk_takes_maps(&kernel);
     if (maps && fk_tensor_maps_make(&kernel, &some, NULL, l.map, err)) fail_msg("%s", err->text);
     return fk_emu_launch_grid(image, main_kernel->entry, fk_param_block(&kernel, &l), fk_param_bytes(&kernel),
-                              (fk_emu_grid){l.grid[0].x, l.grid[0].y, l.grid[0].z, 1}, (uint32_t)main_kernel->threads,
+                              (fk_emu_grid){l.grid[0].x, l.grid[0].y, l.grid[0].z, cluster}, (uint32_t)main_kernel->threads,
                               (size_t)source.plan.smem_bytes, &o, NULL, err);
 }
 
