@@ -7,7 +7,8 @@
 A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
 the same with pages of 64 rows in random order, both also with `kv_e4m3`, SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
 such as e4m3 holds, so that all compute the same. With --latent, absorbed MLA (DeepSeek-V2): values are the first columns of the keys, and
-one query's heads, of one kv head, are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`. --plans adds plans of this library's by name, with --splits each also with so many
+one query's heads, of one kv head, are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`,
+and one that is not told that values are keys. --plans adds plans of this library's by name, with --splits each also with so many
 splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a CUDA graph
 of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
@@ -110,14 +111,15 @@ def flex(torch, copies):
 def latent_contenders(session, args, dim, shape, stream):
     torch, library = session[:2]
     copies = Copies(torch, torch_dtype(torch, args.dtype), dim, shape, args.latent)
-    words = f"fwd {args.dtype} d{dim} dv{args.latent}"
+    words = f"fwd {args.dtype} d{dim} dv{args.latent} latent"
     pages = [Pages(torch, library, PAGE, k, k) for k, _ in copies.kv]
     for p in pages:
         p.tensors["v"] = p.tensors["k"][..., :args.latent]
     queries = functools.partial(ours, session, stream, q=copies.q, kv=copies.kv, heads_are_queries=True)
     out = [queries(name="flashkiln", words=words),
            queries(name=f"flashkiln-pages-of-{PAGE}", words=words + pages[0].word, pages=pages),
-           ours(session, stream, "flashkiln-split", words + " gqa split", copies.q, copies.kv)]
+           ours(session, stream, "flashkiln-split", words + " gqa split", copies.q, copies.kv),
+           queries(name="flashkiln-keys-and-values", words=words.replace(" latent", ""))]
     out += [queries(name=plan, words=words, plan=plan) for plan in args.plans]
     if args.flex:
         out.append(flex(torch, copies))

@@ -67,6 +67,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
     fk_table_set_bool(L, "halved", fk_tile_halved(p, tile));
+    fk_table_set_bool(L, "values_are_keys", fk_tile_takes_values_from_keys(p, tile));
     fk_table_set_bool(L, "sides", fk_tile_may_have_sides(p, tile));
     fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
     lua_newtable(L);

@@ -203,6 +203,10 @@ bool fk_tile_halved(const fk_problem *p, const fk_tile *tile) {
     return tile->wgmma && !tile->walks_q && fk_is_wide(p);
 }
 
+bool fk_tile_takes_values_from_keys(const fk_problem *p, const fk_tile *tile) {
+    return p->latent && fk_tile_halved(p, tile) && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
+}
+
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {
     if (!tile->wgmma) return 1;
     if (fk_tile_halved(p, tile)) return 2;

@@ -125,7 +125,9 @@ local function wgmma(problem, plan, arch, scan)
   if plan.halved or e4m3 and plan.q_stages == 1 then o_row = 0 end -- the output does not pass through Q's buffer
   local q_bytes = plan.block_m // (plan.halved and 1 or plan.cluster) * math.max(q_row, o_row)
   local k = plan.q_stages * q_bytes
-  local v = k + plan.k_stages * k_bytes
+  local shared = plan.values_are_keys -- then tiles of values are those of keys
+  local v = shared and k or k + plan.k_stages * k_bytes
+  if shared then v_bytes = k_bytes end
   local array = v + plan.stages * v_bytes
   local array_keys = scan.staged and 128 // scan.staged_bytes -- of a panel
   local score_keys = plan.halved and plan.block_n // 2 or plan.block_n -- of a tile, that a CTA weighs
@@ -142,7 +144,7 @@ local function wgmma(problem, plan, arch, scan)
   local place_bytes = 16 * (1 + (has_keys and 1 or 0) + (scan.needed and 0 or 2 * plan.consumers) + (descaled and 1 or 0))
   local array_bars = tile_places + 2 * place_bytes
   local bars = array_bars + (scan.staged and 2 * 8 * plan.consumers or 0)
-  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + plan.stages) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
+  local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + (shared and 0 or plan.stages)) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
     (plan.cluster > 1 and 4 * (8 + 4) or 0) + (plan.halved and 4 * plan.consumers * 3 * 8 or 0) +
     (scan.needed and (plan.teams <= 2 and 8 * 2 + 4 * (4 + 2 * 32) or 0) + 4 * plan.k_stages or 0)
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it

@@ -197,7 +197,8 @@ static double forward_hbm_bytes(const fk_problem *p, const fk_device_info *devic
                                 const fk_shape *shape, const fk_plan_info *plan, const fk_tile_totals *tiles) {
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
     const double kv_heads = (double)shape->batch * (double)shape->num_heads_kv;
-    const double width = (double)fk_walked_element_bytes(p, layout->wgmma) * (p->head_dim + p->head_dim_v);
+    const double columns = p->head_dim + (p->latent ? 0 : p->head_dim_v); /* of K, which may have V's */
+    const double width = fk_walked_element_bytes(p, layout->wgmma) * columns;
     const double q_bytes = fk_dtype_bytes(p->dtype) * p->head_dim;
     const double o_bytes = fk_dtype_bytes(fk_output_dtype(p->dtype)) * p->head_dim_v;
     const double once = heads * (double)shape->seqlen_q * (q_bytes + o_bytes + 4.0);

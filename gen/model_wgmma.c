@@ -275,7 +275,8 @@ static bool has_odd_rows(const fk_problem *p) {
 static double copies_of(const visit *v) {
     const fk_problem *p = v->p;
     const int bytes = fk_dtype_bytes(p->dtype);
-    const double row = copied_row(p->head_dim, bytes) + copied_row(p->head_dim_v, bytes);
+    const bool once = fk_tile_takes_values_from_keys(p, &v->tile);
+    const double row = copied_row(p->head_dim, bytes) + (once ? 0 : copied_row(p->head_dim_v, bytes));
     return v->e4m3 ? 0 : v->plan->block_n * row / fk_tile_cluster(p, &v->tile);
 }
 
@@ -301,7 +302,8 @@ static fk_visit_cost units_of(const visit *v) {
     const fk_smem_layout *layout = v->layout;
     const fk_plan_info *plan = v->plan;
     const double bytes = fk_dtype_bytes(v->p->dtype), o_bytes = fk_dtype_bytes(fk_output_dtype(v->p->dtype));
-    const double stored = bytes * plan->block_n * ((layout->d_pad + 63) / 64 * 64 + (layout->dv_pad + 63) / 64 * 64);
+    const int v_columns = fk_tile_takes_values_from_keys(v->p, &v->tile) ? 0 : (layout->dv_pad + 63) / 64 * 64;
+    const double stored = bytes * plan->block_n * ((layout->d_pad + 63) / 64 * 64 + v_columns);
     const double read = v->consumers * bytes * plan->block_n * v->columns;
     const double read_q = plan->q_in_regs ? 0 : bytes * v->block_m * layout->d_pad / v->device->smem_rate;
     const double own = v->block_m * (bytes * layout->d_pad + o_bytes * layout->dv_pad);

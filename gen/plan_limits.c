@@ -93,6 +93,9 @@ static void check_wgmma_forward(const fk_planner *planner, const fk_tile *tile, 
         fk_plan_reject(plan,
                        "block_n %d: must be a multiple of 32 with %s and head dims above %d, where a CTA weighs half",
                        tile->block_n, p->dropout ? "dropout" : "masks that read arrays by k", FK_NARROW_HEAD_DIM);
+    } else if (fk_tile_takes_values_from_keys(p, tile) && (tile->stages != tile->k_stages || tile->stages < 3)) {
+        fk_plan_reject(plan, "k_stages %d, stages %d: must be equal, and at least 3, where values are keys",
+                       tile->k_stages, tile->stages);
     } else if (tile->k_stages < 2 || tile->k_stages > 8 || tile->stages < 2 || tile->stages > 8) {
         fk_plan_reject(plan, "k_stages %d, stages %d: must be from 2 to 8", tile->k_stages, tile->stages);
     } else if (tile->q_stages < 1 || tile->q_stages > 2 || tile->overlap < 1 || tile->overlap > 2) {

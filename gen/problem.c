@@ -76,6 +76,18 @@ static fk_status check_fast(const fk_problem *in, fk_error *err) {
     return FK_OK;
 }
 
+/* Values of 8 bits have a scale of their own, or are brought into columns. */
+static fk_status check_latent(const fk_problem *in, int head_dim_v, fk_error *err) {
+    const fk_status status = check_choice("latent", in->latent, "0 or 1", err);
+    if (status != FK_OK || !in->latent) return status;
+    if (in->op != FK_FORWARD) return fk_fail(err, FK_BAD_PROBLEM, "latent is 1: must be 0 for bwd");
+    if (in->dtype == FK_E4M3 || in->kv_e4m3)
+        return fk_fail(err, FK_BAD_PROBLEM, "latent is 1: must be 0 for keys and values of e4m3");
+    if (head_dim_v <= in->head_dim) return FK_OK;
+    return fk_fail(err, FK_BAD_PROBLEM, "head_dim_v is %d: must be at most head_dim, %d, with latent", head_dim_v,
+                   in->head_dim);
+}
+
 static fk_status check_count(const char *field, int32_t value, int32_t limit, fk_error *err) {
     if (value >= 0 && value <= limit) return FK_OK;
     return fk_fail(err, FK_BAD_PROBLEM, "%s is %d: must be from 0 to %d", field, value, limit);
@@ -109,6 +121,7 @@ static fk_status check_fields(const fk_problem *in, fk_error *err) {
     if (status == FK_OK && in->dtype == FK_E4M3) status = check_e4m3(in, err);
     if (status == FK_OK) status = check_kv_e4m3(in, err);
     if (status == FK_OK) status = check_fast(in, err);
+    if (status == FK_OK) status = check_latent(in, head_dim_v, err);
     if (status == FK_OK) status = check_count("num_masks", in->num_masks, FK_MAX_MASKS, err);
     if (status == FK_OK) status = check_count("num_scores", in->num_scores, FK_MAX_SCORES, err);
     if (status == FK_OK) status = check_count("num_arrays", in->num_arrays, FK_MAX_ARRAYS, err);
@@ -331,6 +344,7 @@ fk_status fk_problem_check(const fk_problem *in, fk_problem *out, int *bad_term,
     p.seqused_k = in->seqused_k;
     p.split = in->split;
     p.paged = in->paged;
+    p.latent = in->latent;
     p.kv_e4m3 = in->kv_e4m3;
     p.fast = in->fast;
     p.num_masks = in->num_masks;

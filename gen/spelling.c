@@ -69,7 +69,7 @@ static fk_status unknown_word(reader *r, const char *word) {
     fk_term_missing(packs, sizeof packs);
     return fail_at(
         r, word,
-        "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa packed seqused_k top-left bottom-right "
+        "unknown word \"%.*s\"; known: fp16 bf16 fp32 e4m3 dN dvN latent gqa packed seqused_k top-left bottom-right "
         "dropout deterministic split paged kv_e4m3 fast "
         "array=NAME:TYPE[...] grad=NAME; scores: score=\"...\"%s; masks: keep=\"...\"%s; "
         "patterns: blocks(ROWSxCOLUMNS)=\"...\"%s%s%s",
@@ -310,12 +310,13 @@ static fk_status read_word(reader *r) {
         bool has_gqa = r->p.gqa != 0, has_deterministic = r->p.deterministic != 0;
         bool has_packed = r->p.packed != 0, has_used = r->p.seqused_k != 0;
         bool has_dropout = r->p.dropout != 0, has_split = r->p.split != 0, has_fast = r->p.fast != 0;
-        bool has_kv_e4m3 = r->p.kv_e4m3 != 0;
+        bool has_kv_e4m3 = r->p.kv_e4m3 != 0, has_latent = r->p.latent != 0;
         if (is_word(word, length, "fp16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP16);
         if (is_word(word, length, "bf16")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_BF16);
         if (is_word(word, length, "fp32")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_FP32);
         if (is_word(word, length, "e4m3")) return set_once(r, word, "dtype", &r->has_dtype, &r->p.dtype, FK_E4M3);
         if (is_word(word, length, "kv_e4m3")) return set_once(r, word, "kv_e4m3", &has_kv_e4m3, &r->p.kv_e4m3, 1);
+        if (is_word(word, length, "latent")) return set_once(r, word, "latent", &has_latent, &r->p.latent, 1);
         if (is_word(word, length, "gqa")) return set_once(r, word, "gqa", &has_gqa, &r->p.gqa, 1);
         if (is_word(word, length, "packed")) return set_once(r, word, "packed", &has_packed, &r->p.packed, 1);
         if (is_word(word, length, "seqused_k")) return set_once(r, word, "seqused_k", &has_used, &r->p.seqused_k, 1);

@@ -116,6 +116,7 @@ static void put_words(writer *w, const fk_problem *c, const fk_array_list *array
     if (c->kv_e4m3) put(w, " kv_e4m3");
     put(w, " d%d", c->head_dim);
     if (c->head_dim_v != c->head_dim) put(w, " dv%d", c->head_dim_v);
+    if (c->latent) put(w, " latent");
     if (c->gqa) put(w, " gqa");
     if (c->packed) put(w, " packed");
     if (c->seqused_k) put(w, " seqused_k");

@@ -177,7 +177,7 @@ static tensors tensors_of(const fk_problem *p, const fk_args *a) {
     tensors t = {
         .q = {"q", a->q, a->q_stride, {b, sq, hq}, packed, d, dim},
         .k = {"k", a->k, a->k_stride, {b, sk, hkv}, packed, d, dim},
-        .v = {"v", a->v, a->v_stride, {b, sk, hkv}, packed, dv, dim_v},
+        .v = {"v", fk_args_v(p, a), fk_args_v_stride(p, a), {b, sk, hkv}, packed, dv, dim_v},
         .o = {"o", a->o, a->o_stride, {b, sq, hq}, packed, dv, dim_v},
         .dout = {"dout", a->dout, a->dout_stride, {b, sq, hq}, packed, dv, dim_v},
         .dq = {"dq", a->dq, a->dq_stride, {b, sq, hq}, packed, d, dim},
@@ -364,6 +364,8 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     fk_args chosen = *args; /* with the number of splits */
     const fk_args *a = &chosen;
     chosen.num_splits = fk_num_splits(kernel, args);
+    chosen.v = fk_args_v(p, args);
+    memcpy(chosen.v_stride, fk_args_v_stride(p, args), sizeof chosen.v_stride);
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (!status) status = fk_splits_prepare(kernel, a, workspace, &splits, err);

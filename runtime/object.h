@@ -391,6 +391,13 @@ fk_status fk_sequences_check(const fk_problem *canonical, const fk_args *args, f
 /** Rows of a head of q (and lse), and of k. */
 int64_t fk_rows_q(const fk_problem *canonical, const fk_args *args);
 int64_t fk_rows_k(const fk_problem *canonical, const fk_args *args);
+/** Where the values are: v, or with `latent` the first columns of k. */
+static inline const void *fk_args_v(const fk_problem *canonical, const fk_args *args) {
+    return canonical->latent ? args->k : args->v;
+}
+static inline const int64_t *fk_args_v_stride(const fk_problem *canonical, const fk_args *args) {
+    return canonical->latent ? args->k_stride : args->v_stride;
+}
 /** Where the rows of query head h of a sequence start in lse. */
 int64_t fk_lse_row(const fk_problem *canonical, const fk_args *args, const fk_sequence *sequence, int64_t h);
 

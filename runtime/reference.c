@@ -65,10 +65,12 @@ static void load_head(fk_walker *t, int64_t kv_head) {
     t->kv_head = head;
     const fk_sequence *s = &t->sequence;
     const int32_t dtype = fk_kv_dtype(p);
+    const void *v = fk_args_v(p, a);
+    const int64_t *v_stride = fk_args_v_stride(p, a);
     for (int64_t n = 0; n < s->seqlen_k; n++) {
         const fk_key_place at = fk_key_at(p, a, t->b, s, n);
         fk_walk_decode(dtype, a->k, a->k_stride, at.batch, at.row, kv_head, p->head_dim, t->k + n * p->head_dim);
-        fk_walk_decode(dtype, a->v, a->v_stride, at.batch, at.row, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
+        fk_walk_decode(dtype, v, v_stride, at.batch, at.row, kv_head, p->head_dim_v, t->v + n * p->head_dim_v);
     }
 }
 

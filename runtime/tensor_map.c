@@ -171,7 +171,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     tensor tensors[FK_TENSOR_MAPS_BACKWARD] = {
         {"q", a->q, a->q_stride, p->head_dim, rows_q, a->num_heads_q, batch, own_queries, type},
         {"k", a->k, a->k_stride, p->head_dim, rows_k, a->num_heads_kv, batch, own_keys, type},
-        {"v", a->v, a->v_stride, p->head_dim_v, rows_k, a->num_heads_kv, batch, own_keys, type},
+        {"v", fk_args_v(p, a), fk_args_v_stride(p, a), p->head_dim_v, rows_k, a->num_heads_kv, batch, own_keys, type},
         {"o", a->o, a->o_stride, p->head_dim_v, rows_q, a->num_heads_q, batch, WARP_ROWS, fk_output_dtype(type)}};
     if (p->op == FK_BACKWARD) {
         tensors[3] =

@@ -349,6 +349,8 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     append(out->spelling, "%s %s%s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype],
            out->kv_e4m3 ? " kv_e4m3" : "", (int)dim);
     if (dim_v != dim) append(out->spelling, " dv%d", (int)dim_v);
+    const bool may_be_latent = !out->backward && !e4m3 && !out->kv_e4m3 && dim_v <= dim;
+    if (may_be_latent && seed / kernel_reuse % (dim > 256 ? 2 : 9) == 1) append(out->spelling, " latent");
     if (gqa) append(out->spelling, " gqa");
     if (out->packed) append(out->spelling, " packed");
     if (out->seqused_k) append(out->spelling, " seqused_k");

@@ -58,7 +58,7 @@ def find(terms, how, q, k, v, arrays, extras):
     """The Call of these tensors, and q, k, v as it takes them: copied where 16-byte copies are impossible.
     how: (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k), num_splits -1 if it is not given."""
     key = (how, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
-           q.get_device(), k.get_device(), v.get_device())
+           q.get_device(), k.get_device(), v.get_device(), k.data_ptr() == v.data_ptr())
     if not terms.bare:
         key += tuple((x.shape, x.stride(), x.dtype, x.get_device()) for x in (*arrays, *extras[1:]) if x is not None)
     call = terms.calls.get(key)
@@ -116,7 +116,8 @@ def describe(terms, how, q, k, v, arrays, extras):
     more = {"num_splits": max(num_splits, 0)} if split else {}
     if pages is not None:
         more["page_table_stride"] = pages.stride(0)
-    words = ["split"] * split + ["kv_e4m3"] * kv_e4m3
+    latent = not split and call.dtype in ("fp16", "bf16") and not kv_e4m3 and values_are_keys(k, v)
+    words = ["latent"] * latent + ["split"] * split + ["kv_e4m3"] * kv_e4m3
     call.launch = _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *words), sizes, strides, call.arrays,
                                    **call.fields, **more)
     return call
@@ -141,6 +142,12 @@ def heads_as_queries(terms, sizes, strides):
         return None
     turned = {name: (batch, head, head * group) for name, (batch, _, head) in strides.items() if name in ("q", "o")}
     return _problem.Terms.of(" ".join(words)), sizes._replace(seqlen_q=group, heads_q=sizes.heads_kv), {**strides, **turned}
+
+
+def values_are_keys(k, v):
+    """Whether v is the first columns of k, as in absorbed latent attention, which at head dims above 256 need not be fetched twice."""
+    return (k.data_ptr() == v.data_ptr() and k.stride() == v.stride() and k.shape[:-1] == v.shape[:-1]
+            and _problem.NARROW_HEAD_DIM < k.shape[-1] >= v.shape[-1])
 
 
 def check(terms, q, k, v, arrays, extras):

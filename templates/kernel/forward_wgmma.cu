@@ -187,7 +187,9 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
     if (warp >= 4 * consumers) {
         setmaxnreg_dec<$(producer_regs)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
+@ if not plan.values_are_keys then
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
+@ end
 @ if staged.array then
         if (warp == 4 * consumers + 2) {
             claim_first(p, smem);

@@ -81,7 +81,9 @@ struct Consumer {
 
 @ end
     __device__ __forceinline__ void release_k() {
+@ if not plan.values_are_keys then
         if (leader) $(give_back)(smem + k_empty + 8 * k.index());
+@ end
         k.next();
     }
     __device__ __forceinline__ void release_v() {
@@ -144,7 +146,7 @@ struct Consumer {
 @ elseif mask.residual then
         wait_k();
         walk = visit(smem, k);
-        if (walk.n < 0) release_k();
+        if (walk.n < 0) release_k()$(plan.values_are_keys and ", release_v()" or "");
         return 0;
 @ else
         walk = TileWalk(p, at, is_careful(word));

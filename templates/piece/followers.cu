@@ -1,5 +1,7 @@
 @ local paged = problem.paged and not e4m3 -- whose values are in rows by now
 @ local tails = (problem.packed or problem.seqused_k or paged) and not e4m3
+@ local cols, own, map = layout.dv_cols, own_dv, "p.map_v"
+@ if latent then cols, own, map = layout.d_cols, own_d, "p.map_k" end -- the values are the first columns of what comes
 struct Values {
     const Params &p;
     const u32 smem;
@@ -16,14 +18,14 @@ struct Values {
     // Starts the copy of tile n of the values, whose bytes `bar` counts.
     __device__ __forceinline__ void load(u32 tile, u32 bar, const Where &at, int n$(paged and ", const PagedRows &rows" or "")) {
 @ if paged then
-        rows.load<$(layout.dv_cols)$(own_dv)>(tile, p.map_v, bar, $(kv_head));
+        rows.load<$(cols)$(own)>(tile, $(map), bar, $(kv_head));
 @ else
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, v_bytes);
 @   if e4m3 then
             tma_load_4d(tile, &p.map_v, bar, 0, 0, value_tile(at) + $(plan.parts and "at.first_tile + " or "")n, $(problem.packed and "" or "at.b * p.num_heads_kv + ")$(kv_head));
 @   else
-            $(shares and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or load_keys .. layout.dv_cols .. own_dv .. ">")(tile, p.map_v, bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
+            $(shares and "load_shared_tile<block_n, " .. layout.dv_cols .. ", 1>" or load_keys .. cols .. own .. ">")(tile, $(map), bar, $(k_row)tile_key(at, n), $(kv_head), $(batch));
 @   end
         }
 @ end
@@ -64,7 +66,7 @@ struct Values {
     }
 };
 
-@ if not lone then
+@ if not (lone or latent) or staged.array then
 @   -- A producer that follows the tiles which another one claims.
 @   local function follower(name, base)
 struct $(name) : $(base) {
@@ -117,7 +119,9 @@ struct $(name) : $(base) {
 };
 
 @   end
-@   follower("ValueProducer", "Values")
+@   if not latent then
+@     follower("ValueProducer", "Values")
+@   end
 @   if staged.array then
 @     follower("ArrayProducer", "ArrayTiles")
 @   end

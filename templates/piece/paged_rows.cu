@@ -22,7 +22,7 @@ struct PagedRows {
         if (lane < num_boxes) {
 #pragma unroll
             for (int panel = 0; panel < COLS / panel_columns; ++panel)
-                tma_load_4d(tile + panel * (block_n * 128) + $(plan.halved and "(lane * box + int(cluster_rank()) * half_n) % block_n * 128" or "lane * (box * 128)"), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, page);
+                tma_load_4d(tile + panel * (block_n * 128) + $(plan.halved and "(lane * box + int(cluster_rank()) * half_n) % block_n * 128" or "lane * (box * 128)"), &map, bar, $(plan.halved and "panel_column(panel, OWN)" or "panel_columns * panel"), row, head, page);
         }
         __syncwarp();
     }

@@ -2,7 +2,12 @@
 // (one arrival, and the bytes of the copies) and one for `empty` (an arrival of each warp that reads it).
 constexpr int consumers = $(plan.consumers), q_stages = $(plan.q_stages), k_stages = $(plan.k_stages), v_stages = $(plan.stages);
 constexpr u32 q_full = smem_bars, q_empty = q_full + 8 * q_stages, k_full = q_empty + 8 * q_stages, k_empty = k_full + 8 * k_stages;
+@ local latent = plan.values_are_keys -- one warp loads Q and K, which has the values
+@ if latent then
+constexpr u32 v_full = k_full, v_empty = k_empty, tail_full = k_empty + 8 * k_stages; // a tile is given back when it has been read as values
+@ else
 constexpr u32 v_full = k_empty + 8 * k_stages, v_empty = v_full + 8 * v_stages, tail_full = v_empty + 8 * v_stages;
+@ end
 // Of the tile at hand and the one before: which it is (or what is_redo knows, piece/claimed.cu: it is to be computed once more),
 // and for each consuming warp whether it must be computed once more.
 constexpr u32 claim_full = tail_full + 8; // the first claim, below, is there
@@ -57,8 +62,10 @@ template <int N, u32 BYTES> struct Operands : Ring<N> {
 };
 
 @ end
-@ local follows = mask.residual and not lone
-@ local also = not follows and "" or staged.array and " + 2" or " + 1" -- of an array as well
+@ local followers = (lone or latent) and 0 or 1
+@ if staged.array then followers = followers + 1 end -- producers of V, and of an array
+@ local follows = mask.residual and followers > 0
+@ local also = follows and " + " .. followers or ""
 @ if staged.array then
 @   include("piece/array_tiles.cu", { staged = staged })
 
@@ -69,17 +76,19 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @ if lone then
         mbarrier_init(smem + q_empty + 8 * i, 4 * consumers);
 @ else
-        mbarrier_init(smem + q_empty + 8 * i, $(pair and "(cluster_rank() == 0 ? 2 : 1) * " or "")4 * consumers + $(staged.array and 2 or 1)); // and the producer of V$(staged.array and ", and that of the array" or ""), who reads which tile it is
+        mbarrier_init(smem + q_empty + 8 * i, $(pair and "(cluster_rank() == 0 ? 2 : 1) * " or "")4 * consumers$(followers > 0 and " + " .. followers or ""));$(followers > 0 and (" // and the producer of V" .. (staged.array and ", and that of the array" or "") .. ", who reads which tile it is") or "")
 @ end
     }
     for (int i = 0; i < k_stages; ++i) {
         mbarrier_init(smem + k_full + 8 * i, 1);
         mbarrier_init(smem + k_empty + 8 * i, $(shares and "2 * " or "")4 * consumers$(also));$(follows and " // and the producer of V, who reads its Visit" or "")
     }
+@ if not latent then
     for (int i = 0; i < v_stages; ++i) {
         mbarrier_init(smem + v_full + 8 * i, 1);
         mbarrier_init(smem + v_empty + 8 * i, $(shares and "2 * " or "")4 * consumers);
     }
+@ end
 @ if staged.array then
     init_array_barriers(smem);
 @ end
@@ -103,7 +112,7 @@ __device__ __forceinline__ void init_barriers(u32 smem) {
 @   include("piece/order.cu")
 
 @ end
-// ---- the producers$(lone and "" or ": a warp for Q and K, and one for V, so that neither waits for the other's buffers") ----
+// ---- the producers$((lone or latent) and "" or ": a warp for Q and K, and one for V, so that neither waits for the other's buffers") ----
 
 constexpr int panel_columns = 128 / sizeof(Element);
 
@@ -118,12 +127,25 @@ __device__ __forceinline__ void load_shared_tile(u32 tile, const TensorMap &map,
 }
 
 @ end
+@ if plan.halved then
+// The first of a panel's columns, of which the CTA has `own`$(latent and ": half of those that are values, too, and half of the others" or "").
+__device__ __forceinline__ int panel_column(int panel, int own) {
+    const int rank = int(cluster_rank()), column = panel_columns * panel;
+@   if latent then
+    if (column >= own_dv) return head_dim_v + rank * (own - own_dv) + column - own_dv;
+    return rank * own_dv + column;
+@   else
+    return rank * own + column;
+@   end
+}
+
+@ end
 // Rows `row` and on of a head, $(plan.halved and "of them the CTA's own columns, " or "")in panels of 128 bytes; outside the tensor there are zeros.
 template <int ROWS, int COLS$(plan.halved and ", int OWN" or "")>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < COLS / panel_columns; ++panel)
-        tma_load_4d(tile + panel * (ROWS * 128), &map, bar, panel_columns * panel$(plan.halved and " + int(cluster_rank()) * OWN" or ""), row, head, batch);
+        tma_load_4d(tile + panel * (ROWS * 128), &map, bar, $(plan.halved and "panel_column(panel, OWN)" or "panel_columns * panel"), row, head, batch);
 }
 
 @ if plan.halved then
@@ -135,7 +157,7 @@ __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 ba
     for (int panel = 0; panel < COLS / panel_columns; ++panel)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            tma_load_4d(tile + (2 * panel + half) * (half_n * 128), &map, bar, panel_columns * panel + rank * OWN, row + (half ^ rank) * half_n, head, batch);
+            tma_load_4d(tile + (2 * panel + half) * (half_n * 128), &map, bar, panel_column(panel, OWN), row + (half ^ rank) * half_n, head, batch);
 }
 
 @ end
@@ -163,7 +185,7 @@ constexpr u32 smem_q_rows = $(layout.rows), q_row_bytes = $(layout.q_row_bytes);
 @ end
 @ local batch = problem.packed and "0" or "at.b"
 @ local k_row = problem.packed and "at.k_offset + " or ""
-@ include("piece/followers.cu", { staged = staged, lone = lone, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, shares = shares, load_keys = load_keys, own_dv = own_dv })
+@ include("piece/followers.cu", { staged = staged, lone = lone, latent = latent, own_d = own_d, e4m3 = e4m3, kv_head = kv_head, k_row = k_row, batch = batch, trusts = trusts, shares = shares, load_keys = load_keys, own_dv = own_dv })
 @ if lone then
 // The tile that a team begins with.
 __device__ __forceinline__ int first_tile(int team) { return blockIdx.x + team * gridDim.x; }
@@ -199,6 +221,8 @@ struct Producer {
 @ end
 @ if lone then
     const int team;
+@ end
+@ if lone or latent then
     Values values;
 @ end
 @ if scanner then
@@ -209,7 +233,7 @@ struct Producer {
     bool more = false; // whether there may be tiles to visit below those that were looked at
 @ end
 
-    __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_), claims(p_)$(lone and ", team(team_), values(p_, smem_)" or "") {}
+    __device__ __forceinline__ Producer(const Params &p_, u32 smem_$(lone and ", int team_" or "")) : p(p_), smem(smem_), claims(p_)$(lone and ", team(team_)" or "")$((lone or latent) and ", values(p_, smem_)" or "") {}
 
     // Waits until the buffer of Q is free, by when the tile before the last is done; chains that if it must be computed once more.
     __device__ __forceinline__ void acquire_q(const Ring<q_stages> &ring) {
@@ -299,7 +323,7 @@ struct Producer {
     }
 
 @ if mask.residual then
-@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d })
+@   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d, latent = latent })
 @ else
     // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
@@ -312,6 +336,9 @@ struct Producer {
             --to_go;
 @   if problem.paged then
             const PagedRows rows(p, at, walk.n);
+@   end
+@   if latent then
+@   elseif problem.paged then
             mbarrier_wait(smem + k_empty + 8 * k.index(), k.parity() ^ 1);
             rows.load<$(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
 @   else
@@ -322,7 +349,7 @@ struct Producer {
                 $(shares and "load_shared_tile<block_n, " .. layout.d_cols .. ", 0>" or load_keys .. layout.d_cols .. own_d .. ">")(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)tile_key(at, walk.n), $(kv_head), $(batch));
             }
 @   end
-@   if lone then
+@   if lone or latent then
             values.send(at, walk.n$(problem.paged and not e4m3 and ", rows" or ""));
 @   end
             k.next();
@@ -404,6 +431,9 @@ struct Producer {
         // The queries have room when the consumers have all scores of the tile before; until then the first keys come.
         for (int turn = 0;; ++turn) {
             const Where at = follow(word, given_tile(next, turn));
+@   if latent and trusts then
+            values.clean = is_redo(word);
+@   end
             if (claims_more(word) && turn > 0) next = claims.next(p); // arrives while copies are issued
             send_k(at, [&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
@@ -437,7 +467,7 @@ struct Producer {
             if (claims_more(word) && turn > 1) next = claims.next(p); // arrives while copies are issued
 @   end
             Where at_next;
-@   if lone and trusts then
+@   if (lone or latent) and trusts then
             values.clean = is_redo($(sent));
 @   end
             send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or "")[&] {

@@ -64,17 +64,19 @@
         }
 @ end
         if (elect_lane()) {
+@ if not latent then
             const u32 bar = smem + k_full + 8 * k.index();
+@ end
             st_shared_u32(smem + k_visit + 4 * k.index(), Visit(n, last, seen).word);
-@ if not problem.paged then
+@ if not (problem.paged or latent) then
             mbarrier_arrive_expect_tx(bar, k_bytes);
             $(load_keys)$(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, bar, $(k_row)n * block_n, $(kv_head), $(k_batch));
 @ end
         }
-@ if problem.paged then
+@ if problem.paged and not latent then
         paged.load<$(layout.d_cols)$(own_d)>(smem + smem_k + k.index() * k_bytes, p.map_k, smem + k_full + 8 * k.index(), $(kv_head));
 @ end
-@ if plan.teams > 1 then
+@ if plan.teams > 1 or latent then
         values.send(at, n$(problem.paged and problem.dtype ~= "e4m3" and ", paged" or ""));
 @ end
         k.next();

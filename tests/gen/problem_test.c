@@ -21,6 +21,7 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
         {"fwd fast e4m3 d128 causal", "fwd e4m3 d128 causal fast"},
         {"fwd d72 paged(16) split kv_e4m3 bf16 gqa", "fwd bf16 kv_e4m3 d72 gqa split paged(16)"},
+        {"fwd gqa latent dv512 d576 bf16", "fwd bf16 d576 dv512 latent gqa"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
@@ -126,6 +127,7 @@ static fk_problem random_problem(uint64_t *seed) {
     }
     random_terms(seed, &p);
     p.kv_e4m3 = p.op == FK_FORWARD && (p.dtype == FK_FP16 || p.dtype == FK_BF16) && random_below(seed, 3) == 0;
+    p.latent = p.op == FK_FORWARD && !p.kv_e4m3 && p.head_dim_v <= p.head_dim && random_below(seed, 2);
     p.fast = p.op == FK_FORWARD && p.dtype == FK_BF16 && !p.kv_e4m3 && p.num_scores == 0 && random_below(seed, 2);
     return p;
 }
@@ -156,7 +158,7 @@ static const struct {
     {"fwdx bf16 d128", "starts with its op", 0},
     {"fwd d128", "dtype is missing: must be fp16, bf16, fp32 or e4m3", 8},
     {"fwd bf16", "head_dim is missing: such as d128", 8},
-    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 fp32 e4m3 dN dvN gqa ", 14},
+    {"fwd bf16 d128 cusal", "unknown word \"cusal\"; known: fp16 bf16 fp32 e4m3 dN dvN latent gqa ", 14},
     {"fwd bf16 d128 cusal(3)", "unknown word \"cusal\"", 14},
     {"fwd bf16 d128 gqa=1", "unknown word \"gqa\"", 14},
     {"fwd bf16 d128 top-left(1)", "unknown word \"top-left\"", 14},
@@ -172,6 +174,10 @@ static const struct {
     {"bwd e4m3 d64", "op is bwd: must be fwd for dtype e4m3", -1},
     {"fwd e4m3 d72", "head_dim is 72: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd e4m3 d64 fast dropout", "fast is 1: must be 0 with dropout", -1},
+    {"bwd bf16 d64 latent", "latent is 1: must be 0 for bwd", -1},
+    {"fwd bf16 d64 latent kv_e4m3", "latent is 1: must be 0 for keys and values of e4m3", -1},
+    {"fwd bf16 d64 dv72 latent", "head_dim_v is 72: must be at most head_dim, 64, with latent", -1},
+    {"fwd bf16 d64 latent latent", "latent is given twice", 20},
     {"fwd e4m3 d64 dv40", "head_dim_v is 40: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},

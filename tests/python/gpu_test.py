@@ -165,10 +165,12 @@ def test_wide_heads(dim, dim_v, queries):
     reference.compare(ours, reference.attention(*t.values(), keep=reference.causal), t)
 
 
-@pytest.mark.parametrize("causal, used", [(True, False), (False, True)])
-def test_many_heads_of_one(causal, used):
-    """Absorbed MLA's decoding, whose heads become queries on Hopper."""
+@pytest.mark.parametrize("causal, used, latent", [(True, False, False), (False, True, False), (False, False, True), (True, True, True)])
+def test_many_heads_of_one(causal, used, latent):
+    """Absorbed MLA's decoding, whose heads become queries on Hopper; and where the values are the keys' first columns."""
     t = {name: x.detach() for name, x in tensors(batch=3, sq=1, sk=700, heads=128, heads_kv=1, dim=576, dim_v=512).items()}
+    if latent:
+        t["v"] = t["k"][..., :512]
     lengths = torch.tensor([700, 1, 333], device="cuda", dtype=torch.int32)
     keep = (lambda g: g.k < lengths.view(3, 1, 1, 1)) if used else None
     ours = attention(*t.values(), causal=causal, return_lse=True, **{"seqused_k": lengths} if used else {})

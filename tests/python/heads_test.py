@@ -20,17 +20,33 @@ def tensors(sk, heads, heads_kv, dim=320, dim_v=64):
     return {name: torch.randn(shape).to(torch.bfloat16) for name, shape in shapes.items()}
 
 
+@pytest.fixture
+def spelled(monkeypatch):
+    """The spellings of kernels that were asked for."""
+    found, prepare = [], _torch_launch._runtime.prepare
+    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: found.append(spelling) or prepare(on, spelling, *a, **f))
+    return found
+
+
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_heads_as_queries(layout, monkeypatch):
+def test_heads_as_queries(layout, spelled):
     t = tensors(40, 128, 2)
     expect = reference.attention(*t.values(), keep=reference.causal)
     given = [x.transpose(1, 2).contiguous() if layout == "bhsd" else x for x in t.values()]
-    spelled, prepare = [], _torch_launch._runtime.prepare
-    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: spelled.append(spelling) or prepare(on, spelling, *a, **f))
     o, lse = attention(*given, causal=True, return_lse=True, layout=layout)
     assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, 128, 64) if layout == "bshd" else (2, 128, 1, 64))
     reference.close("o", o if layout == "bshd" else o.transpose(1, 2), expect[0])
     reference.close("lse", lse, expect[1])
+
+
+def test_values_that_are_keys(spelled):
+    t = tensors(40, 64, 1, dim_v=256)
+    for values, word in ((t["k"][..., :256], " latent"), (t["k"][..., :256].clone(), ""), (t["k"][..., 8:264], "")):
+        o, lse = attention(t["q"], t["k"], values, return_lse=True)
+        theirs = reference.attention(t["q"], t["k"], values)
+        assert spelled.pop() == "fwd bf16 d320 dv256" + word
+        reference.close("o", o, theirs[0])
+        reference.close("lse", lse, theirs[1])
 
 
 def test_heads_as_queries_of_pages():

@@ -39,6 +39,12 @@ static const wide cases[] = {
     {"fwd bf16 d512 gqa packed causal", "h200", 70, 110, 0},
     {"fwd fp16 d320 gqa packed seqused_k butterfly(16) paged(16)", "h200", 70, 110, 0},
     {"fwd bf16 d512 gqa paged(8) causal", "h200", 150, 110, 0},
+    {"fwd bf16 d576 dv512 latent gqa causal", "h200", 150, 200, 0}, /* values out of the tiles of keys */
+    {"fwd fp16 d320 dv256 latent gqa paged(8)", "h200", 140, 110, 0},
+    {"fwd bf16 d512 latent gqa packed causal", "h200", 70, 110, 0},
+    {"fwd bf16 d576 dv512 latent gqa packed seqused_k butterfly(16) paged(16)", "h200", 70, 110, 0},
+    {"fwd bf16 d576 dv320 latent gqa", "h200", 140, 110, 0}, /* which are no whole panels of each CTA */
+    {"fwd fp16 d64 dv32 latent gqa causal split paged", "a100", 3, 110, 3},
 };
 
 static char store_dir[256];
