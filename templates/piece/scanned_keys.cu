@@ -90,6 +90,9 @@
             mbarrier_arrive(smem + k_full + 8 * k.index());
         }
         k.next();
+@ if latent then
+        values.v = k; // whose tiles are the same
+@ end
     }
 
 @ if plan.q_stages == 2 then
