@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Bytes that HBM moves, as ncu counts them, beside those that the model has.
 
-  hbm.py [--dims 64,128] [--ops fwd,bwd] [--tokens 8192] [--flashkiln build/flashkiln]
+  hbm.py [--dims 64,128] [--ops fwd,bwd] [--tokens 8192] [--gpu KEY] [--flashkiln build/flashkiln]
 
 65,536 tokens and 1,024 hidden: dense, causal, and three shares of blocks of 128 x 128, one launch each, all kernels of the pass;
-the forward pass that `run` needs before a backward one is not counted. Results: hbm.csv. Needs ncu, which may count, and an NVIDIA
+the forward pass that `run` needs before a backward one is not counted. --gpu: whose model; default: of the first GPU here. Results: hbm.csv. Needs ncu, which may count, and an NVIDIA
 GPU; without them it says so and exits with 77.
 """
 import argparse
@@ -30,6 +30,12 @@ def explained(program, spelling, gpu, shape):
     return text["hbm_bytes"] / 1e6, text["density"]
 
 
+def first_gpu(program):
+    """The key of the first GPU here, or None."""
+    devices = json.loads(subprocess.run([program, "devices", "--json"], check=True, capture_output=True, text=True).stdout)
+    return next((d["key"] for d in devices if d["ordinal"] == 0), None)
+
+
 def counted(ncu, program, spelling, shape):
     """MB read and written by all kernels of one pass."""
     kernels = "regex:" + ("fk_backward" if spelling.startswith("bwd") else "fk_")
@@ -48,13 +54,17 @@ def main():
     parser.add_argument("--dims", default=[64, 128], type=numbers)
     parser.add_argument("--ops", default=["fwd", "bwd"], type=words)
     parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--gpu")
     parser.add_argument("--flashkiln", default=os.path.join(ROOT, "build", "flashkiln"))
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench"))
     args = parser.parse_args()
     ncu = counters.program()
     if not ncu:
         print("no ncu: skipped")
+        return 77
+    gpu = args.gpu or first_gpu(args.flashkiln)
+    if not gpu:
+        print("no NVIDIA GPU: skipped")
         return 77
     os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, "hbm.csv"), "w", newline="", encoding="utf-8") as f:
@@ -66,13 +76,13 @@ def main():
                     spelling = f"{op} bf16 d{dim} {mask}".strip()
                     heads = HIDDEN // dim
                     shape = f"{TOKENS // args.tokens},{heads},{heads},{args.tokens},{args.tokens}"
-                    predicted, seen = explained(args.flashkiln, spelling, args.gpu, shape)
+                    predicted, seen = explained(args.flashkiln, spelling, gpu, shape)
                     try:
                         read, written = counted(ncu, args.flashkiln, spelling, shape)
                     except RuntimeError as e:
                         print(f"{spelling}: ncu counts nothing: {e}")
                         return 77
-                    row = [args.gpu, spelling, args.tokens, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
+                    row = [gpu, spelling, args.tokens, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
                            f"{(read + written) / predicted:.3f}"]
                     table.writerow(row)
                     print("  ".join(map(str, row)), flush=True)

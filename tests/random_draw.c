@@ -344,6 +344,7 @@ void draw_problem(uint64_t seed, const draw_limits *limits, drawn *out) {
     out->split = !out->backward && rng_chance(&kernel, rest);
     out->paged = !out->backward && rng_chance(&kernel, rest) ? draw_page_rows(seed / kernel_reuse) : 0;
     if (out->split) out->args.num_splits = rng_chance(&values, 30) ? 0 : (int32_t)draw_splits(&values);
+    if (out->paged > 32 && !out->packed && out->args.batch > 8) out->args.batch = 8; /* each has a page, mostly empty */
     if (out->paged) draw_pages(&values, out);
     out->kv_e4m3 = draws_kv_e4m3(seed, out);
     append(out->spelling, "%s %s%s d%d", out->backward ? "bwd" : "fwd", dtype_names[out->dtype],
