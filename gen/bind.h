@@ -42,8 +42,8 @@ int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
 /** Whether the CTAs of a cluster have the same queries and keys, and each half of the columns of Q and K, and of V and
  * O: scores are sums of what both have. */
 bool fk_tile_halved(const fk_problem *p, const fk_tile *tile);
-/** Whether such CTAs take the values out of the tiles of keys, whose first columns they are (`latent`): each has half of
- * these columns, and half of the others. */
+/** Whether such CTAs take the values out of the tiles of keys, whose first columns they are (`latent`): each has half
+ * of these columns, and half of the others. */
 bool fk_tile_takes_values_from_keys(const fk_problem *p, const fk_tile *tile);
 /** May each side of L2 have heads of its own (groups.c: fk_has_sides)? */
 bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile);

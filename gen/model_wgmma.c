@@ -102,8 +102,8 @@ static const double PACKED_RING = 0.03, PACKED_THREE = 0.08;
 /* Share by which a visit of two CTAs that share keys is longer, as they wait for each other: 1 to 5 % up to 32,768
  * keys, -5 to 6 % beyond, where power decides; and with dropout, for which clusters take no turns. */
 static const double PAIR_WAITS = 0.025, PAIR_DROPOUT = 0.1;
-/* Two CTAs that halve a tile: clocks until one has what the other sends, and bytes that pass between them in a clock, as
- * far as a visit waits for them. Fitted to head dims 320 and 512. */
+/* Two CTAs that halve a tile: clocks until one has what the other sends, and bytes that pass between them in a clock,
+ * as far as a visit waits for them. Fitted to head dims 320 and 512. */
 static const double HALF_WAIT = 350.0, HALF_RATE = 80.0;
 /* Of a staged array's byte: written once, and read once. Bytes of it, K and V that an SM gets from L2 in a clock: at
  * least that many, as copies were never what a visit waited for. Clocks that a visit takes besides, and the shares

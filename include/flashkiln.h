@@ -169,8 +169,8 @@ typedef struct fk_problem {
     /** Forward: k and v lie in pages that fk_args.page_table names. 1: of any size; 8, 16, 32, 64 or 128: page_size is
      * a multiple of it, which lets sm_90 copy so many rows at a time (family "wgmma"). */
     int32_t paged;
-    int32_t latent;  /**< forward: 1 = v is the first head_dim_v columns of k, as in absorbed multi-head latent attention
-                        (DeepSeek-V2, arXiv 2405.04434): fk_args.v and v_stride are not looked at */
+    int32_t latent; /**< forward: 1 = v is the first head_dim_v columns of k, as in absorbed multi-head latent attention
+                       (DeepSeek-V2, arXiv 2405.04434): fk_args.v and v_stride are not looked at */
     int32_t kv_e4m3; /**< forward, fp16 and bf16: 1 = k and v are of FK_E4M3, q and o of dtype: docs/e4m3.md */
     int32_t fast;    /**< forward: 1 = e4m3: weights are rounded in the logarithm, without an exponential: docs/e4m3.md;
                         bf16: queries are multiplied by the scale and rounded once more: docs/precision.md */

@@ -1,5 +1,5 @@
-/* Bugs planted in what two CTAs send each other that have half of all columns each: sums of scores, weights, and numbers
- * of rows, which know by each other that what they overwrite was read. */
+/* Bugs planted in what two CTAs send each other that have half of all columns each: sums of scores, weights, and
+ * numbers of rows, which know by each other that what they overwrite was read. */
 #include "plant.h"
 
 static const plan_wanted variants[] = {
