@@ -37,9 +37,10 @@ static void summarise(const fk_planner *planner, const fk_plan_info *plan, char 
     const fk_shape *shape = &planner->shape;
     const bool backward = planner->p->op == FK_BACKWARD;
     const fk_tile tile = fk_plan_tile(planner->p, plan);
-    const char *forward = fk_tile_halved(planner->p, &tile) ? "halves of K and V, Q"
-                          : fk_slices(planner->p) > 1       ? "K and half of V, Q"
-                                                            : "K and V, Q";
+    const char *forward = fk_tile_takes_values_from_keys(planner->p, &tile) ? "halves of K, which has V, and Q"
+                          : fk_tile_halved(planner->p, &tile)               ? "halves of K and V, Q"
+                          : fk_slices(planner->p) > 1                       ? "K and half of V, Q"
+                                                                            : "K and V, Q";
     const int used = summarise_tiles(plan, backward ? "Q and dO, K and V" : forward, out, size);
     if (planner->terms.mask.num_params || used < 0 || (size_t)used >= size) return;
     snprintf(out + used, size - (size_t)used,

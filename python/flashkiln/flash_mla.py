@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _torch
+from . import _problem, _torch, _torch_launch
 from .errors import BadArgument, Unsupported
 from .flash_attn._words import with_infinity
 
@@ -44,6 +44,24 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
         raise Unsupported(f"{'is_fp8_kvcache' if is_fp8_kvcache else 'indices'} is given: there is neither a cache of 8 bits nor a choice of rows")
     if not 0 < head_dim_v <= k_cache.shape[-1]:
         raise BadArgument(f"head_dim_v is {head_dim_v}; it must be from 1 to k_cache's last dimension, {k_cache.shape[-1]}")
-    o, lse = _torch.attention(q, k_cache, k_cache[..., :head_dim_v], causal=bool(causal), softmax_scale=softmax_scale, page_table=block_table,
-                              seqused_k=cache_seqlens, return_lse=True)
-    return o, with_infinity(lse)
+    batch, seqlen_q, heads = q.shape[:3]
+    how = {"softmax_scale": softmax_scale, "page_table": block_table, "seqused_k": cache_seqlens, "return_lse": True}
+    if not are_queries(q, k_cache, causal):
+        o, lse = _torch.attention(q, k_cache, k_cache[..., :head_dim_v], causal=bool(causal), **how)
+        return o, with_infinity(lse)
+    mask = f"k <= q / {heads} + seqlen_k - {seqlen_q}" if causal else None
+    o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, -1), k_cache, k_cache[..., :head_dim_v], mask=mask, **how)
+    return o.view(batch, seqlen_q, heads, -1), with_infinity(lse).view(batch, seqlen_q, heads).transpose(1, 2)
+
+
+FEW_TILES = 16  # below which kernels that share a row's keys among CTAs are faster, as those of masks of one's own do not
+
+
+def are_queries(q, k_cache, causal):
+    """Whether several queries' heads are given as so many queries of one head, as attention() does with those of one query: by the rates of
+    docs/measured.md, 596 TFLOP/s beside 145 where there are tiles for all CTAs."""
+    batch, seqlen_q, heads, dim = q.shape
+    rows = seqlen_q * heads
+    return (seqlen_q > 1 and k_cache.shape[2] == 1 and rows >= _torch_launch.MANY_HEADS and dim > _problem.NARROW_HEAD_DIM
+            and q.dtype in (torch.float16, torch.bfloat16) and _torch_launch.has_wgmma(q.get_device())
+            and bool(_problem.page_rows(k_cache.shape[1])) and (not causal or batch * -(-rows // 128) >= FEW_TILES))

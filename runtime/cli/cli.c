@@ -203,6 +203,11 @@ static void print_sram(const char *indent, const char *resident, const char *wal
     printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
 }
 
+/* As gen/bind_arch.c has it of plans of halves. */
+static bool takes_values_from_keys(const fk_problem *p) {
+    return p->latent && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
+}
+
 /* "Q 32 KB + 2 stages x (K 16 KB + V 16 KB) = 96 KB of 163 KB SRAM per block on A100": the paper's block sizes follow
  * from what a block may hold. */
 void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan_info *plan,
@@ -216,6 +221,7 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     const bool wide = problem->head_dim > FK_NARROW_HEAD_DIM || problem->head_dim_v > FK_NARROW_HEAD_DIM;
     const int halves = forward_wgmma && wide ? 2 : 1; /* of all columns, or of V's alone: */
     const int slices = halves > 1 || problem->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
+    const bool shared = halves > 1 && takes_values_from_keys(problem);
     const double q_bytes = element * rows_q * problem->head_dim / halves;
     const double k_bytes = element * plan->block_n * problem->head_dim / halves;
     const double dout_bytes = element * plan->block_m * problem->head_dim_v;
@@ -242,18 +248,20 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
         printf("%sblock_m %d, block_n %d: %s%d warpgroup%s of 64 query rows%s, and one that loads; tiles of %d keys\n",
                indent, plan->block_m, plan->block_n, times, rows_q / 64, rows_q == 64 ? "" : "s",
                plan->turns ? " that multiply in turns" : "", plan->block_n);
-        const double scores = halves > 1 ? 4.0 * rows_q * plan->block_n : 0; /* that the other CTA sends */
+        const double sent = halves > 1 ? 3.0 * rows_q * plan->block_n : 0; /* of half of the keys scores, and weights */
         int used = snprintf(resident, sizeof resident, "%d buffer%s x Q %s%s + ", plan->q_stages,
                             plan->q_stages == 1 ? "" : "s", q, plan->q_in_regs ? " on its way to registers" : "");
         if (halves > 1)
-            used += snprintf(resident + used, sizeof resident - (size_t)used, "scores %s + ", cli_bytes(scores, smem));
-        if (plan->k_stages == plan->stages) {
+            used += snprintf(resident + used, sizeof resident - (size_t)used, "sent %s + ", cli_bytes(sent, smem));
+        if (shared) {
+            snprintf(walked, sizeof walked, "K %s, which has V", k);
+        } else if (plan->k_stages == plan->stages) {
             snprintf(walked, sizeof walked, "K %s + V %s", k, v);
         } else {
             snprintf(resident + used, sizeof resident - (size_t)used, "%d x K %s + ", plan->k_stages, k);
             snprintf(walked, sizeof walked, "V %s", v);
         }
-        total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + plan->stages * v_bytes + scores;
+        total = plan->q_stages * q_bytes + plan->k_stages * k_bytes + (shared ? 0 : plan->stages * v_bytes) + sent;
     } else {
         printf("%sblock_m %d, block_n %d: %d warps of %d query rows; tiles of %d keys\n", indent, plan->block_m,
                plan->block_n, plan->warps, plan->block_m / plan->warps, plan->block_n);
@@ -271,9 +279,10 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
            wgmma ? ", fewer for those that load" : "");
     if (halves > 1)
-        printf("%stwo CTAs share a tile of queries: each has half of the columns, and sends the other its part of the "
-               "scores\n",
-               indent);
+        printf(
+            "%stwo CTAs share a tile of queries: each has half of the columns, weighs half of the keys, and sends the "
+            "other scores and weights\n",
+            indent);
     else if (slices > 1)
         printf("%stwo CTAs share a tile of queries: each multiplies Q K^T, and has half of V's columns\n", indent);
     if (plan->dq_kernel)

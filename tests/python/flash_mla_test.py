@@ -4,7 +4,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reference
-from flashkiln import BadArgument, Unsupported
+from flashkiln import BadArgument, Unsupported, _torch_launch
 from flashkiln.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -46,12 +46,30 @@ def test_rows_without_keys():
     assert not o[1].any() and (lse[1] == float("inf")).all() and lse[0].isfinite().all()
 
 
-def test_wide_heads_share_tiles(monkeypatch):
-    """What a DeepSeek model asks for is the kernel that fetches its cache once."""
-    from flashkiln import _torch_launch
-    spelled, prepare = [], _torch_launch._runtime.prepare
+@pytest.fixture
+def spelled(monkeypatch):
+    """The spellings of kernels that Hopper is asked for."""
+    found, prepare = [], _torch_launch._runtime.prepare
     monkeypatch.setattr(_torch_launch, "has_wgmma", lambda index: True)
-    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: spelled.append(spelling) or prepare(on, spelling, *a, **f))
+    monkeypatch.setattr(_torch_launch._runtime, "prepare", lambda on, spelling, *a, **f: found.append(spelling) or prepare(on, spelling, *a, **f))
+    return found
+
+
+@pytest.mark.parametrize("batch, causal, words", [(9, True, 'keep="k <= q / 72 + seqlen_k - 2"'), (9, False, ""), (2, True, "gqa causal")])
+def test_several_queries_of_many_heads(batch, causal, words, spelled):
+    q, rows = torch.randn(batch, 2, 72, 320).half(), torch.randn(batch, 20, 1, 320).half()
+    cache, table = cache_of(rows)
+    filled = torch.randint(2, 21, (batch,), dtype=torch.int32)
+    o, lse = flash_mla_with_kvcache(q, cache, table, filled, 256, causal=causal)
+    used = filled.view(batch, 1, 1, 1)
+    theirs = reference.attention(q, rows, rows[..., :256], keep=(lambda g: g.k <= g.q + used - 2) if causal else (lambda g: g.k < used))
+    assert spelled == [" ".join(filter(None, ["fwd fp16 d320 dv256", words, "seqused_k paged(16) latent"]))]
+    reference.close("o", o, theirs[0])
+    reference.close("lse", lse, theirs[1])
+
+
+def test_wide_heads_share_tiles(spelled):
+    """What a DeepSeek model asks for is the kernel that fetches its cache once."""
     q, rows = torch.randn(1, 1, 64, 576).to(torch.bfloat16), torch.randn(1, 20, 1, 576).to(torch.bfloat16)
     cache, table = cache_of(rows)
     o, lse = flash_mla_with_kvcache(q, cache, table, torch.tensor([20], dtype=torch.int32), 512, causal=True)
