@@ -164,13 +164,11 @@ typedef struct fk_problem {
     int32_t dropout;       /**< 1: attention weights are dropped at random: fk_args.dropout_p; docs/dropout.md */
     int32_t packed;        /**< 1: sequences of different lengths lie one after another: fk_args.cu_seqlens_q, _k */
     int32_t seqused_k;     /**< 1: only the first fk_args.seqused_k[b] keys of sequence b are there */
-    int32_t
-        split; /**< forward: 1 = several CTAs may share the keys of a query tile, fk_args.num_splits; for few queries */
+    int32_t split; /**< forward: 1 = CTAs may share the keys of a query tile: fk_args.num_splits; for few queries */
     /** Forward: k and v lie in pages that fk_args.page_table names. 1: of any size; 8, 16, 32, 64 or 128: page_size is
      * a multiple of it, which lets sm_90 copy so many rows at a time (family "wgmma"). */
     int32_t paged;
-    int32_t latent; /**< forward: 1 = v is the first head_dim_v columns of k, as in absorbed multi-head latent attention
-                       (DeepSeek-V2, arXiv 2405.04434): fk_args.v and v_stride are not looked at */
+    int32_t latent;  /**< forward: 1 = v is the first head_dim_v columns of k; fk_args.v, v_stride are not looked at */
     int32_t kv_e4m3; /**< forward, fp16 and bf16: 1 = k and v are of FK_E4M3, q and o of dtype: docs/e4m3.md */
     int32_t fast;    /**< forward: 1 = e4m3: weights are rounded in the logarithm, without an exponential: docs/e4m3.md;
                         bf16: queries are multiplied by the scale and rounded once more: docs/precision.md */
@@ -189,7 +187,6 @@ typedef struct fk_problem {
  *      fwd fp16 d64 keep="k <= q && (q - k) % 4 == 0"
  *      fwd bf16 d128 gqa causal paged(16)
  *      fwd bf16 kv_e4m3 d128 gqa causal split paged
- *      fwd bf16 d576 dv512 latent paged(64)
  *      bwd bf16 d128 causal dropout deterministic
  *      bwd bf16 d128 bias causal grad=bias
  *      fwd bf16 d128 softcap(50) alibi causal

@@ -21,7 +21,6 @@ static void test_spellings_are_canonicalised(void **state) {
         {"fwd causal e4m3 d128 packed", "fwd e4m3 d128 packed causal"},
         {"fwd fast e4m3 d128 causal", "fwd e4m3 d128 causal fast"},
         {"fwd d72 paged(16) split kv_e4m3 bf16 gqa", "fwd bf16 kv_e4m3 d72 gqa split paged(16)"},
-        {"fwd gqa latent dv512 d576 bf16", "fwd bf16 d576 dv512 latent gqa"},
         {"bwd deterministic causal d64 fp16", "bwd fp16 d64 causal deterministic"},
         {"bwd bf16 d8 top-left deterministic gqa", "bwd bf16 d8 gqa top-left deterministic"},
         {"bwd deterministic dropout top-left causal fp16 d64", "bwd fp16 d64 causal top-left dropout deterministic"},
@@ -104,9 +103,8 @@ static fk_problem random_problem(uint64_t *seed) {
         case 1:
             strcpy(mask->name, "window");
             mask->num_values = 2;
-            for (int j = 0; j < 2; ++j) {
+            for (int j = 0; j < 2; ++j)
                 mask->value[j] = (int32_t)(random_below(seed, 2 * (int64_t)FK_MAX_SEQLEN + 1) - FK_MAX_SEQLEN);
-            }
             break;
         case 2:
             strcpy(mask->name, "butterfly");
@@ -174,10 +172,6 @@ static const struct {
     {"bwd e4m3 d64", "op is bwd: must be fwd for dtype e4m3", -1},
     {"fwd e4m3 d72", "head_dim is 72: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd e4m3 d64 fast dropout", "fast is 1: must be 0 with dropout", -1},
-    {"bwd bf16 d64 latent", "latent is 1: must be 0 for bwd", -1},
-    {"fwd bf16 d64 latent kv_e4m3", "latent is 1: must be 0 for keys and values of e4m3", -1},
-    {"fwd bf16 d64 dv72 latent", "head_dim_v is 72: must be at most head_dim, 64, with latent", -1},
-    {"fwd bf16 d64 latent latent", "latent is given twice", 20},
     {"fwd e4m3 d64 dv40", "head_dim_v is 40: must be a multiple of 16 for dtype e4m3", -1},
     {"fwd fp16 d64 d64", "head_dim is given twice", 13},
     {"fwd fp16 d64 dv8 dv8", "head_dim_v is given twice", 17},

@@ -122,6 +122,29 @@ static void test_halves_of_values_are_modelled(void **state) {
     assert_true(wide.hbm_bytes > narrow.hbm_bytes);
 }
 
+/* Values that are the first columns of keys are no more than these, of 16 or 32 bits, and forward. */
+static void test_latent(void **state) {
+    (void)state;
+    static const char *const refused[][2] = {
+        {"bwd bf16 d64 latent", "latent is 1: must be 0 for bwd"},
+        {"fwd bf16 d64 latent kv_e4m3", "latent is 1: must be 0 for keys and values of e4m3"},
+        {"fwd e4m3 d64 latent", "latent is 1: must be 0 for keys and values of e4m3"},
+        {"fwd bf16 d64 dv72 latent", "head_dim_v is 72: must be at most head_dim, 64, with latent"},
+        {"fwd bf16 d64 latent latent", "latent is given twice"},
+    };
+    fk_problem p;
+    char text[FK_MAX_SPELLING];
+    assert_int_equal(fk_problem_parse("fwd gqa latent dv512 d576 bf16", &p), FK_OK);
+    assert_int_equal(fk_problem_spell(&p, text, sizeof text), FK_OK);
+    assert_string_equal(text, "fwd bf16 d576 dv512 latent gqa");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; ++i) {
+        assert_int_equal(fk_problem_parse(refused[i][0], &p), FK_BAD_PROBLEM);
+        if (!strstr(fk_last_error(), refused[i][1])) fail_msg("%s: %s", refused[i][0], fk_last_error());
+    }
+    const fk_plan_info plan = best("fwd bf16 d576 dv512 latent", "h200"), both = best("fwd bf16 d576 dv512", "h200");
+    assert_true(plan.stages == 3 && plan.block_n == 64 && both.block_n == 48 && plan.hbm_bytes < both.hbm_bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_there_is),
@@ -130,6 +153,7 @@ int main(void) {
         cmocka_unit_test(test_halves_of_all_columns),
         cmocka_unit_test(test_nothing_is_multiplied_twice),
         cmocka_unit_test(test_halves_of_values_are_modelled),
+        cmocka_unit_test(test_latent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
