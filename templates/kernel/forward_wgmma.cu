@@ -112,11 +112,11 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ -- Three warpgroups have no registers to read them ahead.
 @ steps.words = mask.words and { ahead = plan.consumers ~= 3 }
 @ steps.staged, steps.weighs, steps.ones, steps.prescaled = staged.array, weighs, ones, problem.prescaled
-@ -- A cap looks at a tile's scores together, those of keys that are not there among them: of caches these change from launch to launch, and
-@ -- an estimate leaves -inf there.
-@ local cached = estimates or problem.paged or problem.seqused_k or problem.packed and plan.widens_before
+@ -- A cap looks at a tile's scores together, those of keys that are not there among them: these are anything behind packed sequences and in
+@ -- caches, and an estimate leaves -inf there.
+@ local absent = estimates or problem.paged or problem.seqused_k or problem.packed
 @ for _, term in ipairs(score.terms) do
-@   steps.drops_absent = steps.drops_absent or cached and term.value:find("tanh", 1, true) and true
+@   steps.drops_absent = steps.drops_absent or absent and term.value:find("tanh", 1, true) and true
 @ end
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })

@@ -3,9 +3,19 @@
 @ local operands = problem.element_bytes == 1 -- known ahead, as products of 8 bits are short: elsewhere that is slower (1 %)
 @ local give_back, give_back_q = shares and "give_back" or "mbarrier_arrive", pair and "give_back_q" or "mbarrier_arrive"
 @ if steps.drops_absent then
-// What pages and rows that are not used have in a tile behind the last key is anything: scores become 0, as where rows end.
+// What pages and rows that are not used have in a tile behind the last key is anything, and so is what other sequences have behind the last query:
+// scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
     const int lane = lane_anew(), keys = at.seqlen_k - $(plan.halved and "half_key" or "own_key")(at, n);
+@   if problem.packed then
+    const int rows = at.seqlen_q - at.q_first - warp_row(); // of the warp's and those behind it
+    if (rows < rows_per_warp)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+            if (lane / 4 + 8 * r >= rows)
+#pragma unroll
+                for (int i = 0; i < s_atoms; ++i) s[0][i][2 * r] = s[0][i][2 * r + 1] = 0.0f;
+@   end
     if (keys >= $(plan.halved and "half_n" or "block_n")) return;
 #pragma unroll
     for (int i = 0; i < s_atoms; ++i)

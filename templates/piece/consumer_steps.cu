@@ -97,7 +97,7 @@
 @     if first and steps.staged then
         const u32 tile_array = wait_array();
 @     end
-@     if steps.drops_absent then
+@     if steps.drops_absent and (first or not (steps.weighs and problem.packed)) then
         drop_absent(s, $(n), at);
 @     end
         score_tile(s, $(n), p, at$(steps.ahead and ", key_pairs" or "")$(steps.staged and ", tile_array" or ""));
@@ -233,6 +233,9 @@
 @     if stages_keys then
             release_k();
 @     end
+@   end
+@   if steps.drops_absent and problem.packed then -- a tile that is seen as a whole may have queries that are not there
+        drop_absent(s, $(n), at);
 @   end
 @   local capped = steps.weighs.unit
 @   if capped and steps.weighs.in_parts then

@@ -211,6 +211,8 @@ static inline fk_kernel_info tail_run(fk_context *context, const char *spelling)
 /* With whole tiles of keys and without, behind which V's tail is. */
 static const char *const tail_spellings[] = {
     "fwd bf16 d64 packed",
+    "fwd bf16 d64 packed softcap(29085308)", /* whose tanh is exact where arguments are small, which a tile's are
+                                                together */
     "fwd fp16 d128 packed causal",
     "fwd bf16 d128 gqa packed window(40,3)",
     "fwd fp16 d72 dv40 packed dropout",
