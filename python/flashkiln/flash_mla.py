@@ -50,11 +50,11 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
         o, lse = _torch.attention(q, k_cache, k_cache[..., :head_dim_v], causal=bool(causal), **how)
         return o, with_infinity(lse)
     mask = f"k <= q / {heads} + seqlen_k - {seqlen_q}" if causal else None
-    o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, -1), k_cache, k_cache[..., :head_dim_v], mask=mask, **how)
-    return o.view(batch, seqlen_q, heads, -1), with_infinity(lse).view(batch, seqlen_q, heads).transpose(1, 2)
+    o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, q.shape[3]), k_cache, k_cache[..., :head_dim_v], mask=mask, **how)
+    return o.view(batch, seqlen_q, heads, head_dim_v), with_infinity(lse).view(batch, seqlen_q, heads).transpose(1, 2)
 
 
-FEW_TILES = 16  # below which kernels that share a row's keys among CTAs are faster, as those of masks of one's own do not
+FEW_TILES = 16  # a quarter of a round on 132 SMs: with fewer the keys are better shared among CTAs, which kernels of expressions are not
 
 
 def are_queries(q, k_cache, causal):
