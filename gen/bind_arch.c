@@ -98,7 +98,7 @@ static void read_tile(lua_State *L, const char *where, bool wgmma, bool floats, 
 
 /* Returns their number. */
 static int read_tiles(lua_State *L, const char *path, const char *field, fk_tile tiles[], int most) {
-    const bool backward = strcmp(field, "wgmma_backward_tiles") == 0;
+    const bool backward = strncmp(field, "wgmma_backward_", 15) == 0;
     const bool wgmma = strncmp(field, "wgmma_", 6) == 0 || strncmp(field, "e4m3_", 5) == 0;
     if (lua_getfield(L, -1, field) != LUA_TTABLE) fk_table_fail(L, path, field, "an array of tiles");
     const lua_Unsigned count = lua_rawlen(L, -1);
@@ -153,7 +153,7 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const bool e4m3 = p->dtype == FK_E4M3;
     const char *wgmma_tiles = fk_sums_by_products(p) ? "e4m3_fast_tiles"
                               : e4m3                 ? "e4m3_tiles"
-                              : backward             ? "wgmma_backward_tiles"
+                              : backward             ? fk_is_wide(p) ? "wgmma_backward_halved_tiles" : "wgmma_backward_tiles"
                               : fk_is_wide(p)        ? "wgmma_halved_tiles"
                                                      : "wgmma_tiles";
     if (has_tiles(L, wgmma_tiles)) {
@@ -200,11 +200,11 @@ static int computing_warpgroups(const fk_tile *tile) {
 }
 
 bool fk_tile_halved(const fk_problem *p, const fk_tile *tile) {
-    return tile->wgmma && !tile->walks_q && fk_is_wide(p);
+    return tile->wgmma && fk_is_wide(p);
 }
 
 bool fk_tile_takes_values_from_keys(const fk_problem *p, const fk_tile *tile) {
-    return p->latent && fk_tile_halved(p, tile) && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
+    return p->latent && !tile->walks_q && fk_tile_halved(p, tile) && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
 }
 
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {

@@ -69,6 +69,12 @@
 -- dO, the other K and each buffer of the other dS have barriers of their own, and so have tails of each stage and of dO; two pass
 -- which tile of keys comes next, in a slot.
 
+-- Where such CTAs have halves of all columns instead (plan.halved), a CTA's are whole panels of both of its warpgroups, and the last one's may
+-- lie behind the last column. Behind the statistics there is room for what each warp of the other CTA sends, sums of scores and of dP; dS and
+-- P have one buffer, and a barrier each, dK and dV both pass through the last stage:
+--
+--   | K | V | Q0 dO0 | Q1 dO1 | dS P | lse0 delta0 | lse1 delta1 | sums | barriers, slots |
+
 local function pad(columns) return (columns + 15) // 16 * 16 end
 
 local function backward(problem, plan)
@@ -165,20 +171,22 @@ local function wgmma(problem, plan, arch, scan)
 end
 
 local function wgmma_backward(problem, plan, arch, scan)
-  local own_n = plan.block_n // plan.cluster
+  local halves, pair = plan.halved and 2 or 1, plan.cluster > 1 and not plan.halved
+  local own_n = plan.halved and plan.block_n or plan.block_n // plan.cluster
   local shared = plan.consumers * 64 // own_n
   local panels = 64 * shared
-  local d_cols = (problem.head_dim + panels - 1) // panels * panels
-  local dv_cols = (problem.head_dim_v + panels - 1) // panels * panels
-  local d_pad = shared > 1 and d_cols or pad(problem.head_dim)
-  local dv_pad = shared > 1 and dv_cols or pad(problem.head_dim_v)
+  local function own(columns) return (columns + panels * halves - 1) // (panels * halves) * panels end -- of a CTA
+  local d_cols, dv_cols = own(problem.head_dim), own(problem.head_dim_v)
+  local whole = shared > 1 and not plan.halved
+  local d_pad = whole and d_cols or pad(problem.head_dim)
+  local dv_pad = whole and dv_cols or pad(problem.head_dim_v)
+  local d_depth, dv_depth = shared > 1 and d_cols or d_pad, shared > 1 and dv_cols or dv_pad
   local dq_groups = plan.block_m // 64 -- warpgroups that share dQ's rows; the others share its columns
-  local dq_cols = dq_groups == plan.consumers and d_pad or d_cols * dq_groups // (plan.consumers * plan.cluster)
+  local dq_cols = dq_groups == plan.consumers and d_pad or d_cols * dq_groups // (plan.consumers * (pair and plan.cluster or 1))
   local k_bytes, v_bytes = own_n * d_cols * 2, own_n * dv_cols * 2
   local q_bytes, dout_bytes = plan.block_m * d_cols * 2, plan.block_m * dv_cols * 2
   local ds_bytes = plan.block_m * own_n * 2
   local share_bytes = (shared > 1 and 2 or 1) * ds_bytes
-  local pair = plan.cluster > 1
   local array_bytes = scan.staged and plan.block_m * own_n * scan.staged_bytes or 0
   local stage_bytes = pair and q_bytes or q_bytes + dout_bytes
   local dq_bytes = 64 * plan.consumers * dq_cols * 4 -- a buffer
@@ -195,7 +203,10 @@ local function wgmma_backward(problem, plan, arch, scan)
   local dq = other_ds + (pair and plan.k_stages * ds_bytes or 0)
   local array = dq + sum_bytes
   local rows = array + array_bytes
-  local array_bars = rows + plan.stages * plan.block_m * 8
+  local sums = rows + plan.stages * plan.block_m * 8
+  local weigh_cols = 64 // shared // halves -- of queries, by a warp
+  local sum_part = 16 * weigh_cols * 4 -- of a warp's scores those that the other CTA weighs
+  local array_bars = sums + (plan.halved and 4 * plan.consumers * 2 * sum_part or 0)
   local bars = array_bars + (scan.staged and 16 + 4 * 8 or 0)
   local late = plan.turns or plan.k_stages == 3
 
@@ -204,8 +215,8 @@ local function wgmma_backward(problem, plan, arch, scan)
   -- walked. Of scores in parts V or K stay as a whole, so that a part need not read them again.
   local parts, score_registers, part_registers = plan.block_m // 64, plan.block_m // shared // 2, 32 // shared
   local weighing = score_registers + part_registers + (plan.overlap == 2 and part_registers // 2 or 0)
-  local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_pad // 256 // plan.cluster
-  local registers = (d_pad + dv_pad) // shared // 2 + math.max(weighing, adding) + 24
+  local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_depth // 256 // (pair and plan.cluster or 1)
+  local registers = (d_depth + dv_depth) // shared // 2 + math.max(weighing, adding) + (plan.halved and 16 or 24)
   local given, spared = (scan.long_walk or plan.head_rows > 0) and 232 or 240, problem.packed and 12 or 8
   local left = shared == 1 and not scan.fused and math.max(0, given - registers - spared) // 4 or 0
   local function hold(columns)
@@ -218,7 +229,9 @@ local function wgmma_backward(problem, plan, arch, scan)
   local held_k = plan.k_stages == 2 and hold(d_pad) or 0 -- with three buffers of dS K as well is slower (2 %)
   return {
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, col_warps = shared,
-    parts = parts, score_cols = 64 // shared, dk_cols = d_pad // shared, dv_own_cols = dv_pad // shared, dq_cols = dq_cols,
+    d_depth = d_depth, dv_depth = dv_depth, -- columns that are multiplied for S and dP
+    parts = parts, score_cols = 64 // shared, dk_cols = d_depth // shared, dv_own_cols = dv_depth // shared, dq_cols = dq_cols,
+    weigh_cols = weigh_cols, sums = sums, sum_part = sum_part,
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
     held_k = held_k, held_v = held_v, s_parts = held_k > 0 and parts or 1, registers = registers + 4 * (held_k + held_v),
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
@@ -227,7 +240,8 @@ local function wgmma_backward(problem, plan, arch, scan)
     kv_buffers = kv_buffers, kv_bytes = kv_bytes,
     bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers +
       (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
-      (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0),
+      (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0) +
+      (plan.halved and 8 * (3 + 2 * 4 * plan.consumers + 3) or 0),
   }
 end
 

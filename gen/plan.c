@@ -101,7 +101,7 @@ int fk_plan_own_queries(const fk_problem *p, const fk_plan_info *plan) {
 
 int fk_plan_own_keys(const fk_problem *p, const fk_plan_info *plan) {
     const fk_tile tile = fk_plan_tile(p, plan);
-    if (fk_tile_halved(p, &tile)) return plan->block_n / 2;
+    if (fk_tile_halved(p, &tile)) return tile.walks_q ? plan->block_n : plan->block_n / 2;
     return plan->block_n / (tile.walks_q ? fk_tile_cluster(p, &tile) : 1);
 }
 

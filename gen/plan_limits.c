@@ -56,7 +56,6 @@ static bool check_mma(const fk_planner *planner, const fk_tile *tile, fk_plan_in
 /* What the family does not serve falls to the mma rows beside it. */
 static const char *refuse_problem(const fk_problem *p) {
     if (p->dtype == FK_FP32) return "dtype fp32";
-    if (p->op == FK_BACKWARD && fk_is_wide(p)) return "head_dim or head_dim_v above 256 in the backward pass";
     if (p->split) return "split";
     return p->paged == 1 && !p->kv_e4m3 ? "paged, of any page size" : NULL; /* what is widened is in rows */
 }
@@ -133,6 +132,7 @@ static void check_heads(const fk_planner *planner, const fk_tile *tile, fk_plan_
  * in panels of 64; a product's M is 64, its N at most 256. */
 static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     const fk_problem *p = planner->p;
+    const bool halved = fk_tile_halved(p, tile);
     const int consumers = fk_tile_consumers(tile);
     const int widest = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v, cluster = fk_tile_cluster(p, tile);
     if (consumers != 2) {
@@ -145,13 +145,16 @@ static void check_wgmma_backward(const fk_planner *planner, const fk_tile *tile,
                        64 * consumers);
     } else if (tile->block_n == 64 && widest <= 128) {
         fk_plan_reject(plan, "block_n 64: must be %d where head_dim and head_dim_v are at most 128", 64 * consumers);
+    } else if (halved && (tile->block_n != 64 || tile->q_stages || tile->k_stages != 1)) {
+        fk_plan_reject(plan, "block_n %d: with head dims above %d must be 64, with q_stages 0 and k_stages 1",
+                       tile->block_n, FK_NARROW_HEAD_DIM);
     } else if (tile->block_n != 64 && widest > 128 && p->head_dim <= 128) {
         fk_plan_reject(plan, "block_n %d: must be 64 where head_dim_v alone is more than 128", tile->block_n);
-    } else if (cluster > 1 && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2)) {
+    } else if (cluster > 1 && !halved && (tile->block_m != 64 || tile->q_stages || tile->k_stages != 2)) {
         fk_plan_reject(plan,
                        "block_n %d: with head_dim above 128 a cluster's, which has block_m 64, q_stages 0, k_stages 2",
                        tile->block_n);
-    } else if (tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || tile->adders)) {
+    } else if (!halved && tile->k_stages != 2 && (tile->k_stages != 3 || tile->block_n == 64 || tile->adders)) {
         fk_plan_reject(plan, "k_stages %d: must be 2, or with %d keys and dq added in any order 3", tile->k_stages,
                        64 * consumers);
     } else if (tile->stages < 2 || tile->stages > 8) {
@@ -266,8 +269,10 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
     if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
-                                                                                                                 : 240;
+        return fk_plan_scan(planner, tile).long_walk || tile->head_rows ||
+                       (fk_tile_cluster(planner->p, tile) > 1 && !fk_tile_halved(planner->p, tile))
+                   ? 232
+                   : 240;
     if (fk_tile_halved(planner->p, tile) && computing == 2) return 232;
     if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual)

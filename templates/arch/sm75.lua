@@ -12,7 +12,7 @@ return {
     { block_m = 64, block_n = 16, warps = 4, stages = 1, q_in_regs = false, ctas = 1 },
     { block_m = 32, block_n = 32, warps = 2, stages = 1, q_in_regs = false, ctas = 1 },
   },
-  wgmma_flops = 0, smem_bytes = 0, wgmma_tiles = {}, wgmma_halved_tiles = {}, wgmma_backward_tiles = {}, e4m3_tiles = {}, e4m3_fast_tiles = {}, split_e4m3_tiles = {}, -- nor warpgroups
+  wgmma_flops = 0, smem_bytes = 0, wgmma_tiles = {}, wgmma_halved_tiles = {}, wgmma_backward_tiles = {}, wgmma_backward_halved_tiles = {}, e4m3_tiles = {}, e4m3_fast_tiles = {}, split_e4m3_tiles = {}, -- nor warpgroups
   fp32_tiles = {}, fp32_dq_tiles = {}, fp32_backward_tiles = {}, -- no bf16
   -- Of the kernel that dq has where it is not added up in global memory: the first one that fits is taken.
   dq_tiles = {

@@ -2,7 +2,7 @@
 constexpr u32 smem_ds = $(layout.ds), smem_p = $(layout.p), smem_dq = $(layout.dq), smem_rows = $(layout.rows);
 constexpr u32 stage_bytes = $(layout.stage_bytes), share_bytes = $(layout.share_bytes);
 constexpr int own_n = $(layout.own_n); // keys of a CTA
-@ local pair = plan.cluster > 1
+@ local pair, halved = plan.cluster > 1 and not plan.halved, plan.halved
 @ if pair then
 constexpr u32 smem_dout = $(layout.dout), smem_other_k = $(layout.other_k), smem_other_ds = $(layout.other_ds), ds_bytes = $(layout.ds_bytes);
 @ end
@@ -50,10 +50,10 @@ __device__ __forceinline__ int warp_col() { return 0; }
 // A warp owns 16 keys, as its neighbours of the other warpgroups do: of these it computes the scores of a share of the queries, and
 // the gradients of a share of the columns. The last warpgroup loads.
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 % 4 * 16; }
-__device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols); }
+__device__ __forceinline__ int warp_col() { return threadIdx.x / 128 * $(layout.score_cols)$(halved and " + cluster_rank() * " .. layout.weigh_cols or ""); }
 @ end
 constexpr int m_atoms = 1; // atoms of 16 keys
-constexpr int q_atoms = $(layout.score_cols // 8), s_atoms = q_atoms; // atoms of 8 queries
+constexpr int q_atoms = $(layout.weigh_cols // 8), s_atoms = q_atoms; // atoms of 8 queries
 constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols // 8), dq_atoms = $(layout.dq_cols // 8); // atoms of 8 columns
 
 @ include("piece/backward_scores.cu")
@@ -85,13 +85,14 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ end
 // ---- the consumers ----
-@ include("piece/consumer_backward.cu", { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
+@ local consumer = halved and "piece/consumer_backward_halved.cu" or "piece/consumer_backward.cu"
+@ include(consumer, { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
 @ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics. Whoever looks for tiles
 @ -- has more, too, where those that compute can spare them.
 @ local spare = plan.block_m == 64 and layout.d_pad + layout.dv_pad <= 128
 @ local more = pair or mask.long_walk or heads or mask.residual and spare
-extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
+extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
@@ -100,7 +101,7 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
 @ else
     wait_for_previous(); // who wrote the row statistics
 @ end
-    $(pair and "cluster_sync" or "__syncthreads")();
+    $(plan.cluster > 1 and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
     if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
         setmaxnreg_dec<$(more and 40 or 24)>();
@@ -117,8 +118,8 @@ extern "C" __global__ void $(pair and "__cluster_dims__(2, 1, 1) " or "")__launc
         setmaxnreg_inc<$(more and 232 or 240)>();
         Consumer(p, smem, warp).run();
     }
-@ if pair then
-    cluster_sync(); // the other CTA may still give back what this one filled
+@ if plan.cluster > 1 then
+    cluster_sync(); // the other CTA may still $(pair and "give back what this one filled" or "be sent to")
 @ end
 }
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ i64 $(array.name)_grad_at(const Params &p, $(indices(
 @ end
 __device__ __forceinline__ void add_gradient(const ArrayGrad &grad, i64 at, float x) {
     if (x == 0.0f) return; // most of what a mask leaves over
-@ if problem.slices > 1 then
+@ if problem.slices > 1 and not plan.halved then
     if (blockIdx.x % slices != 0) return; // the others of a tile have the same; fk_backward_sinks counts in y and z
 @ end
 @ if problem.deterministic then

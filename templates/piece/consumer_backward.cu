@@ -38,14 +38,7 @@ struct Consumer {
 
     __device__ __forceinline__ Consumer(const Params &p_, u32 smem_, int warp_) : p(p_), smem(smem_), warp(warp_), group(warp_ / 4)$(staged.array and ", array(p_, smem_)" or "") {}
 
-    // What the producer wrote of a stage once it is full.
-    __device__ __forceinline__ int wait_tile(const Ring<stages> &r) const {
-        mbarrier_wait(smem + full + 8 * r.index(), r.parity());
-        return warp_word(smem + stage_tile + 8 * r.index());
-    }
-    __device__ __forceinline__ int tile_head(const Ring<stages> &r) const {
-        return warp_word(smem + stage_tile + 8 * r.index() + 4);
-    }
+@ include("piece/backward_stages.cu", { pair = pair })
 
 @ if shared == 1 then
     __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile + group * (64 * 128); }
@@ -54,22 +47,6 @@ struct Consumer {
     __device__ __forceinline__ u32 own_keys(u32 tile) const { return tile; }
     __device__ __forceinline__ u32 own_queries(u32 tile) const { return tile + group * $(layout.score_cols * 128); }
 @ end
-    // The columns of dV, dK or dQ, COLS wide, that this warpgroup computes, in a tile of ROWS.
-    template <int ROWS, int COLS> __device__ __forceinline__ u32 own_columns(u32 tile) const {
-        return tile + group * COLS / 64 * (ROWS * 128) + group * COLS % 64 * 2;
-    }
-
-    // This warp is done with what the producer$(pair and "s of the cluster fill" or " fills") again.
-    __device__ __forceinline__ void give_back(u32 bar) const {
-        if (threadIdx.x % 32 == 0) arrive(bar);
-    }
-    __device__ __forceinline__ void arrive(u32 bar) const {
-        mbarrier_arrive(bar);
-@ if pair then
-        cluster_arrive(cluster_map(bar, rank ^ 1));
-@ end
-    }
-
     // The scores of one part, which are the accumulator of a warp's 16 keys.
     template <int PARTS> static __device__ __forceinline__ float (&scores_of(float (&x)[PARTS][q_atoms][4], int part))[1][q_atoms][4] {
         return reinterpret_cast<float(&)[1][q_atoms][4]>(x[part]);
@@ -129,14 +106,6 @@ struct Consumer {
 @   include("piece/leave_keys.cu")
 
 @ end
-    // Once the gradients of the keys before have left dS and the last stage.
-    __device__ __forceinline__ void give_back_held() const {
-        if (held && elect_lane()) {
-            tma_store_wait_read<0>();
-            arrive(smem + held);
-        }
-    }
-
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 parity) {
         int kv_head;

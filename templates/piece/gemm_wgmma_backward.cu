@@ -12,7 +12,7 @@ template <int ROWS> __device__ __forceinline__ u64 down(u32 tile) { return wgmma
 
 @ local function product(depth) return "wgmma_m64k" .. depth .. "_" .. problem.dtype end
 // S^T = K Q^T and dP^T = V dO^T. K and V stay while a row is walked: of the first steps of their columns a warp has them in registers.
-@ for _, g in ipairs { { name = "s", a = "k", b = "q", depth = layout.d_pad, held = layout.held_k }, { name = "dp", a = "v", b = "dout", depth = layout.dv_pad, held = layout.held_v } } do
+@ for _, g in ipairs { { name = "s", a = "k", b = "q", depth = layout.d_depth, held = layout.held_k }, { name = "dp", a = "v", b = "dout", depth = layout.dv_depth, held = layout.held_v } } do
 @   local some, all = g.held > 0, g.held == g.depth // 16
 template <int R> __device__ __forceinline__ void gemm_$(g.name)(float (&$(g.name))[R], $(some and ("const u32 (&held)[%d][4], "):format(g.held) or "")u32 tile_$(g.a), u32 tile_$(g.b)) {
     $(product(g.depth))<$(all and "" or "own_n, ")block_m>($(g.name), $(some and "held, " or "")$(all and "" or "along(tile_" .. g.a .. "), ")along(tile_$(g.b)));
@@ -34,7 +34,7 @@ template <int N> __device__ __forceinline__ void gemm_dkv(float (&acc)[1][N][4],
 template <int N> __device__ __forceinline__ void gemm_dq(float (&dq)[1][N][4], u32 tile_ds, u32 tile_k) {
     $(product(layout.own_n))<0, 0>(registers(dq), down<own_n>(tile_ds), down<own_n>(tile_k));
 }
-@ if plan.cluster > 1 then
+@ if plan.cluster > 1 and not plan.halved then
 // The same, added to it.
 template <int N> __device__ __forceinline__ void gemm_dq_more(float (&dq)[1][N][4], u32 tile_ds, u32 tile_k) {
     $(product(layout.own_n))<0, 0>(registers(dq), down<own_n>(tile_ds), down<own_n>(tile_k), true);

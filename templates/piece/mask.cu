@@ -83,7 +83,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local function row_place() include("piece/mask_row.cu", { own = own }) end
 @ -- Where a sum has no carries, |, from which the compiler sees that such as k >> 5 is the same for many keys: it is read once,
 @ -- and what a pattern says of a block is computed once.
-@ local share, place = walk == "k" and keys or (plan.family == "wgmma" and 64 or plan.block_m) // layout.col_warps, walk
+@ local share, place = walk == "k" and keys or plan.family == "wgmma" and layout.weigh_cols or plan.block_m // layout.col_warps, walk
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
 @   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end

@@ -3,7 +3,9 @@
 // each warp that reads it), and two words that say what it holds.
 @ local adders, direct, late = plan.adders, plan.q_stages == 0, plan.turns or plan.k_stages == 3 -- dQ's adds; its product
 @ local waits = adders and problem.deterministic -- tiles wait for those before them
-@ local pair, splits, heads = plan.cluster > 1, mask.leading_rows > 0, plan.head_rows > 0
+@ local cluster, halved = plan.cluster > 1, plan.halved
+@ local pair, splits, heads = cluster and not halved, mask.leading_rows > 0, plan.head_rows > 0
+@ local starts = cluster and ", int col = 0" or "" -- a CTA's columns need not begin with the tensor's
 @ local leads = mask.leading > 0 and not problem.packed and (splits or not waits) and not heads
 @ local kv = layout.kv_buffers -- of K and V
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
@@ -39,6 +41,11 @@ constexpr int ds_buffers = $(plan.k_stages);
 constexpr u32 other_full = $(adders and "dq_turn + 8 * dq_buffers" or "tiles_end"), dout_full = other_full + 8, dout_empty = dout_full + 8, ds_full = dout_empty + 8;
 constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * stages;
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
+@ end
+@ if halved then
+// P and dS are there, of both CTAs' queries, or have been read; each warp's sums from the other CTA, of scores and of dP; which tile of keys comes next.
+constexpr u32 p_full = $(adders and "dq_turn + 8 * dq_buffers" or "tiles_end"), ds_full = p_full + 8, shared_empty = ds_full + 8, sums_full = shared_empty + 8;
+constexpr u32 claim_full = sums_full + 8 * 2 * 4 * consumers, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
 @ if staged.array then
 // A tile of $(staged.array.name) for 64 queries. What the producer cannot copy, consumers read themselves.
@@ -79,6 +86,14 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
     for (int i = 0; i < ds_buffers; ++i) mbarrier_init(smem + ds_full + 8 * i, 1);
     for (int i = 0; i < stages; ++i) mbarrier_init(smem + tile_tail + 8 * i, 1);
     mbarrier_init(smem + dout_tail, 1);
+@ end
+@ if halved then
+    mbarrier_init(smem + p_full, 4 * consumers);
+    mbarrier_init(smem + ds_full, 4 * consumers);
+    mbarrier_init(smem + shared_empty, $(plan.cluster) * 4 * consumers);
+    for (int i = 0; i < 2 * 4 * consumers; ++i) mbarrier_init(smem + sums_full + 8 * i, 1);
+@ end
+@ if cluster then
     mbarrier_init(smem + claim_full, 1);
     mbarrier_init(smem + claim_empty, 1);
 @ end
@@ -114,11 +129,11 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
     mbarrier_init_fence();
 }
 
-// Rows `row` and on of a head, in panels of 64 columns$(pair and " from `col` on" or ""); outside the tensor there are zeros.
+// Rows `row` and on of a head, in panels of 64 columns$(cluster and " from `col` on" or ""); outside the tensor there are zeros.
 template <int ROWS, int COLS>
-__device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch$(pair and ", int col = 0" or "")) {
+__device__ __forceinline__ void load_tile(u32 tile, const TensorMap &map, u32 bar, int row, int head, int batch$(starts)) {
 #pragma unroll
-    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel$(pair and " + col" or ""), row, head, batch);
+    for (int panel = 0; panel < COLS / 64; ++panel) tma_load_4d(tile + panel * (ROWS * 128), &map, bar, 64 * panel$(cluster and " + col" or ""), row, head, batch);
 }
 @ if pair then
 
@@ -173,9 +188,9 @@ struct Producer {
     bool keys_come = false; // whose rows behind the end are still to be cleared
 @   end
 @ end
-@ if pair then
+@ if cluster then
     const u32 rank = cluster_rank();
-    u32 dout_parity = 1, claim_parity = 0;
+    u32 $(pair and "dout_parity = 1, " or "")claim_parity = 0;
 @ end
 
     __device__ __forceinline__ Producer(const Params &p_, u32 smem_) : p(p_), smem(smem_) {}
@@ -209,7 +224,7 @@ struct Producer {
 
     // K or V of a tile$(tails and kv > 1 and "; `bit`: which of the copies whose rows are to be cleared" or "").
     template <int COLS>
-    __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 is_full, const Where &at, int kv_head$(pair and ", int col = 0" or tails and kv > 1 and ", u32 bit" or "")) {
+    __device__ __forceinline__ void load_keys(u32 tile, const TensorMap &map, u32 is_full, const Where &at, int kv_head$(cluster and starts or tails and kv > 1 and ", u32 bit" or "")) {
 @ if tails then
         const int num_rows = at.seqlen_k - at.k_first;
         const u32 bar = smem + (num_rows < own_n ? tail_full$(kv > 1 and " + 8 * bit" or "") : is_full);
@@ -218,7 +233,7 @@ struct Producer {
 @ end
         if (elect_lane()) {
             mbarrier_arrive_expect_tx(bar, own_n * COLS * 2);
-            load_tile<own_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch)$(pair and ", col" or ""));
+            load_tile<own_n, COLS>(tile, map, bar, $(problem.packed and "at.k_offset + " or "")at.k_first, kv_head, $(batch)$(cluster and ", col" or ""));
         }
 @ if tails then
 @   if kv > 1 then
@@ -260,12 +275,12 @@ struct Producer {
 @ local bars, tiles = kv > 1 and "bars + " or "", kv > 1 and "tiles" or "smem"
         mbarrier_wait(smem + $(bars)v_empty, parity);
         if (elect_lane()) st_shared_u32(smem + $(bars)key_tile, index); // the lane that announces the bytes
-        load_keys<$(layout.dv_cols)>($(tiles) + smem_v, p.map_v, $(bars)v_full, $(own), kv_head$(tails and kv > 1 and ", 0" or ""));
+        load_keys<$(layout.dv_cols)>($(tiles) + smem_v, p.map_v, $(bars)v_full, $(own), kv_head$(halved and ", rank * own_dv" or tails and kv > 1 and ", 0" or ""));
         mbarrier_wait(smem + $(bars)k_empty, parity);
 @ if splits then
         if (elect_lane()) st_shared_u32(smem + key_split, u32(at.split));
 @ end
-        load_keys<$(layout.d_cols)>($(tiles) + smem_k, p.map_k, $(bars)k_full, $(own), kv_head$(tails and kv > 1 and ", 1" or ""));
+        load_keys<$(layout.d_cols)>($(tiles) + smem_k, p.map_k, $(bars)k_full, $(own), kv_head$(halved and ", rank * own_d" or tails and kv > 1 and ", 1" or ""));
 @ if pair then
         load_keys<$(layout.d_cols // 2)>(smem + smem_other_k, p.map_k, other_full, other, kv_head, rank * $(layout.d_cols // 2));
 @ end
@@ -296,9 +311,9 @@ struct Producer {
             st_shared_u32(smem + stage_tile + 8 * i, word);
             st_shared_u32(smem + stage_tile + 8 * i + 4, at.h);
             mbarrier_arrive_expect_tx(bar, stage_bytes + block_m * 8);
-            load_tile<block_m, $(layout.d_cols)>(tile, p.map_q, bar, row, at.h, $(batch));
+            load_tile<block_m, $(layout.d_cols)>(tile, p.map_q, bar, row, at.h, $(batch)$(halved and ", rank * own_d" or ""));
             bulk_load(rows, p.lse_log2 + statistics, block_m * 4, bar);
-            load_tile<block_m, $(layout.dv_cols)>(tile + q_bytes, p.map_dout, bar, row, at.h, $(batch));
+            load_tile<block_m, $(layout.dv_cols)>(tile + q_bytes, p.map_dout, bar, row, at.h, $(batch)$(halved and ", rank * own_dv" or ""));
             bulk_load(rows + block_m * 4, p.delta + statistics, block_m * 4, bar);
         }
 @ if tails and kv > 1 then
@@ -329,6 +344,10 @@ struct Producer {
         }
 @ end
     }
+@ end
+@ if cluster then
+
+@   include("piece/next_tile.cu")
 @ end
 
 @ if heads then
@@ -367,7 +386,7 @@ struct Producer {
 @ if waits then
     __device__ __forceinline__ int claim() {
         free_stage();
-@   if pair then
+@   if cluster then
         int index = 0;
         if (rank == 0 && threadIdx.x % 32 == 0) index = claim_tile(p);
         return next_tile(index);
@@ -389,7 +408,7 @@ struct Producer {
 @ if waits then
         // A tile claimed ahead of its need would keep those behind it waiting: not before there is a stage for it.
         for (int claimed = claim(); claimed < p.num_tiles; claimed = claim()) {
-@ elseif pair then
+@ elseif cluster then
         for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
             if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
 @ elseif heads then
@@ -433,7 +452,7 @@ struct Producer {
                 if (first) send_keys(at, kv_head, index);
             }
 @ end
-@ if not waits and not pair and not heads and mask.residual and not problem.packed then
+@ if not waits and not cluster and not heads and mask.residual and not problem.packed then
             if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
         }

@@ -29,14 +29,15 @@ typedef $(problem.kv_dtype == problem.dtype and "Element" or "u8") KeyElement;$(
 
 constexpr int block_m = $(plan.walk == "k" and not plan.halved and plan.block_m // plan.cluster or plan.block_m); // query rows of a CTA, B_r
 constexpr int block_n = $(plan.block_n); // keys of a tile, B_c
-@ if plan.halved then
+@ if plan.halved and plan.walk == "k" then
 constexpr int half_n = block_n / 2; // those whose scores a CTA weighs
 @ end
 constexpr int threads = $(plan.threads);
 constexpr int head_dim = $(problem.head_dim), d_pad = $(layout.d_pad);
 constexpr int head_dim_v = $(problem.head_dim_v), dv_pad = $(layout.dv_pad);
 @ if plan.halved then
-constexpr int own_d = d_pad, own_dv = dv_pad; // columns that a CTA has, the second one from there on
+@   local backward = plan.walk == "q"
+constexpr int own_d = $(backward and layout.d_cols or "d_pad"), own_dv = $(backward and layout.dv_cols or "dv_pad"); // columns that a CTA has, the second one from there on
 @ elseif problem.slices > 1 then
 constexpr int slices = $(problem.slices); // CTAs that share a tile
 @   if problem.op == "fwd" then

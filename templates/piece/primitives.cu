@@ -26,12 +26,12 @@
 @   if walk == "q" then
 @     local gradient_steps = layout.col_warps == 1 and 64 // step_depth or 0 -- P and dS are operands in registers
 @     products = { -- S, dP, dV, dK, dQ
-@       { n = layout.parts // layout.s_parts * layout.score_cols, depth = layout.d_pad, registers = layout.held_k, adds = false },
-@       { n = layout.score_cols, depth = layout.dv_pad, registers = layout.held_v, adds = false },
+@       { n = layout.parts // layout.s_parts * layout.score_cols, depth = layout.d_depth, registers = layout.held_k, adds = false },
+@       { n = layout.score_cols, depth = layout.dv_depth, registers = layout.held_v, adds = false },
 @       { n = layout.dv_own_cols, depth = 64, registers = gradient_steps, adds = true },
 @       { n = layout.dk_cols, depth = 64, registers = gradient_steps, adds = true },
 @       { n = layout.dq_cols, depth = layout.own_n, registers = 0, adds = false },
-@       plan.cluster > 1 and { n = layout.dq_cols, depth = layout.own_n, registers = 0, adds = true } or nil,
+@       plan.cluster > 1 and not plan.halved and { n = layout.dq_cols, depth = layout.own_n, registers = 0, adds = true } or nil,
 @     }
 @   end
 @   local once, seen = {}, {}

@@ -1,4 +1,4 @@
-@ local sliced = problem.slices > 1 -- those of a tile are neighbours in x
+@ local sliced = problem.slices > 1 and not plan.halved -- those of a tile are neighbours in x
 @ local function without_slice(x) return sliced and ("(int(%s) / slices)"):format(x) or x end
 // The key tile of this CTA, and what the mask may ask of it; b = -1: none, as there are superfluous $(plan.family == "wgmma" and "tiles" or "CTAs").
 struct Where : Sequence {

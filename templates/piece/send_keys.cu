@@ -15,7 +15,7 @@
             pack_block(block, $(name)[0], j);
             stmatrix_x4(own + fragment_offset<own_n, cols>(0, warp_row() + lane % 16, j, lane / 16), block);
         }
-        send_rows<own_n, cols, $(g.dim)>(own, warp_row(), p.map_$(name), at.k_first + warp_row(), at.$(problem.seqused_k and "num_keys" or "seqlen_k"), $(shared == 1 and "0" or "group * cols"), kv_head,
+        send_rows<own_n, cols, $(g.dim)>(own, warp_row(), p.map_$(name), at.k_first + warp_row(), at.$(problem.seqused_k and "num_keys" or "seqlen_k"), $(shared == 1 and "0" or "group * cols")$(plan.halved and " + rank * own_" .. (name == "dk" and "d" or "dv") or ""), kv_head,
                                    $(problem.packed and ("at.k_offset, p.X + k_start(at, p.X_batch_stride, p.X_row_stride) + kv_head * p.X_head_stride, p.X_row_stride"):gsub("X", name) or "at.b"));
     }
 
