@@ -19,8 +19,8 @@
 @   end
 
 @ end
-    // $(staged_dq and "Leaves for an adder what is to be added to" or "Adds to") dQ's sum$(halved and ": half 0 or 1 of the columns, or both (2)" or "").
-    $(halved and "template <int HALF = 2> " or "")__device__ __forceinline__ void $(staged_dq and "leave_dq" or "add_dq")(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(adders and "" or " const") {
+    // $(staged_dq and "Leaves for an adder what is to be added to" or "Adds to") dQ's sum$(halved and ": of the columns part PART of OF" or "").
+    $(halved and "template <int PART = 0, int OF = 1> " or "")__device__ __forceinline__ void $(staged_dq and "leave_dq" or "add_dq")(const float (&dq)[1][dq_atoms][4], const Where &at, int head, int n)$(adders and "" or " const") {
         const int lane = threadIdx.x % 32;
 @ if by_rows then
         const int own_16 = warp, first = 0;
@@ -34,10 +34,10 @@
 @ end
 @ if plan.q_stages == 0 then
 @   if adders then
-        if (HALF != 1) mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
+        if (PART == 0) mbarrier_wait(smem + dq_turn + 8 * dq_ring.index(), dq_ring.parity());
 @   end
 #pragma unroll
-        for (int i = HALF == 1 ? dq_atoms / 2 : 0; i < (HALF == 0 ? dq_atoms / 2 : dq_atoms); ++i)
+        for (int i = dq_atoms * PART / OF; i < dq_atoms * (PART + 1) / OF; ++i)
             if ($(uneven and "first + i < d_pad / 8" or "true")) red_add_f32x4(to + 128 * i + dq_lane(lane), dq[0][i]);
 @ elseif adders then
         const u32 stage = smem + smem_dq + dq_ring.index() * dq_bytes + dq_atom(own_16, first) * 4;
@@ -67,7 +67,7 @@
         }
 @ end
 @ if halved and adders then
-        if (HALF == 0) return;
+        if (PART + 1 < OF) return;
         __syncwarp();
         tell_adder(next_dq());
 @ end

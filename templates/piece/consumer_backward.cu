@@ -206,7 +206,7 @@ struct Consumer {
                 left = next_dq();
             }
 @ else
-            if (n >= 0) add_dq$(halved and "<0>" or "")(dq, at, at.h, n);
+            if (n >= 0) add_dq$(halved and "<0, 2>" or "")(dq, at, at.h, n);
 @ end
 @ if pair then
             if (n < 0) mbarrier_wait(smem + other_full, parity);
@@ -257,7 +257,7 @@ struct Consumer {
                 probabilities(s_part, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @   end
 @   if halved and not late and part == layout.parts - 1 then
-            if (n_before >= 0) add_dq<1>(dq, at, head_before, n_before);
+            if (n_before >= 0) add_dq<1, 2>(dq, at, head_before, n_before);
 @   end
 @ -- Packs x into operands.
 @   local function pack(into, x)

@@ -53,7 +53,7 @@ struct Consumer {
 @ end
         mbarrier_wait(smem + k_full, key_parity);
         give_back_held();
-        int word = wait_tile(ring);
+        int word = wait_tile(ring), head = word == no_more ? at.h : tile_head(ring);
         float s_sums[1][2 * q_atoms][4], dq[1][dq_atoms][4];
         if (word != no_more) {
             gemm_s(registers(s_sums), smem + smem_k, own_queries(smem + smem_q + ring.index() * stage_bytes));
@@ -67,14 +67,14 @@ struct Consumer {
             wgmma_wait<1>(registers(dk));
             if (n >= 0) give_back(smem + used);
             wgmma_wait<0>(registers(dq));
-            if (n >= 0) {
-                give_back_shared();
-                add_dq<0>(dq, at, at.h, n);
-            }
+            if (n >= 0) give_back_shared();
+            add_sums(0, s, s_sums[0]);
+            const int n_before = n, head_before = at.h;
+@ local function add_part(part) -- the queue of adds is short, and all that passes shared memory waits behind it
+            if (n_before >= 0) add_dq<$(part), 4>(dq, at, head_before, n_before);
+@ end
+@ add_part(0)
             gemm_dp(registers(dp_sums), smem + smem_v, own_queries(tile_dout)); // dP^T = V dO^T
-            if (n >= 0) add_dq<1>(dq, at, at.h, n);
-
-            const int head = tile_head(ring);
 @ if sums ~= "" then
             if (n >= 0 && head != at.h) flush(sums, p, at);
 @ end
@@ -86,11 +86,11 @@ struct Consumer {
             n = word >> 2;
             at.h = head;
             const u32 lse = smem + smem_rows + ring.index() * (block_m * 8), delta = lse + block_m * 4;
-            add_sums(0, s, s_sums[0]);
 @ if #score.terms > 0 and not fused then
             score_tile(s, n, p, at);
 @ end
             if (!(word & is_whole)) mask_tile(s, n, p, at);
+@ add_part(1)
 @ if not fused then
             probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @ end
@@ -108,12 +108,15 @@ struct Consumer {
 @ if early then
 @   share_p()
 @ end
+@ add_part(2)
             used = empty + 8 * ring.index();
             ring.next();
             const int next = word & is_last ? no_more : wait_tile(ring);
+            const int next_head = next == no_more ? at.h : tile_head(ring);
             wgmma_wait<0>(registers(dp_sums));
             if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
             send_sums(1, dp_sums[0]);
+@ add_part(3)
 @ local function multiply_dv()
             wait_shared(smem + p_full);
             gemm_dkv(dv, smem + smem_p, own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
@@ -155,7 +158,7 @@ struct Consumer {
             multiply_dq(dq, smem + smem_ds);
             wgmma_wait<$(early and 2 or 3)>(registers(s_sums));
             if (next != no_more) send_sums(0, s_sums[0]);
-            word = next;
+            word = next, head = next_head;
             parity ^= 1;
         }
 @ if splits then
