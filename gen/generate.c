@@ -41,7 +41,8 @@ static void summarise(const fk_planner *planner, const fk_plan_info *plan, char 
                           : fk_tile_halved(planner->p, &tile)               ? "halves of K and V, Q"
                           : fk_slices(planner->p) > 1                       ? "K and half of V, Q"
                                                                             : "K and V, Q";
-    const int used = summarise_tiles(plan, backward ? "Q and dO, K and V" : forward, out, size);
+    const char *walked = fk_tile_halved(planner->p, &tile) ? "halves of Q and dO, K and V" : "Q and dO, K and V";
+    const int used = summarise_tiles(plan, backward ? walked : forward, out, size);
     if (planner->terms.mask.num_params || used < 0 || (size_t)used >= size) return;
     snprintf(out + used, size - (size_t)used,
              "modelled at batch %lld, %lld heads, seqlen_q %lld, seqlen_k %lld: %lld KiB of HBM traffic, bound by %s\n",

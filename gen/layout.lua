@@ -70,8 +70,9 @@
 -- which tile of keys comes next, in a slot.
 
 -- Where such CTAs have halves of all columns instead (plan.halved), a CTA's are whole panels of both of its warpgroups, and the last one's may
--- lie behind the last column. Behind the statistics there is room for what each warp of the other CTA sends, sums of scores and of dP; dS and
--- P have one buffer, and a barrier each, dK and dV both pass through the last stage:
+-- lie behind the last column. Behind the statistics there is room for what each warp of the other CTA sends, sums of scores and of dP, each
+-- with a barrier; dS and P have one buffer, with two barriers, two more and a slot pass which tile comes next, and dK and dV both pass through the
+-- last stage:
 --
 --   | K | V | Q0 dO0 | Q1 dO1 | dS P | lse0 delta0 | lse1 delta1 | sums | barriers, slots |
 
@@ -241,7 +242,7 @@ local function wgmma_backward(problem, plan, arch, scan)
     bytes = bars + plan.stages * 8 * 3 + 8 * (kv_buffers > 1 and 3 or 1) + 8 * 5 * kv_buffers +
       (plan.adders and 8 * 2 * (plan.q_stages == 0 and 3 or 2) or 0) + (plan.head_rows > 0 and 8 * 2 or 0) +
       (late and 8 * 2 * plan.k_stages or 0) + (pair and 8 * (3 + plan.k_stages + plan.stages + 1 + 3) or 0) +
-      (plan.halved and 8 * (3 + 2 * 4 * plan.consumers + 3) or 0),
+      (plan.halved and 8 * (2 + 2 * 4 * plan.consumers + 3) or 0),
   }
 end
 

@@ -295,7 +295,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
         const double rows = (double)(shape->batch * shape->num_heads_kv) * fmin((double)shape->seqlen_k, visited);
         widen_us = WIDEN_START, around_bytes += 3 * rows * (p->head_dim + p->head_dim_v);
     }
-    const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv * fk_slices(p) : heads;
+    const double owners = walks_q ? (double)shape->batch * (double)shape->num_heads_kv * slices_of(p, layout) : heads;
     plan->hbm_bytes = bytes + around_bytes;
     plan->hbm_us = plan->hbm_bytes * us_per_byte;
     if (plan->head_rows) { /* a CTA goes through all tiles of keys */

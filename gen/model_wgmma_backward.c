@@ -3,7 +3,8 @@
  * products read (A and B of S and dP; B of dV and dK, whose A is in registers unless the warpgroups share keys; A and B
  * of dQ), takes dS and the tiles that TMA brings, and passes dQ on where it is staged. L2 serves the tiles and adds to
  * dQ's sum. Of a cluster's tile a CTA has its share of the keys, loads its share of Q and dO for all, and gives dQ its
- * share of the columns, for which the CTAs pass dS to one another. docs/kernels.md has the floors of the tiles in use.
+ * share of the columns, for which the CTAs pass dS to one another. Where CTAs have halves of all columns, sums of
+ * scores, P and dS go from one to the other. docs/kernels.md has the floors of the tiles in use.
  */
 #include "plan.h"
 
@@ -28,6 +29,10 @@ static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURN
                     TURNS_START = 1850.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
+/* Clocks of a visit in which neither products nor adds run, where CTAs wait for each other's sums, and bytes of dQ that
+ * are added in a clock beside all else: what remained of a visit without the adds, and with them (head dims 320 and
+ * 512). */
+static const double HALVED_CHAIN = 2600.0, HALVED_ADD_RATE = 34.0;
 /* Documents begin and end anywhere in a tile: tiles of 64 queries visit less of what short ones show, 0.82 of the time
  * at 32 tokens, 0.99 at 1,024. */
 static const double DOCUMENTS = 0.82;
@@ -42,8 +47,12 @@ static const double UNSTAGED_PAIR = 0.3;
 
 fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,
                                       const fk_smem_layout *layout, const fk_plan_info *plan, double partial_share) {
-    const int cluster = fk_plan_cluster(p, plan);
-    const double m = plan->block_m, n = (double)plan->block_n / cluster, d = layout->d_pad, dv = layout->dv_pad;
+    const fk_tile tile = fk_plan_tile(p, plan);
+    const bool halved = fk_tile_halved(p, &tile);
+    const int cluster = halved ? 1 : fk_plan_cluster(p, plan); /* that shares a tile of keys */
+    const double m = plan->block_m, n = (double)plan->block_n / cluster;
+    const double d = halved ? ceil(layout->d_pad / 256.0) * 128 : layout->d_pad; /* columns of a CTA, in panels */
+    const double dv = halved ? ceil(layout->dv_pad / 256.0) * 128 : layout->dv_pad;
     const double pairs = m * n;
     const int groups = plan->warps / 4 - 1, shared = layout->col_warps;
     /* Of products of 64 rows: their A, 128 bytes a column of the depth that no registers hold, and their B. */
@@ -71,6 +80,10 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     };
     const double chain = (cost.tensor + cost.exp + cost.issue) / groups + LATENCY;
     cost.serial = fmax(fmax(fmax(cost.tensor, cost.smem), cost.l2), chain) + LATENCY / 2 + extra;
+    if (halved) {
+        cost.serial = cost.tensor + added / HALVED_ADD_RATE + HALVED_CHAIN + extra;
+        return cost;
+    }
     cost.serial *= plan->q_stages == 2 ? ADDERS : plan->k_stages == 3 ? APART : 1.0;
     if (plan->turns && plan->k_stages == 2) {
         const bool unlike = partial_share > 0 || layout->scans;

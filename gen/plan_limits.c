@@ -268,11 +268,11 @@ static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk
     const int consumers = fk_tile_consumers(tile);
     const int computing = fk_tile_teams(tile) * consumers;
     const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
-    if (tile->wgmma && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return fk_plan_scan(planner, tile).long_walk || tile->head_rows ||
-                       (fk_tile_cluster(planner->p, tile) > 1 && !fk_tile_halved(planner->p, tile))
-                   ? 232
-                   : 240;
+    if (fk_tile_halved(planner->p, tile) && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
+        return layout->d_pad > FK_NARROW_HEAD_DIM && layout->dv_pad > FK_NARROW_HEAD_DIM ? 240 : 232;
+    if (tile->wgmma && tile->walks_q)
+        return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
+                                                                                                                 : 240;
     if (fk_tile_halved(planner->p, tile) && computing == 2) return 232;
     if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
     if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual)

@@ -219,14 +219,14 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     const int most_rows = (plan->warps / 4 - 1) * 64; /* of a CTA; a cluster of two has twice as many */
     const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;
     const bool wide = problem->head_dim > FK_NARROW_HEAD_DIM || problem->head_dim_v > FK_NARROW_HEAD_DIM;
-    const int halves = forward_wgmma && wide ? 2 : 1; /* of all columns, or of V's alone: */
-    const int slices = halves > 1 || problem->head_dim_v > FK_NARROW_HEAD_DIM ? 2 : 1;
-    const bool shared = halves > 1 && takes_values_from_keys(problem);
+    const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
+    const int halves = wgmma && wide ? 2 : 1; /* of all columns, or of V's alone: */
+    const int slices = halves > 1 || (!backward && problem->head_dim_v > FK_NARROW_HEAD_DIM) ? 2 : 1;
+    const bool shared = forward_wgmma && wide && takes_values_from_keys(problem);
     const double q_bytes = element * rows_q * problem->head_dim / halves;
     const double k_bytes = element * plan->block_n * problem->head_dim / halves;
-    const double dout_bytes = element * plan->block_m * problem->head_dim_v;
+    const double dout_bytes = element * plan->block_m * problem->head_dim_v / halves;
     const double v_bytes = element * plan->block_n * problem->head_dim_v / slices;
-    const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
     cli_bytes(q_bytes, q), cli_bytes(dout_bytes, dout), cli_bytes(k_bytes, k), cli_bytes(v_bytes, v);
     double total;
     if (backward) {
@@ -278,7 +278,12 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
            indent, ctas, ctas == 1 ? "" : "s", cli_bytes(ctas * (plan->smem_bytes + (double)gpu->smem_reserved), smem),
            cli_bytes(gpu->smem_per_sm, sram), threads, plan->registers, gpu->registers_per_sm,
            wgmma ? ", fewer for those that load" : "");
-    if (halves > 1)
+    if (backward && wide)
+        printf("%stwo CTAs share a tile of keys: each %s\n", indent,
+               halves > 1 ? "has half of the columns, weighs half of the queries, and sends the other sums of scores "
+                            "and of dP, P and dS"
+                          : "multiplies Q K^T and dO V^T, and has half of the gradients' columns");
+    else if (halves > 1)
         printf(
             "%stwo CTAs share a tile of queries: each has half of the columns, weighs half of the keys, and sends the "
             "other scores and weights\n",

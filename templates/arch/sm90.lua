@@ -60,9 +60,8 @@ return {
   },
   -- The same backward.
   wgmma_backward_halved_tiles = {
-    { block_m = 64, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 1, turns = false, overlap = 2 },
     { block_m = 64, block_n = 64, warps = 12, stages = 2, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 1, turns = false, overlap = 1 },
-    { block_m = 64, block_n = 64, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 1, turns = false, overlap = 2 },
+    { block_m = 64, block_n = 64, warps = 12, stages = 3, q_in_regs = false, ctas = 1, q_stages = 0, k_stages = 1, turns = false, overlap = 1 },
   },
   -- Backward: stages are those of Q and dO, k_stages those of dS, q_stages the buffers of dQ (0: it is added straight from the
   -- registers; 2: by warps of their own); overlap 2: dV is multiplied while dS is computed. With three buffers of dS, or

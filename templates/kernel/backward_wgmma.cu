@@ -92,6 +92,7 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ -- has more, too, where those that compute can spare them.
 @ local spare = plan.block_m == 64 and layout.d_pad + layout.dv_pad <= 128
 @ local more = pair or mask.long_walk or heads or mask.residual and spare
+@ if halved then more = layout.dk_cols + layout.dv_own_cols < 256 end
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
     const u32 smem = smem_base();

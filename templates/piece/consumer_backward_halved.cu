@@ -1,8 +1,6 @@
 @ -- The consumers where each CTA of a pair has half of all columns: of Q, K, V and dO, and of the three gradients. Scores and dP are sums of what
 @ -- both have (piece/share_halves.cu); all else a CTA computes by itself. Its two warpgroups share 64 keys: first the queries of a tile, then
 @ -- the columns of the gradients.
-@ -- P is on its way to dV before dS is there, unless dropout or the way back changes it.
-@ local early = plan.overlap == 2 and not fused and not problem.dropout
 struct Consumer {
     const Params &p;
     const u32 smem;
@@ -94,20 +92,6 @@ struct Consumer {
 @ if not fused then
             probabilities(s, lse, $(#score.terms > 0 and "log2_e" or "p.scale_log2"));
 @ end
-@ local function share_p()
-#pragma unroll
-            for (int j = 0; j < q_atoms / 2; ++j) {
-                pack_block(weights[j], s[0], j);
-@   if problem.dropout and fused then
-                dropout(weights[j], 0, j);
-@   end
-            }
-            mbarrier_wait(smem + shared_empty, parity ^ 1);
-            share_both(weights, smem + smem_p, smem + p_full);
-@ end
-@ if early then
-@   share_p()
-@ end
 @ add_part(2)
             used = empty + 8 * ring.index();
             ring.next();
@@ -117,13 +101,6 @@ struct Consumer {
             if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive(smem + v_empty); // there is time to load the next V
             send_sums(1, dp_sums[0]);
 @ add_part(3)
-@ local function multiply_dv()
-            wait_shared(smem + p_full);
-            gemm_dkv(dv, smem + smem_p, own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
-@ end
-@ if early then
-@   multiply_dv()
-@ end
             // S^T = K Q^T of the next tile; of this one where none follows, which nobody asks for.
             gemm_s(registers(s_sums), smem + smem_k, own_queries(next == no_more ? tile : smem + smem_q + ring.index() * stage_bytes));
             add_sums(1, dp, dp_sums[0]);
@@ -144,19 +121,20 @@ struct Consumer {
             score_backward(dp, n, p, at$(sums));
 @   end
 @ end
-@ if not early then
-@   share_p()
-@ end
 #pragma unroll
-            for (int j = 0; j < q_atoms / 2; ++j) pack_block(ds[j], dp[0], j);
-            share_both(ds, smem + smem_ds, smem + ds_full);
-@ if not early then
-@   multiply_dv()
+            for (int j = 0; j < q_atoms / 2; ++j) {
+                pack_block(weights[j], s[0], j);
+@ if problem.dropout and fused then
+                dropout(weights[j], 0, j);
 @ end
-            wait_shared(smem + ds_full);
-            gemm_dkv(dk, smem + smem_ds, own_columns<block_m, $(layout.dk_cols)>(tile)); // dK += dS^T Q
+                pack_block(ds[j], dp[0], j);
+            }
+            share_both(weights, ds);
+            wait_shared();
+            gemm_dkv(dv, smem + smem_p, own_columns<block_m, $(layout.dv_own_cols)>(tile_dout)); // dV += P^T dO
+            gemm_dkv(dk, smem + smem_ds, own_columns<block_m, $(layout.dk_cols)>(tile));         // dK += dS^T Q
             multiply_dq(dq, smem + smem_ds);
-            wgmma_wait<$(early and 2 or 3)>(registers(s_sums));
+            wgmma_wait<3>(registers(s_sums));
             if (next != no_more) send_sums(0, s_sums[0]);
             word = next, head = next_head;
             parity ^= 1;

@@ -43,8 +43,8 @@ constexpr u32 tile_tail = ds_full + 8 * ds_buffers, dout_tail = tile_tail + 8 * 
 constexpr u32 claim_full = dout_tail + 8, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
 @ if halved then
-// P and dS are there, of both CTAs' queries, or have been read; each warp's sums from the other CTA, of scores and of dP; which tile of keys comes next.
-constexpr u32 p_full = $(adders and "dq_turn + 8 * dq_buffers" or "tiles_end"), ds_full = p_full + 8, shared_empty = ds_full + 8, sums_full = shared_empty + 8;
+// P and dS are there, of both CTAs' queries, and have been read; each warp's sums from the other CTA, of scores and of dP; which tile of keys comes next.
+constexpr u32 shared_full = $(adders and "dq_turn + 8 * dq_buffers" or "tiles_end"), shared_empty = shared_full + 8, sums_full = shared_empty + 8;
 constexpr u32 claim_full = sums_full + 8 * 2 * 4 * consumers, claim_empty = claim_full + 8, claim_slot = claim_empty + 8;
 @ end
 @ if staged.array then
@@ -88,8 +88,7 @@ __device__ __forceinline__ void init_barriers($(staged.array and "const Params &
     mbarrier_init(smem + dout_tail, 1);
 @ end
 @ if halved then
-    mbarrier_init(smem + p_full, 4 * consumers);
-    mbarrier_init(smem + ds_full, 4 * consumers);
+    mbarrier_init(smem + shared_full, 4 * consumers);
     mbarrier_init(smem + shared_empty, $(plan.cluster) * 4 * consumers);
     for (int i = 0; i < 2 * 4 * consumers; ++i) mbarrier_init(smem + sums_full + 8 * i, 1);
 @ end

@@ -1,6 +1,6 @@
 @ -- Each CTA of the pair sums up S and dP over half of the columns, and weighs half of a warp's queries, those of its rank. A warp and the same
 @ -- one of the other CTA send each other the sums of the other's queries; then both CTAs have P and dS of all.
-    // A kind of sums (0: S, 1: dP) has a place and a barrier of each warp. What was sent before has been read when P or dS of the tile before is
+    // A kind of sums (0: S, 1: dP) has a place and a barrier of each warp. What was sent before has been read when P and dS of the tile before are
     // there, of which each warp of the other CTA sends its own part behind its reads.
     static constexpr u32 sum_part = $(layout.sum_part);
     __device__ __forceinline__ u32 sums_of(int kind) const { return smem + $(layout.sums) + (2 * warp + kind) * sum_part; }
@@ -30,27 +30,31 @@
         }
     }
 
-    // The warp's part of P^T or dS^T to the tiles of both CTAs. `bar` counts the warps, and what comes from the other CTA.
-    __device__ __forceinline__ void share_both(const u32 (&x)[q_atoms / 2][4], u32 tile, u32 bar) const {
-        share(x, tile);
+    // The warp's parts of P^T and dS^T to the tiles of both CTAs. shared_full counts the warps, and what comes from the other CTA.
+    __device__ __forceinline__ void share_both(const u32 (&weights)[q_atoms / 2][4], const u32 (&ds)[q_atoms / 2][4]) const {
+        mbarrier_wait(smem + shared_empty, parity ^ 1);
+        share(weights, smem + smem_p);
+        share(ds, smem + smem_ds);
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < q_atoms / 2; ++j) {
             const int lane = threadIdx.x % 32;
-            const u32 chunk = tile + fragment_offset<own_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16);
-            cluster_send_v4(cluster_map(chunk, rank ^ 1), ld_shared_v4(chunk), cluster_map(bar, rank ^ 1));
+            const u32 chunk = smem + fragment_offset<own_n, part_m>(0, warp_row() + lane % 16, warp_col() / 16 + j, lane / 16);
+            const u32 there = cluster_map(chunk, rank ^ 1), bar = cluster_map(smem + shared_full, rank ^ 1);
+            cluster_send_v4(there + smem_p, ld_shared_v4(chunk + smem_p), bar);
+            cluster_send_v4(there + smem_ds, ld_shared_v4(chunk + smem_ds), bar);
         }
         fence_proxy_async();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive_expect_tx(bar, q_atoms / 2 * 512);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive_expect_tx(smem + shared_full, 2 * (q_atoms / 2 * 512));
+    }
+    __device__ __forceinline__ void wait_shared() const {
+        mbarrier_wait(smem + shared_full, parity);
+        fence_proxy_async(); // products read what the other CTA sent
     }
     // The warp's products have read P and dS, which both CTAs may overwrite when all of both have.
     __device__ __forceinline__ void give_back_shared() const {
         if (threadIdx.x % 32 != 0) return;
         mbarrier_arrive(smem + shared_empty);
         cluster_arrive(cluster_map(smem + shared_empty, rank ^ 1));
-    }
-    __device__ __forceinline__ void wait_shared(u32 bar) const {
-        mbarrier_wait(bar, parity);
-        fence_proxy_async(); // products read what the other CTA sent
     }
