@@ -156,11 +156,11 @@ struct Consumer {
         }
         wgmma_wait<0>(registers(dk));
         wgmma_wait<0>(registers(dv));
-        named_barrier_sync(2 + group, 128); // the other warps of the warpgroup as well
+        named_barrier_sync(1, 128 * consumers); // every warp is done with the last stage
 @ if sums ~= "" then
         if (n >= 0) flush(sums, p, at);
 @ end
-        // Both gradients pass through the last stage, whose columns no other warpgroup has multiplied.
+        // Both gradients pass through the last stage.
         const u32 through = smem + smem_q + (used - empty) / 8 * stage_bytes;
 @ local indent = splits and "    " or ""
 @ if splits then

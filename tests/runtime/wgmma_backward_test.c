@@ -27,6 +27,10 @@ static void samples(void **state) {
         {"bwd bf16 d128 softcap(3) causal", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
          0}, /* queries that see none */
+        {"bwd bf16 d512 gqa causal", "h200", 1, 4, 2, 150, 200, FK_BSHD, 0},     /* halves of all columns */
+        {"bwd fp16 d320 dropout", "h200", 1, 1, 1, 130, 260, FK_BHSD, 0},        /* the second CTA has 64 of 256 */
+        {"bwd bf16 d64 dv320 softcap(3)", "h200", 1, 1, 1, 150, 70, FK_BSHD, 0}, /* and of the keys none */
+        {"bwd bf16 d448 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 150, 200, FK_BSHD, 0},
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}}; /* SMs, seed, late */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -102,6 +106,7 @@ static void fixed_order(void **state) {
         {"bwd bf16 d72 dv64 gqa keep=\"k < 100 || k > 400\" deterministic", "h200", 1, 2, 1, 140, 700, FK_BSHD, 0},
         {"bwd bf16 d256 causal top-left deterministic", "h200", 1, 1, 1, 260, 260, FK_BSHD, 0},
         {"bwd fp16 d128 dv256 gqa deterministic", "h200", 1, 2, 1, 130, 200, FK_BSHD, 0}, /* without a cluster */
+        {"bwd bf16 d512 causal deterministic", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0},    /* halves of all columns */
         {"bwd fp16 d64 causal deterministic", "h200", 1, 2, 2, 400, 100, FK_BSHD, 0},     /* tiles that no key sees */
         {"bwd bf16 d64 deterministic", "h200", 1, 1, 1, 700, 600, FK_BSHD, 0},            /* dQ a tile later */
         {"bwd bf16 d64 keep=\"k >= q\" deterministic", "h200", 1, 1, 1, 600, 600, FK_BSHD,

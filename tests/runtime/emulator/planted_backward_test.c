@@ -78,6 +78,7 @@ static void expect(const char *spelling, const char *plan, const char *what, con
 }
 
 #define CONSUMER "piece/consumer_backward.cu"
+#define STAGES "piece/backward_stages.cu"
 #define PRODUCER "piece/pipeline_backward.cu"
 #define RACE "race at smem_base() + |is in flight|already has its "
 
@@ -90,7 +91,7 @@ static const plant plants[] = {
     {"one buffer of dS", "kernel/backward_wgmma.cu", "share_bytes = $(layout.share_bytes)", "share_bytes = 0", RACE},
     {"a stage is given back early", CONSUMER, "wgmma_wait<1>(registers(dk)); ", "",
      RACE "|while in flight|in flight yet"},
-    {"the last stage is never given back", CONSUMER, "            arrive(smem + held);\n", "", "deadlock: "},
+    {"the last stage is never given back", STAGES, "            arrive(smem + held);\n", "", "deadlock: "},
     {"the last tile is not known", PRODUCER, "word + is_last : word", "word : word", "deadlock: "},
     {"K comes too early", PRODUCER, "mbarrier_wait(smem + $(bars)k_empty, parity);", "", RACE "|deadlock: "},
     {"V comes too early", PRODUCER, "mbarrier_wait(smem + $(bars)v_empty, parity);\n        if (elect_lane())",
@@ -98,8 +99,8 @@ static const plant plants[] = {
     {"V is never given back", CONSUMER, "if (word & is_last && threadIdx.x % 32 == 0)", "if (false)", "deadlock: "},
     {"gradients pass through dS too early", CONSUMER,
      "named_barrier_sync(1, 128 * consumers); // every warp is done with dS", "//", RACE},
-    {"the next dS comes too early", CONSUMER, "            tma_store_wait_read<0>();\n", "", RACE},
-    {"a tile is not waited for", CONSUMER, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
+    {"the next dS comes too early", STAGES, "            tma_store_wait_read<0>();\n", "", RACE},
+    {"a tile is not waited for", STAGES, "mbarrier_wait(smem + full + 8 * r.index(), r.parity());", "", RACE},
     {"keys are not waited for", CONSUMER, "mbarrier_wait($(keys) + k_full, parity);", "", RACE "|wgmma|deadlock: "},
     {"there is no room", PRODUCER, "mbarrier_wait(smem + empty + 8 * ring.index(), ring.parity() ^ 1);", "",
      RACE "|deadlock: "},
@@ -112,13 +113,40 @@ static const plant pair_plants[] = {
     {"dS is not waited for", CONSUMER, "named_barrier_sync(1, 128 * consumers); // dS is there", "//", RACE},
     {"the other's dS is not waited for", CONSUMER, "exchange.parity() ^ (n < 0));", "1 ^ exchange.parity());", RACE},
     {"dO is not waited for", CONSUMER, "mbarrier_wait(smem + dout_full, dout_parity);", "", RACE},
-    {"the other CTA hears of nothing", CONSUMER, "cluster_arrive(cluster_map(bar, rank ^ 1));", "", "deadlock: "},
+    {"the other CTA hears of nothing", STAGES, "cluster_arrive(cluster_map(bar, rank ^ 1));", "", "deadlock: "},
     {"dO is given back early", CONSUMER, "wgmma_wait<2>(registers(dv));", "", RACE},
     {"half of Q is loaded for one CTA", PRODUCER, "batch, 3);", "batch, 1);", "deadlock: "},
     {"there is no room for dO", "piece/send_pair.cu", "mbarrier_wait(smem + dout_empty, dout_parity);", "",
      RACE "|deadlock: "},
-    {"a claim is read before it comes", "piece/send_pair.cu", "cluster_wait(smem + claim_full, claim_parity);", "",
+    {"a claim is read before it comes", "piece/next_tile.cu", "cluster_wait(smem + claim_full, claim_parity);", "",
      RACE "|deadlock: "},
+};
+
+#define HALVED "piece/consumer_backward_halved.cu"
+#define SHARED "piece/share_halves.cu"
+
+/* Of CTAs with halves of all columns. */
+static const plant halved_plants[] = {
+    {"sums are not waited for", SHARED, "mbarrier_wait(bar, parity);", "", RACE},
+    {"P and dS are not waited for", SHARED, "mbarrier_wait(smem + shared_full, parity);", "", RACE},
+    {"P and dS are overwritten too early", SHARED, "mbarrier_wait(smem + shared_empty, parity ^ 1);", "", RACE},
+    {"the other CTA hears of nothing", SHARED, "cluster_arrive(cluster_map(smem + shared_empty, rank ^ 1));", "",
+     "deadlock: "},
+    {"too few bytes", SHARED, "expect_tx(bar, sum_part)", "expect_tx(bar, sum_part + 16)",
+     "lacks 0 of 1 arrivals and 16 bytes"},
+    {"P is sent before it is there", SHARED, "        __syncwarp();\n#pragma unroll", "#pragma unroll", RACE},
+    {"a stage is given back early", HALVED, "wgmma_wait<1>(registers(dk));", "", RACE "|while in flight|in flight yet"},
+    {"P and dS are given back early", HALVED,
+     "wgmma_wait<0>(registers(dq));\n            if (n >= 0) give_back_shared();",
+     "if (n >= 0) give_back_shared();\n            wgmma_wait<0>(registers(dq));", RACE},
+    {"gradients pass through the last stage too early", HALVED,
+     "named_barrier_sync(1, 128 * consumers); // every warp is done with the last", "//", RACE},
+    {"K is given back early", HALVED,
+     "wgmma_wait<0>(registers(dq));\n            give_back_shared();\n            if (threadIdx.x % 32 == 0) "
+     "mbarrier_arrive(smem + k_empty);",
+     "if (threadIdx.x % 32 == 0) mbarrier_arrive(smem + k_empty);\n            wgmma_wait<0>(registers(dq));\n"
+     "            give_back_shared();",
+     RACE},
 };
 
 /* Of a CTA that has whole heads, and two buffers of K and V. */
@@ -149,6 +177,7 @@ static void test_plants(void **state) {
     test_each("bwd bf16 d128", NULL, plants, sizeof plants / sizeof *plants);
     test_each("bwd fp16 d128 dv256 causal", NULL, plants, sizeof plants / sizeof *plants);
     test_each("bwd bf16 d256 causal", NULL, pair_plants, sizeof pair_plants / sizeof *pair_plants);
+    test_each("bwd bf16 d512", NULL, halved_plants, sizeof halved_plants / sizeof *halved_plants);
     test_each("bwd bf16 d64", "wgmma m64 n128 w12 s3 c1 k2 o1 h256", head_plants,
               sizeof head_plants / sizeof *head_plants);
 }
