@@ -38,7 +38,14 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_lua_seal(L, "problem", NULL);
 }
 
+/* What the kernels call the number of queries or keys, of those that are walked over, whose scores they hold at once. */
+static const char *score_block(const fk_tile *tile, bool halved) {
+    if (tile->walks_q) return tile->wgmma ? "part_m" : "block_m";
+    return halved ? "half_n" : "block_n";
+}
+
 void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, const char *summary) {
+    const bool halved = fk_tile_halved(p, tile);
     lua_newtable(L);
     fk_table_set_text(L, "family", fk_tile_family(tile));
     fk_table_set_bool(L, "widens", fk_tile_widens(p, tile));
@@ -66,7 +73,9 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));
     fk_table_set_int(L, "cluster", fk_tile_cluster(p, tile));
-    fk_table_set_bool(L, "halved", fk_tile_halved(p, tile));
+    fk_table_set_bool(L, "halved", halved);
+    fk_table_set_text(L, "score_block", score_block(tile, halved));
+    fk_table_set_text(L, "score_key", halved && !tile->walks_q ? "half_key" : "own_key");
     fk_table_set_bool(L, "values_are_keys", fk_tile_takes_values_from_keys(p, tile));
     fk_table_set_bool(L, "sides", fk_tile_may_have_sides(p, tile));
     fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));

@@ -37,7 +37,7 @@ __device__ __forceinline__ int num_columns() { return min(own_dv, head_dim_v - f
 @ end
 @ local ones = layout.o_cols > layout.dv_pad -- P V sums up weights as well
 constexpr int m_atoms = 1;           // atoms of 16 query rows
-constexpr int s_atoms = $(plan.halved and "half_n" or "block_n") / 8; // atoms of 8 keys
+constexpr int s_atoms = $(plan.score_block) / 8; // atoms of 8 keys
 constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones and ", the last one of ones" or "")
 
 @ include("piece/gemm_wgmma.cu")

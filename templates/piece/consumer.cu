@@ -6,7 +6,7 @@
 // What pages and rows that are not used have in a tile behind the last key is anything, and so is what other sequences have behind the last query:
 // scores become 0, as where rows end.
 __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int n, const Where &at) {
-    const int lane = lane_anew(), keys = at.seqlen_k - $(plan.halved and "half_key" or "own_key")(at, n);
+    const int lane = lane_anew(), keys = at.seqlen_k - $(plan.score_key)(at, n);
 @   if problem.packed then
     const int rows = at.seqlen_q - at.q_first - warp_row(); // of the warp's and those behind it
     if (rows < rows_per_warp)
@@ -16,7 +16,7 @@ __device__ __forceinline__ void drop_absent(float (&s)[m_atoms][s_atoms][4], int
 #pragma unroll
                 for (int i = 0; i < s_atoms; ++i) s[0][i][2 * r] = s[0][i][2 * r + 1] = 0.0f;
 @   end
-    if (keys >= $(plan.halved and "half_n" or "block_n")) return;
+    if (keys >= $(plan.score_block)) return;
 #pragma unroll
     for (int i = 0; i < s_atoms; ++i)
 #pragma unroll

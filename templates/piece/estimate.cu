@@ -5,8 +5,8 @@
 // hidden already here.
 __device__ __forceinline__ void estimate_maximum(float (&s)[m_atoms][s_atoms][4], float (&estimate)[m_atoms][2], int n, const Params &p,
                                                  const Where &at) {
-    const int lane = lane_anew(), keys = at.seqlen_k - $(plan.halved and "half_key" or "own_key")(at, n);
-    if (keys < $(plan.halved and "half_n" or "block_n")) {
+    const int lane = lane_anew(), keys = at.seqlen_k - $(plan.score_key)(at, n);
+    if (keys < $(plan.score_block)) {
 #pragma unroll
         for (int i = 0; i < 2 * s_atoms; ++i)
             if (8 * (i / 2) + 2 * (lane % 4) + i % 2 >= keys)

@@ -1,8 +1,6 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
 @ local own, walk_block = "q", "block_n"
 @ if walk == "q" then own, walk_block = "k", "block_m" end
-@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or plan.halved and "half_n" or walk_block -- what accumulators of scores hold
-@ local score_key = plan.halved and "half_key" or "own_key"
 @ local keys = plan.halved and plan.block_n // 2 or plan.block_n
 @ local own_iv = "{at." .. own .. "_first, at." .. own .. "_last}"
 @ if problem.joins_heads then own_iv = "{row_query(p, at.q_first), row_query(p, at.q_last)}" end
@@ -85,7 +83,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ -- and what a pattern says of a block is computed once.
 @ local share, place = walk == "k" and keys or plan.family == "wgmma" and layout.weigh_cols or plan.block_m // layout.col_warps, walk
 @ if share & share - 1 == 0 and not mask.reads_along[walk] then
-@   place = "n * " .. score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
+@   place = "n * " .. plan.score_block .. " + warp_col() | 8 * (i / 2) | 2 * (lane % 4) | i % 2"
 @ end
 @ -- Rows of elements that wait beside the tiles of q and k (piece/mask_rows.cu).
 @ local staged, others = { q = {}, k = {} }, {}
@@ -107,14 +105,14 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ local in_bits = not by_row and not by_block and (#others > 0 or long) and plan.family == "wgmma" and walk == "k"
 @ local at_once = long and 1 or plan.consumers == 3 and 4 or 16
 @ if mask.words and plan.family == "wgmma" then
-@   if walk == "k" then include("piece/mask_words.cu", { score_key = score_key, score_block = score_block, reads_row = reads_row, scalars = scalars, row_place = row_place })
+@   if walk == "k" then include("piece/mask_words.cu", { reads_row = reads_row, scalars = scalars, row_place = row_place })
 @   else include("piece/mask_words_backward.cu", { scalars = scalars }) end
 @   return
 @ end
 @ -- Bounds as distances from the lane's first key, which then are compared with constants.
 @ local by_distance = plan.family == "wgmma" and walk == "k"
 @ if by_distance and #mask.lower_at > 0 and not mask.residual then -- elsewhere it gains nothing, and makes kernels spill
-@   include("piece/mask_range.cu", { score_key = score_key, staged_q = staged.q, scalars = scalars, reads_row = reads_row, row_place = row_place })
+@   include("piece/mask_range.cu", { staged_q = staged.q, scalars = scalars, reads_row = reads_row, row_place = row_place })
 @   return
 @ end
 @ -- Of a row's bounds those with divisions are worked out once, and not for each element, as the compiler would.
@@ -130,11 +128,11 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ end
 @ local bits = plan.block_n > 128 and "u64" or "u32"
 @ if by_block then
-@   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and score_key .. "(at, n)" or "n * " .. score_block .. " + warp_col()",
+@   include("piece/mask_blocks.cu", { own = own, share = share, block = block, base = by_distance and plan.score_key .. "(at, n)" or "n * " .. plan.score_block .. " + warp_col()",
 @     scalars = scalars, reads_row = reads_row, row_place = row_place })
 
 @ end
-// Sets the scores of unseen pairs of tile n$(score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
+// Sets the scores of unseen pairs of tile n$(plan.score_block ~= walk_block and " (of part_m queries)" or "") to -inf: $(walk) by $(walk), so that what the mask reads there is read once for all rows
 // and kept no longer.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(#staged.q > 0 and ", u32 q_rows" or "")$(#staged.k > 0 and ", u32 k_rows" or "")) {
     const int lane = $(in_bits and "lane_anew()" or "threadIdx.x % 32");
@@ -143,7 +141,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ end
 @ scalars("")
 @ if by_distance then
-    const int first_k = $(score_key)(at, n) + 2 * (lane % 4);
+    const int first_k = $(plan.score_key)(at, n) + 2 * (lane % 4);
 @ end
 @ for j, array in ipairs(staged.q) do
     u32 $(array.name)_element[m_atoms][2];
@@ -165,7 +163,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
     for (int m = 0; m < m_atoms; ++m)
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int k = n * $(score_block);
+            const int k = n * $(plan.score_block);
 @   row_place()
             row_seen[m][r] = $(mask.residual_keep);
         }
@@ -192,7 +190,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ if by_distance then
         const int distance = 8 * (i / 2) + i % 2, k = first_k + distance;
 @ else
-        const int $(walk) = n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        const int $(walk) = n * $(plan.score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
 @ end
 @ for j, array in ipairs(staged.k) do
         if (i % 4 == 0) $(array.name)_element = ld_shared_v4(k_rows + 4 * ($(j - 1) * block_n + 4 * i + 4 * (lane % 4)));

@@ -9,7 +9,7 @@ __device__ __forceinline__ int lane_count(int distance) { return (distance >> 3)
 
 // Sets the scores of unseen pairs of tile n to -inf.
 __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n, const Params &p, const Where &at$(#staged_q > 0 and ", u32 q_rows" or "")) {
-    const int lane = threadIdx.x % 32, first_k = $(score_key)(at, n) + 2 * (lane % 4);
+    const int lane = threadIdx.x % 32, first_k = $(plan.score_key)(at, n) + 2 * (lane % 4);
 @ if reads_row then
     const int first = opaque(at.q_first) + warp_row() + lane / 4;
 @ end

@@ -1,7 +1,7 @@
 @ -- A mask that comes as words of 32 keys: mask.words is which.
 // The words of the mask for tile n and the lane's rows.
 struct MaskWords {
-    static constexpr int num_words = $(score_block) / 32;
+    static constexpr int num_words = $(plan.score_block) / 32;
     u32 seen[m_atoms][2][num_words];
 
     __device__ __forceinline__ MaskWords() {}
@@ -46,7 +46,7 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
 @ include("piece/row_bounds.cu")
 #pragma unroll
             for (int w = 0; w < words.num_words; ++w) {
-                const int first_k = $(score_key)(at, n) + 32 * w;
+                const int first_k = $(plan.score_key)(at, n) + 32 * w;
                 const u32 seen = (words.seen[m][r][w] & bits_to(max(k_max, -1) - first_k)$(#mask.lower_at > 0 and " & ~bits_to(k_min - 1 - first_k)" or "")) >> 2 * (lane % 4);
 #pragma unroll
                 for (int i = 0; i < 8; ++i)

@@ -1,7 +1,5 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
-@ local own, own_block, walk_block = "q", "block_m", "block_n"
-@ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
-@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or plan.halved and "half_n" or walk_block -- what accumulators of scores hold
+@ local own = walk == "q" and "k" or "q"
 @ -- Index of a pair; where arrays are read by it, it stays within the sequence.
 @ local function index(name, text)
 @   return score.reads_along[name] and "min(" .. text .. ", at.seqlen_" .. name .. " - 1)" or text
@@ -78,7 +76,7 @@ template <int AHEAD> struct KeyPairs {
     $(pair_type(array)) $(array.name)[2][(AHEAD > 0 ? AHEAD : 1)];
 @   end
 
-    __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * $(score_block) <= at.seqlen_k && $(together)) {
+    __device__ __forceinline__ KeyPairs(int n, const Params &p, const Where &at) : whole(at.seqlen_k % 2 == 0 && (n + 1) * $(plan.score_block) <= at.seqlen_k && $(together)) {
         if (!whole) return;
         const int lane = lane_anew();
 @   scalars()
@@ -89,7 +87,7 @@ template <int AHEAD> struct KeyPairs {
             const int q = $(index("q", row));
 @   end
 @   for _, array in ipairs(pairs) do
-            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + i64(n * $(score_block) + 2 * (lane % 4)) * $(array.bytes);
+            $(array.name)_row[r] = $(array.name)_row_at($((("p, " .. indices(array)):gsub(", pair_k$", "")))) + i64(n * $(plan.score_block) + 2 * (lane % 4)) * $(array.bytes);
 @   end
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {
@@ -103,7 +101,7 @@ template <int AHEAD> struct KeyPairs {
 
 @ end
 @ if staged then
-@   include("piece/score_staged.cu", { staged = staged, slot = slot, own = own, walk = walk, score_block = score_block })
+@   include("piece/score_staged.cu", { staged = staged, slot = slot, own = own, walk = walk })
 
 @ end
 // Raw scores q . k of tile n become scores$(unit_apart and " but for score_unit" or " in natural units"): s = scale q . k, then the terms in their order.
@@ -140,10 +138,10 @@ $(reads and "template <int AHEAD> " or "")__device__ __forceinline__ void score_
 #pragma unroll
             for (int i = 2 * $(first); i < 2 * $(last); ++i) {
 @ if score.uses[walk] then
-                const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+                const int $(walk) = $(index(walk, "n * " .. plan.score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
 @ if #in_pairs > 0 and not by_row then
-                const int pair_k = min(n * $(score_block) + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
+                const int pair_k = min(n * $(plan.score_block) + 8 * (i / 2) + 2 * (lane % 4), at.seqlen_k - 2); // even, as seqlen_k is
 @ end
 @ if staged and walk == "q" and staged.bytes == 4 then
                 const auto $(staged.name)_at = [&](const Params &, auto...) { return $(staged.value)(ld_shared_u32(word_place(first, i, r))); };
@@ -237,5 +235,5 @@ __device__ __forceinline__ float score_at(float raw, int row, int k, const Param
 @ end
 @ if along then
 
-@   include("piece/score_along.cu", { score_block = score_block, along_tiles = along_tiles, scalars = scalars })
+@   include("piece/score_along.cu", { along_tiles = along_tiles, scalars = scalars })
 @ end

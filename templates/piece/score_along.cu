@@ -9,7 +9,7 @@ __device__ __forceinline__ bool is_straight(int first, int last, int q_0, const 
         int least = 0, most = 0;
 #pragma unroll
         for (int corner = 0; corner < 4; ++corner) {
-            const int q = q_0 + corner / 2 * 63, k = corner % 2 == 0 ? first * $(score_block) : (last + 1) * $(score_block) - 1;
+            const int q = q_0 + corner / 2 * 63, k = corner % 2 == 0 ? first * $(plan.score_block) : (last + 1) * $(plan.score_block) - 1;
             const int value = $(bend);
             least = min(least, value), most = max(most, value);
         }
@@ -23,14 +23,14 @@ __device__ __forceinline__ bool is_straight(int first, int last, int q_0, const 
 @   include("piece/score_line.cu")
 @ else
 @ local row = "opaque(at.q_first) + warp_row() + 8 * r + lane / 4"
-@ local span = along_tiles > 1 and along_tiles .. " * " .. score_block or score_block
+@ local span = along_tiles > 1 and along_tiles .. " * " .. plan.score_block or plan.score_block
 // Of a lane's rows: scale_log2 (f - m) at the lane's first key of a tile$(along_tiles > 1 and ", and the next" or ""), and how it goes on.
 struct Lines {
     float start[2], slope[2];
 
     __device__ __forceinline__ Lines() {}
     __device__ __forceinline__ Lines(int n, const u64 (&m_scaled)[m_atoms], const Params &p, const Where &at) {
-        const int lane = lane_anew(), first_k = n * $(score_block) + 2 * (lane % 4);
+        const int lane = lane_anew(), first_k = n * $(plan.score_block) + 2 * (lane % 4);
         float scaled[2];
         unpair_f32(scaled[0], scaled[1], m_scaled[0]);
 #pragma unroll

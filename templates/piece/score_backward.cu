@@ -1,7 +1,5 @@
 @ -- A CTA owns one tile of queries and walks over tiles of keys, or the other way round.
-@ local own, own_block, walk_block = "q", "block_m", "block_n"
-@ if walk == "q" then own, own_block, walk_block = "k", "block_n", "block_m" end
-@ local score_block = walk == "q" and plan.family == "wgmma" and "part_m" or walk_block -- what accumulators of scores hold
+@ local own = walk == "q" and "k" or "q"
 @ local fused, texts = score.derivatives_use_s, { device = function(text) return text end } -- of texts without s, read once
 @ local function is_number(text) return tonumber((text:gsub("f$", ""))) ~= nil end
 @ -- Which pairs of a tile share the element that a read reads: all of them, those of one own or walked row, none, or who knows.
@@ -162,7 +160,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 #pragma unroll
     for (int i = 0; i < s_atoms * 2; ++i) {
 @ if score.uses[walk] then
-        const int $(walk) = $(index(walk, "n * " .. score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
+        const int $(walk) = $(index(walk, "n * " .. plan.score_block .. " + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2"));
 @ end
 @ if fused and walk == "q" then
         const float2 lse_pair = ld_shared_f32x2(lse + (warp_col() + 8 * (i / 2) + 2 * (lane % 4)) * 4);
@@ -234,7 +232,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
 @           end
 @         elseif read.once then
                     if ($(read.grad).once) {
-                        if (n * $(score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < at.seqlen_$(walk) &&
+                        if (n * $(plan.score_block) + warp_col() + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < at.seqlen_$(walk) &&
                             opaque(at.$(own)_first) + warp_row() + 16 * m + 8 * r + lane / 4 < at.seqlen_$(own))
                             $(read.grad).data[$(read.place)] = x_$(read.id);
                     } else
@@ -259,7 +257,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
         if (i % 2 == 1 && $(read == staged_grad and "!boxed && " or "")by_$(own)_$(read.id) && by_$(walk)_$(read.id)) {
 #pragma unroll
             for (int m = 0; m < m_atoms; ++m) {
-                const int q = n * $(score_block) + warp_col() + 8 * (i / 2) + block_row(lane), k = opaque(at.k_first) + warp_row() + 16 * m + block_col(lane);
+                const int q = n * $(plan.score_block) + warp_col() + 8 * (i / 2) + block_row(lane), k = opaque(at.k_first) + warp_row() + 16 * m + block_col(lane);
                 const float4 four = transpose_block(block_$(read.id)[m], lane);
                 if (q < at.seqlen_q && k < at.seqlen_k) add_row($(read.grad), $(read.place), $(read.rank - 1), four, min(at.seqlen_k - k, 4), aligned_$(read.id));
             }
@@ -288,7 +286,7 @@ __device__ __forceinline__ void score_backward($(fused and "float (&acc)[m_atoms
         for (int r = 0; r < 2; ++r) {
             const int $(own) = $(own_index);
 @   if score.uses[walk] then
-            const int $(walk) = n * $(score_block); // along which the gradient has one element
+            const int $(walk) = n * $(plan.score_block); // along which the gradient has one element
 @   end
             float sum = own_$(read.id)[m][r];
             sum += __shfl_xor_sync(full_warp, sum, 1);

@@ -63,7 +63,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
 @ if halves then
     const bool together = $(staged.name)_pairs(p) && at.seqlen_k % 2 == 0; // two keys, whose elements share a word
 @   if walk == "k" then
-    constexpr int lines = ($(score_block) + 63) / 64 * 16; // a query's 64 keys each
+    constexpr int lines = ($(plan.score_block) + 63) / 64 * 16; // a query's 64 keys each
 @   else
     constexpr int lines = part_m / 4; // of 16 keys of four queries
 @   end
@@ -71,7 +71,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
     for (int i = 0; i < lines; ++i) {
 @   if walk == "k" then
         const int row = warp_row() % 64 + i % 16, q = min(opaque(at.q_first) + warp_row() + i % 16, at.seqlen_q - 1);
-        const int k = n * $(score_block) + i / 16 * 64 + 2 * lane;
+        const int k = n * $(plan.score_block) + i / 16 * 64 + 2 * lane;
         const u32 to = tile + i / 16 * 8192 + row * 128 + ((lane / 4 ^ row % 8) << 4) + lane % 4 * 4;
 @   else
         const int row = 4 * i + lane / 8, q = min(n * part_m + row, at.seqlen_q - 1);
@@ -87,7 +87,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
 #pragma unroll 4
     for (int i = 0; i < s_atoms * 4; ++i) {
         const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
-        const int $(walk) = min(n * $(score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
+        const int $(walk) = min(n * $(plan.score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
         cp_async_4(word_place(first, i / 2, r), $(row_at) + i64(k) * stride);
     }
 @ end
