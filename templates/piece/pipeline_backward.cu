@@ -159,6 +159,9 @@ __device__ __forceinline__ Where keys_of(Where at, u32 rank) {
 @ if tails then
 // What lies past a sequence's end may be NaN, and zero times NaN is NaN: rows from num_rows on become zero.
 template <int ROWS, int COLS> __device__ __forceinline__ void clear_rows(u32 tile, int num_rows) {
+@   if halved then
+#pragma unroll 1 // of 24 registers
+@   end
     for (int i = num_rows * 8 + threadIdx.x % 32; i < ROWS * 8; i += 32)
 #pragma unroll
         for (int panel = 0; panel < COLS / 64; ++panel) st_shared_v4(tile + panel * (ROWS * 128) + i * 16, make_uint4(0, 0, 0, 0));
