@@ -69,6 +69,8 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
 fk_status fk_expr_differentiate(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr **out,
                                 fk_error *err);
 
+/** e with products x (1 / y) as quotients x / y, which are rounded once. NULL on failure. */
+const fk_expr *fk_expr_divide_once(fk_expr_pool *pool, const fk_expr *e);
 /** The factors of the product e that are 0 or more whatever the names in them are, and that read no array and none of
  *  the names `varying` (ends with NULL); 1 if there are none. `rest`: what they multiply. NULL on failure. */
 const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,

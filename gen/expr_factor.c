@@ -54,6 +54,31 @@ const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const c
     return fk_expr_float(pool, 1);
 }
 
+/* y of 1 / y; NULL: e is something else. */
+static const fk_expr *inverted(const fk_expr *e) {
+    const fk_expr *one = e->op == OP_DIV ? e->arg[0] : NULL;
+    if (one && one->op == OP_WIDEN) one = one->arg[0];
+    const bool is_one = one && ((one->op == OP_FLOAT && one->f == 1) || (one->op == OP_INT && one->i == 1));
+    return is_one && e->type == FK_EXPR_FLOAT ? e->arg[1] : NULL;
+}
+
+const fk_expr *fk_expr_divide_once(fk_expr_pool *pool, const fk_expr *e) {
+    const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL};
+    bool changed = false;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        arg[i] = fk_expr_divide_once(pool, e->arg[i]);
+        if (!arg[i]) return NULL;
+        changed = changed || arg[i] != e->arg[i];
+    }
+    for (int i = 0; i < 2 && e->op == OP_MUL; ++i) {
+        const fk_expr *by = inverted(arg[i]);
+        if (by) return fk_expr_build(pool, OP_DIV, arg[1 - i], by, NULL);
+    }
+    if (!changed) return e;
+    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg);
+    return fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
+}
+
 typedef struct line {
     const char *name;
     const fk_expr **bend;

@@ -202,6 +202,10 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
         param->value = score->value[i];
         status = rename_param(l, score->name, index, &file->param[i], &term->value, param->name, err);
     }
+    if (status == FK_OK && l->p->dtype == FK_FP32) { /* where two roundings for one are twice eager's error */
+        term->value = fk_expr_divide_once(l->pool, term->value);
+        status = fk_expr_pool_check(l->pool, err);
+    }
     if (status == FK_OK && !file->is_sink) status = fk_expr_differentiate(l->pool, term->value, "s", &term->ds, err);
     if (status == FK_OK) status = derive_arrays(l, term, found, err);
     if (status == FK_OK) fk_array_list_note(&l->out->arrays, term->value);

@@ -315,6 +315,30 @@ static void test_factors_are_taken_out(void **state) {
     }
 }
 
+/* fp32: what a soft cap multiplies by 1 / c is divided by c, and rounded once. */
+static void test_quotients_are_rounded_once(void **state) {
+    (void)state;
+    static const char *const row[][2] = {
+        {"abs(c) * tanh(s * (1 / abs(c)))", "abs(c) * tanh(s / abs(c))"},
+        {"(1.0 / c) * s + 1", "s / c + 1.0"},
+        {"s * (2 / c)", "s * (2.0 / c)"},
+        {"s * (1 / c) * (1 / q)", "s / c * float(1 / q)"}, /* a quotient of ints is one */
+        {"w[q] / c", "w[q] / c"},
+    };
+    static const fk_expr_symbol symbols[] = {
+        {"s", FK_EXPR_FLOAT, 0}, {"c", FK_EXPR_FLOAT, 0}, {"q", FK_EXPR_INT, 0}, {"w", FK_EXPR_FLOAT, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        const fk_expr *e = NULL;
+        char *text = NULL;
+        assert_int_equal(fk_expr_parse(pool, row[i][0], symbols, 4, &e, NULL), FK_OK);
+        assert_int_equal(fk_expr_print(fk_expr_divide_once(pool, e), FK_EXPR_C, &text, NULL), FK_OK);
+        assert_string_equal(text, row[i][1]);
+        free(text);
+        fk_expr_pool_destroy(pool);
+    }
+}
+
 /* ---- templates ---- */
 
 static const char listing[] = "@ for _, array in ipairs(arrays) do\n"
@@ -387,6 +411,7 @@ int main(void) {
         cmocka_unit_test(test_derivatives_match_finite_differences),
         cmocka_unit_test(test_terms_keep_their_order),
         cmocka_unit_test(test_factors_are_taken_out),
+        cmocka_unit_test(test_quotients_are_rounded_once),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_gradients_need_a_reader),
         cmocka_unit_test(test_score_files_are_read_strictly),
