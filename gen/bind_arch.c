@@ -153,9 +153,9 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
     const bool e4m3 = p->dtype == FK_E4M3;
     const char *wgmma_tiles = fk_sums_by_products(p) ? "e4m3_fast_tiles"
                               : e4m3                 ? "e4m3_tiles"
-                              : backward             ? fk_is_wide(p) ? "wgmma_backward_halved_tiles" : "wgmma_backward_tiles"
-                              : fk_is_wide(p)        ? "wgmma_halved_tiles"
-                                                     : "wgmma_tiles";
+                              : backward      ? fk_is_wide(p) ? "wgmma_backward_halved_tiles" : "wgmma_backward_tiles"
+                              : fk_is_wide(p) ? "wgmma_halved_tiles"
+                                              : "wgmma_tiles";
     if (has_tiles(L, wgmma_tiles)) {
         out->wgmma_flops = fk_table_int(L, path, "wgmma_flops", 1, 1 << 20) * (e4m3 ? 2 : 1);
         append_tiles(L, path, wgmma_tiles, out);
@@ -204,7 +204,8 @@ bool fk_tile_halved(const fk_problem *p, const fk_tile *tile) {
 }
 
 bool fk_tile_takes_values_from_keys(const fk_problem *p, const fk_tile *tile) {
-    return p->latent && !tile->walks_q && fk_tile_halved(p, tile) && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
+    return p->latent && !tile->walks_q && fk_tile_halved(p, tile) && p->head_dim_v % 128 == 0 &&
+           (p->head_dim - p->head_dim_v) % 32 == 0;
 }
 
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile) {

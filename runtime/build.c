@@ -116,7 +116,8 @@ int32_t fk_minor_spill(const fk_problem *p, const fk_plan_info *plan) {
     if (!p || !plan) return FK_MINOR_SPILL;
     for (int i = 0; i < p->num_masks; i++)
         pattern = pattern || fk_mask_kind(&p->mask[i]) == FK_TERM_PATTERN;
-    const bool wgmma = strcmp(plan->family, "wgmma") == 0, wide = p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
+    const bool wgmma = strcmp(plan->family, "wgmma") == 0,
+               wide = p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
     return wgmma && (p->op == FK_FORWARD ? pattern : wide) ? 4 * FK_MINOR_SPILL : FK_MINOR_SPILL;
 }
 

@@ -110,8 +110,8 @@ static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a)
 fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *a) {
     const bool own_keys = kernel->problem.op == FK_BACKWARD;
     const fk_plan_info *plan = &kernel->info.plan;
-    const int64_t block = own_keys ? fk_plan_own_keys(&kernel->problem, plan)
-                                   : fk_plan_own_queries(&kernel->problem, plan);
+    const int64_t block =
+        own_keys ? fk_plan_own_keys(&kernel->problem, plan) : fk_plan_own_queries(&kernel->problem, plan);
     return make_row_grid(a->batch * a->num_heads_q, ((own_keys ? a->seqlen_k : a->seqlen_q) + block - 1) / block);
 }
 

@@ -61,13 +61,17 @@ static void test_every_gpu_has_plans(void **state) {
 /* By mma K, V, Q and dO of all columns are in shared memory, by wgmma halves, of at most 256 columns. */
 static void test_backward_plans(void **state) {
     (void)state;
-    static const char *const rows[][3] = {
-        {"bwd bf16 d576 dv512 causal", "h200", "mma"}, {"bwd bf16 d512 deterministic", "h200", "wgmma"},
-        {"bwd bf16 d512", "h200", "wgmma"},            {"bwd fp16 d320 causal", "h200", "wgmma"},
-        {"bwd fp16 d64 dv512 packed", "h200", "wgmma"}, {"bwd fp16 d512 gqa causal", "a100", "mma"},
-        {"bwd fp16 d512 deterministic", "a100", "mma"}, {"bwd bf16 d320 dropout", "rtx3090", "mma"},
-        {"bwd fp16 d320 causal", "t4", "mma"},         {"bwd fp16 d72 dv512", "a100", "mma"},
-        {"bwd fp32 d320", "h200", "mma"}};
+    static const char *const rows[][3] = {{"bwd bf16 d576 dv512 causal", "h200", "mma"},
+                                          {"bwd bf16 d512 deterministic", "h200", "wgmma"},
+                                          {"bwd bf16 d512", "h200", "wgmma"},
+                                          {"bwd fp16 d320 causal", "h200", "wgmma"},
+                                          {"bwd fp16 d64 dv512 packed", "h200", "wgmma"},
+                                          {"bwd fp16 d512 gqa causal", "a100", "mma"},
+                                          {"bwd fp16 d512 deterministic", "a100", "mma"},
+                                          {"bwd bf16 d320 dropout", "rtx3090", "mma"},
+                                          {"bwd fp16 d320 causal", "t4", "mma"},
+                                          {"bwd fp16 d72 dv512", "a100", "mma"},
+                                          {"bwd fp32 d320", "h200", "mma"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
         assert_string_equal(best(rows[i][0], rows[i][1]).family, rows[i][2]);
 }
