@@ -38,8 +38,7 @@ void fk_bind_push_problem(lua_State *L, const fk_problem *p, const char *spellin
     fk_lua_seal(L, "problem", NULL);
 }
 
-/* What the kernels call the number of queries or keys, of those that are walked over, whose scores they hold at once.
- */
+/* What the kernels call the number of queries or keys, of those walked over, whose scores they hold at once. */
 static const char *score_block(const fk_tile *tile, bool halved) {
     if (tile->walks_q) return tile->wgmma ? "part_m" : "block_m";
     return halved ? "half_n" : "block_n";

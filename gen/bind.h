@@ -39,8 +39,8 @@ int32_t fk_operand_dtype(const fk_problem *p, const fk_tile *tile);
 /** CTAs of a cluster, which share a tile of keys: two where head_dim is above 128 and a tile has 128 keys, of which a
  * CTA has registers for 64; or which halve a tile (fk_tile_halved). Else 1. */
 int fk_tile_cluster(const fk_problem *p, const fk_tile *tile);
-/** Whether the CTAs of a cluster have the same queries and keys, and each half of the columns of Q and K, and of V and
- * O: scores are sums of what both have. */
+/** Whether the CTAs of a cluster have the same queries and keys, and each half of all columns: scores, and backward dP,
+ * are sums of what both have. */
 bool fk_tile_halved(const fk_problem *p, const fk_tile *tile);
 /** Whether such CTAs take the values out of the tiles of keys, whose first columns they are (`latent`): each has half
  * of these columns, and half of the others. */
