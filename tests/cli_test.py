@@ -139,6 +139,18 @@ class Planning(Case):
             self.assertEqual(facts["walked_bytes"], 4096 // facts["block_m"] * 4096 * (128 + 64) * size)
             self.assertEqual("384 bytes for each key of a kv head" in self.good(*words), said)
 
+    def test_explain_what_two_ctas_share(self):
+        for words, gpu, sram, said in (
+                ("bwd bf16 d512", "h200", "K 32 KB + V 32 KB + 2 stages x (Q 32 KB + dO 32 KB) = 192 KB", "weighs half of the queries"),
+                ("bwd bf16 d512", "a100", "K 32 KB + V 32 KB + 1 stage x (Q 32 KB + dO 32 KB) = 128 KB", "multiplies Q K^T and dO V^T"),
+                ("fwd bf16 d512", "h200", "Q 64 KB + sent 24 KB + 2 stages x (K 32 KB + V 32 KB) = 216 KB", "weighs half of the keys"),
+                ("fwd bf16 d256 dv512", "a100", "= ", "has half of V's columns"),
+                ("bwd bf16 d256", "h200", "= ", None)):
+            text = self.good("explain", words, "--gpu", gpu)
+            self.assertIn(sram, text)
+            self.assertEqual(said is not None, "two CTAs share" in text)
+            self.assertIn(said or "", text)
+
     def png(self, name):
         """Its width, height and rows of colours; checks each chunk's CRC."""
         with open(self.path(name), "rb") as file:
