@@ -26,10 +26,10 @@ static void samples(void **state) {
         {"bwd fp16 d64 softcap(1e18)", "h200", 1, 1, 1, 70, 100, FK_BSHD, 0}, /* arguments whose squares vanish */
         {"bwd bf16 d128 softcap(3) causal", "h200", 1, 1, 1, 200, 200, FK_BSHD, 0},
         {"bwd fp16 d64 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 200, 300, FK_BSHD,
-         0},                                                                     /* queries that see none */
-        {"bwd bf16 d512 gqa causal", "h200", 1, 4, 2, 150, 200, FK_BSHD, 0},     /* halves of all columns */
-        {"bwd fp16 d320 dropout", "h200", 1, 1, 1, 130, 260, FK_BHSD, 0},        /* the second CTA has 64 of 256 */
-        {"bwd bf16 d64 dv320 softcap(3)", "h200", 1, 1, 1, 150, 70, FK_BSHD, 0}, /* and of the keys none */
+         0},                                                                      /* queries that see none */
+        {"bwd bf16 d512 gqa causal", "h200", 1, 4, 2, 150, 200, FK_BSHD, 0},      /* halves of all columns */
+        {"bwd fp16 d320 dropout", "h200", 1, 1, 1, 130, 260, FK_BHSD, 0},         /* the second CTA has 64 of 256 */
+        {"bwd bf16 d128 dv512 softcap(3)", "h200", 1, 1, 1, 150, 70, FK_BSHD, 0}, /* and of the keys none */
         {"bwd bf16 d448 keep=\"q > 70 && k % 3 != 1\"", "h200", 1, 1, 1, 150, 200, FK_BSHD, 0},
     };
     static const char *const schedules[][3] = {{"1", "0", "0"}, {"3", "7", "1"}}; /* SMs, seed, late */
