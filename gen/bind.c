@@ -134,6 +134,8 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->mask_rows = scan.query_rows + scan.key_rows > 0;
     out->col_warps = tile->walks_q ? fk_table_int(L, path, "col_warps", 1, 32) : 1;
     const bool holds = tile->walks_q && tile->wgmma;
+    out->d_depth = holds ? fk_table_int(L, path, "d_depth", 1, 2 * FK_MAX_HEAD_DIM) : 0;
+    out->dv_depth = holds ? fk_table_int(L, path, "dv_depth", 1, 2 * FK_MAX_HEAD_DIM) : 0;
     out->held_k = holds ? fk_table_int(L, path, "held_k", 0, 16) : 0;
     out->held_v = holds ? fk_table_int(L, path, "held_v", 0, 16) : 0;
     out->kv_buffers = holds ? fk_table_int(L, path, "kv_buffers", 1, 2) : 1;

@@ -71,22 +71,23 @@ void fk_bind_read_arch(lua_State *L, int device_sm, const fk_problem *p, fk_arch
 /** gen/layout.lua's answer; what C needs of it. */
 typedef struct fk_smem_layout {
     int bytes, d_pad, dv_pad;
-    int col_warps;       /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
-    int held_k, held_v;  /* steps of 16 columns of K, of V that stay in registers: backward, family wgmma */
-    int kv_buffers;      /* of K and V there */
-    int registers;       /* about how many a thread has there; else 0 */
-    int dq_share;        /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
-    bool walks_q, wgmma; /* of the tile */
-    bool scans;          /* tiles are looked for in a mask that is no bound */
-    bool long_walk;      /* by a long text, of a pattern */
-    bool pattern;        /* ... but a pattern */
-    bool runs;           /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
-    bool bits;           /* a mask comes as words of 32 keys */
-    bool mask_rows;      /* which reads arrays along queries or keys alone */
-    bool window;         /* it has two bounds, and what they are no array says */
-    int staged;          /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
-    bool lines;          /* the tensor cores add lines along the keys */
-    bool unstaged;       /* tiles of an array could be copied, but not into the buffers of this tile */
+    int col_warps;         /* warps that share one warp's worth of keys, where CTAs own keys; else 1 */
+    int d_depth, dv_depth; /* columns of a CTA over which S and dP are summed up: of the same */
+    int held_k, held_v;    /* steps of 16 columns of K, of V that stay in registers: backward, family wgmma */
+    int kv_buffers;        /* of K and V there */
+    int registers;         /* about how many a thread has there; else 0 */
+    int dq_share;          /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
+    bool walks_q, wgmma;   /* of the tile */
+    bool scans;            /* tiles are looked for in a mask that is no bound */
+    bool long_walk;        /* by a long text, of a pattern */
+    bool pattern;          /* ... but a pattern */
+    bool runs;             /* a mask leaves each query a run of keys, whose ends are looked up beforehand */
+    bool bits;             /* a mask comes as words of 32 keys */
+    bool mask_rows;        /* which reads arrays along queries or keys alone */
+    bool window;           /* it has two bounds, and what they are no array says */
+    int staged;            /* bytes of an element where tiles of an array are copied beside those of K, or Q; 0: none */
+    bool lines;            /* the tensor cores add lines along the keys */
+    bool unstaged;         /* tiles of an array could be copied, but not into the buffers of this tile */
 } fk_smem_layout;
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).

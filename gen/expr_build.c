@@ -101,6 +101,15 @@ const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *
     return fk_expr_build(pool, OP_LAND, a, b, NULL);
 }
 
+const fk_expr *fk_expr_rebuild(fk_expr_pool *pool, const fk_expr *e, const fk_expr *const arg[FK_EXPR_MAX_ARGS]) {
+    bool changed = false;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
+        changed = changed || arg[i] != e->arg[i];
+    if (!changed) return e;
+    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg);
+    return fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
+}
+
 const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const char *name, const fk_expr *by) {
     if (!e || !by) return NULL;
     if (e->op == OP_SCALAR && strcmp(e->name, name) == 0) {
@@ -109,13 +118,9 @@ const fk_expr *fk_expr_substitute(fk_expr_pool *pool, const fk_expr *e, const ch
         return fk_expr_pool_fail(pool, FK_INTERNAL, "a name is substituted by a value of another type");
     }
     const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL};
-    bool changed = false;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         arg[i] = fk_expr_substitute(pool, e->arg[i], name, by);
         if (!arg[i]) return NULL;
-        changed |= arg[i] != e->arg[i];
     }
-    if (!changed) return e;
-    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg);
-    return fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
+    return fk_expr_rebuild(pool, e, arg);
 }

@@ -64,19 +64,15 @@ static const fk_expr *inverted(const fk_expr *e) {
 
 const fk_expr *fk_expr_divide_once(fk_expr_pool *pool, const fk_expr *e) {
     const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL};
-    bool changed = false;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         arg[i] = fk_expr_divide_once(pool, e->arg[i]);
         if (!arg[i]) return NULL;
-        changed = changed || arg[i] != e->arg[i];
     }
     for (int i = 0; i < 2 && e->op == OP_MUL; ++i) {
         const fk_expr *by = inverted(arg[i]);
         if (by) return fk_expr_build(pool, OP_DIV, arg[1 - i], by, NULL);
     }
-    if (!changed) return e;
-    if (e->op == OP_READ) return fk_expr_read(pool, e->name, e->type, arg);
-    return fk_expr_build(pool, e->op, arg[0], arg[1], arg[2]);
+    return fk_expr_rebuild(pool, e, arg);
 }
 
 typedef struct line {

@@ -130,6 +130,8 @@ const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type t
 const fk_expr *fk_expr_node(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b, const fk_expr *c);
 /* The same, simplified: constants folded, x + 0, x * 1, ... removed. */
 const fk_expr *fk_expr_build(fk_expr_pool *pool, fk_expr_op op, const fk_expr *a, const fk_expr *b, const fk_expr *c);
+/* e with these operands, simplified; e itself where they are its own. */
+const fk_expr *fk_expr_rebuild(fk_expr_pool *pool, const fk_expr *e, const fk_expr *const arg[FK_EXPR_MAX_ARGS]);
 
 /* hash(x, y): 31 bits that depend on the low 32 of both; hash_of of templates/piece/interval.cu computes the same. Each
  * mix is a bijection of two multiplications (the constants are C. Wellons's lowbias32, public domain). */

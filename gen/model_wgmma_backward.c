@@ -50,9 +50,7 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
     const fk_tile tile = fk_plan_tile(p, plan);
     const bool halved = fk_tile_halved(p, &tile);
     const int cluster = halved ? 1 : fk_plan_cluster(p, plan); /* that shares a tile of keys */
-    const double m = plan->block_m, n = (double)plan->block_n / cluster;
-    const double d = halved ? ceil(layout->d_pad / 256.0) * 128 : layout->d_pad; /* columns of a CTA, in panels */
-    const double dv = halved ? ceil(layout->dv_pad / 256.0) * 128 : layout->dv_pad;
+    const double m = plan->block_m, n = (double)plan->block_n / cluster, d = layout->d_depth, dv = layout->dv_depth;
     const double pairs = m * n;
     const int groups = plan->warps / 4 - 1, shared = layout->col_warps;
     /* Of products of 64 rows: their A, 128 bytes a column of the depth that no registers hold, and their B. */

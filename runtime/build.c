@@ -5,6 +5,7 @@
 #include "cache/sha256.h"
 #include "compile.h"
 #include "gen/embedded.h"
+#include "gen/problem.h"
 #include "gen/term.h"
 
 #include <stdio.h>
@@ -116,9 +117,8 @@ int32_t fk_minor_spill(const fk_problem *p, const fk_plan_info *plan) {
     if (!p || !plan) return FK_MINOR_SPILL;
     for (int i = 0; i < p->num_masks; i++)
         pattern = pattern || fk_mask_kind(&p->mask[i]) == FK_TERM_PATTERN;
-    const bool wgmma = strcmp(plan->family, "wgmma") == 0,
-               wide = p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
-    return wgmma && (p->op == FK_FORWARD ? pattern : wide) ? 4 * FK_MINOR_SPILL : FK_MINOR_SPILL;
+    const bool wgmma = strcmp(plan->family, "wgmma") == 0;
+    return wgmma && (p->op == FK_FORWARD ? pattern : fk_is_wide(p)) ? 4 * FK_MINOR_SPILL : FK_MINOR_SPILL;
 }
 
 /* The model's register count is an estimate. Where the compiler had to spill more than a little, or could not overlap

@@ -279,23 +279,7 @@ struct Consumer {
 @   if part == layout.parts - 1 then
                 if (word & is_last && threadIdx.x % 32 == 0) mbarrier_arrive($(keys) + v_empty); // there is time to load the next V
 @   end
-@   if fused then
-                subtract_delta(dp_part, delta);
-@     if problem.dropout then
-                drop_gradients(dp_part, delta, dropout);
-@     end
-                score_backward(s_part, dp_part, lse, $(name), p, at$(sums));
-@   else
-@     if problem.dropout then
-                score_gradients(dp_part, s_part, delta, dropout);
-@     else
-                subtract_delta(dp_part, delta);
-                score_gradients(dp_part, s_part);
-@     end
-@     if back then
-                score_backward(dp_part, $(name), p, at$(sums)$(staged.grad and ", smem + smem_array" or ""));
-@     end
-@   end
+@   include("piece/way_back.cu", { s = "s_part", dp = "dp_part", n = name, fused = fused, back = back, sums = sums .. (staged.grad and ", smem + smem_array" or "") })
 @   if not early then
 #pragma unroll
                 for (int j = 0; j < q_atoms / 2; ++j) {

@@ -40,7 +40,7 @@ struct Consumer {
         float dk[m_atoms][dk_atoms][4], dv[m_atoms][dv_atoms][4];
         fill(dk, 0.0f);
         fill(dv, 0.0f);
-        int n = -1; // the tile whose dS waits to be multiplied; at.h is its head
+        int n = -1; // the tile whose dQ is still to be added; at.h is its head
         u32 used = empty + 8 * ring.index(); // the last tile's stage's barrier
 @ if sums ~= "" then
         ArraySums sums;
@@ -104,23 +104,7 @@ struct Consumer {
             // S^T = K Q^T of the next tile; of this one where none follows, which nobody asks for.
             gemm_s(registers(s_sums), smem + smem_k, own_queries(next == no_more ? tile : smem + smem_q + ring.index() * stage_bytes));
             add_sums(1, dp, dp_sums[0]);
-@ if fused then
-            subtract_delta(dp, delta);
-@   if problem.dropout then
-            drop_gradients(dp, delta, dropout);
-@   end
-            score_backward(s, dp, lse, n, p, at$(sums));
-@ else
-@   if problem.dropout then
-            score_gradients(dp, s, delta, dropout);
-@   else
-            subtract_delta(dp, delta);
-            score_gradients(dp, s);
-@   end
-@   if back then
-            score_backward(dp, n, p, at$(sums));
-@   end
-@ end
+@ include("piece/way_back.cu", { s = "s", dp = "dp", n = "n", fused = fused, back = back, sums = sums })
 #pragma unroll
             for (int j = 0; j < q_atoms / 2; ++j) {
                 pack_block(weights[j], s[0], j);
