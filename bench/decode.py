@@ -7,8 +7,8 @@
 A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
 the same with pages of 64 rows in random order, both also with `kv_e4m3`, SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
 such as e4m3 holds, so that all compute the same. With --latent, absorbed MLA (DeepSeek-V2): values are the first columns of the keys, and
-one query's heads, of one kv head, are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`,
-and one that is not told that values are keys. --plans adds plans of this library's by name, with --splits each also with so many
+the heads are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`, and one that is not told that
+values are keys. Above head dim 256 one query's heads are given so as well. --plans adds plans of this library's by name, with --splits each also with so many
 splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a CUDA graph
 of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
@@ -70,18 +70,25 @@ class Copies:
         self.kv_e4m3 = [[x.clone() for x in narrow] for _ in range(max(2, 1 + 2 * COLD_BYTES // self.bytes))]
 
 
+def heads_as_queries(x, heads_kv):
+    """[batch, queries, heads, dim] as [batch, queries of a kv head, kv heads, dim]: of one query, or of one kv head."""
+    return x.view(x.shape[0], heads_kv, -1, x.shape[3]).transpose(1, 2)
+
+
 def ours(session, stream, name, words, q, kv, plan=None, splits=0, pages=None, heads_are_queries=False):
     torch, library, context = session
+    shape, heads_kv = q.shape, kv[0][0].shape[2]
     if heads_are_queries:
-        q = q.transpose(1, 2)
+        q = heads_as_queries(q, heads_kv)
     if plan:
         context = library.context("cuda:0", plan=plan)
-    o, launches = q.new_full((*q.shape[:3], kv[0][1].shape[3]), float("nan")), []
+    result = q.new_full((*shape[:3], kv[0][1].shape[3]), float("nan"))
+    o, launches = heads_as_queries(result, heads_kv) if heads_are_queries else result, []
     with torch.cuda.stream(stream):
         for i, (k, v) in enumerate(kv):
             tensors = {"q": q, "o": o, **(pages[i].tensors if pages else {"k": k, "v": v})}
             launches.append(Launch(torch, library, context, words, tensors, num_splits=splits, **(pages[i].fields if pages else {})))
-    out = Graph(torch, name, launches, lambda: o.transpose(1, 2) if heads_are_queries else o, library.spell_plan(launches[0].info.plan))
+    out = Graph(torch, name, launches, lambda: result, library.spell_plan(launches[0].info.plan))
     out.pages = pages  # whose tables are read
     return out
 
@@ -133,6 +140,8 @@ def contenders(session, args, dim, shape, stream):
     copies = Copies(torch, torch_dtype(torch, args.dtype), dim, shape)
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (shape[1] != shape[2]) + " split"
     out = []
+    if dim > 256 and shape[3] == 1:  # as attention() does on Hopper
+        out.append(ours(session, stream, "flashkiln-queries", f"fwd {args.dtype} d{dim}", copies.q, copies.kv, heads_are_queries=True))
     for suffix, word, kv, plans in (("", "", copies.kv, args.plans), ("-e4m3", " kv_e4m3", copies.kv_e4m3, args.e4m3_plans)):
         pages = [Pages(torch, library, PAGE, k, v) for k, v in kv]
         out += [ours(session, stream, "flashkiln" + suffix, words + word, copies.q, kv),

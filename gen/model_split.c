@@ -15,6 +15,21 @@ static const double PAGED_COPY_US = 0.03;
 /* Registers of a thread over those that are estimated, of which these kernels take more; CTAs that an SM may hold. */
 static const double REGISTERS_MORE = 1.3;
 enum { MOST_CTAS = 16 };
+/* What else tells plans apart on an H200, with 1 to 64 sequences of 4,096 and 8,192 keys. Of 16 bits, tiles of fewer than
+ * 64 keys where wider ones have registers (head dims 96 to 192) took 1.0 to 1.3 times as long, and tiles of 64 rows of
+ * which half or fewer are there 1.0 to 1.09. Of 8 bits, tiles in whose threads no register is left to have the next one on
+ * its way (head dim 256, 16 x 16) took 1.0 to 1.5 times as long as they should. */
+static const double NARROW = 1.06, EMPTY = 1.04, CROWDED = 1.6;
+enum { WIDE_TILE = 64, MOST_DIM = 192, FREE_REGISTERS = 240 };
+
+static double slowness(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan, int64_t rows) {
+    if (device->sm < 90) return 1;
+    if (p->kv_e4m3) return p->head_dim > MOST_DIM && plan->registers > FREE_REGISTERS ? CROWDED : 1;
+    if (fk_dtype_bytes(p->dtype) != 2 || p->head_dim > MOST_DIM) return 1;
+    const bool empty = plan->block_m >= WIDE_TILE && 2 * rows <= plan->block_m;
+    return (plan->block_n < WIDE_TILE ? NARROW : 1) * (empty ? EMPTY : 1);
+}
+
 /* Share of the shorter of computing and loading that adds to the longer. */
 static const double NOT_HIDDEN = 0.3;
 
@@ -138,7 +153,7 @@ void fk_model_split(const fk_problem *p, const fk_device_info *device, const fk_
     walks->max_visited = ceil(walks->max_visited / splits);
     *out = (fk_split_model){.num_ctas = num_ctas * splits,
                             .share = num_ctas / (heads * (double)walks->num_ctas * fk_slices(p))};
-    out->loading_us = sizes.k_tiles < 1 ? 0 : loading_us(&sizes, splits);
+    out->loading_us = sizes.k_tiles < 1 ? 0 : slowness(p, device, plan, rows) * loading_us(&sizes, splits);
     out->around_us = START_US + combining_us(&sizes, splits);
     if (splits > 1) out->combine_bytes = 8.0 * splits * heads * (double)shape->seqlen_q * (p->head_dim_v + 1);
 }

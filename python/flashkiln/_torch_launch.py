@@ -123,20 +123,17 @@ def describe(terms, how, q, k, v, arrays, extras):
     return call
 
 
-MANY_HEADS = 64  # rows of a tile
-
-
 def has_wgmma(index):
     return index >= 0 and torch.cuda.get_device_capability(index) == (9, 0)
 
 
 def heads_as_queries(terms, sizes, strides):
-    """(terms, sizes, strides of q and o) of one query of many heads that share keys, as if they were queries of one head; None where that
-    is something else, or gains nothing. At head dims above 256 Hopper's products for queries are faster than those of splits
-    (docs/sequences.md). The last query sees all keys, so that `causal` says nothing."""
+    """(terms, sizes, strides of q and o) of one query of the heads that share keys, as if they were queries of one head; None where that
+    is something else, or gains nothing. At head dims above 256 Hopper's kernel for queries, whose tiles come in parts of their keys, asks more
+    of HBM than that of splits, by TMA (docs/sequences.md). The last query sees all keys, so that `causal` says nothing."""
     words = [word for word in terms.words.split() if word != "causal"]
     group = sizes.heads_q // max(sizes.heads_kv, 1)
-    if (sizes.seqlen_q != 1 or group < MANY_HEADS or sizes.heads_q != group * sizes.heads_kv
+    if (sizes.seqlen_q != 1 or sizes.heads_q != group * sizes.heads_kv or not group
             or max(sizes.dim, sizes.dim_v) <= _problem.NARROW_HEAD_DIM or set(words) - {"seqused_k", "paged"}
             or "paged" in words and not _problem.page_rows(sizes.page_size)):
         return None

@@ -31,7 +31,7 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
                            softmax_scale=None, causal=False, is_fp8_kvcache=False, indices=None):
     """(o [batch, seqlen_q, heads_q, head_dim_v], lse [batch, heads_q, seqlen_q], natural logarithms, +inf of a row without keys).
 
-    - q: [batch, seqlen_q, heads_q, head_dim]; on Hopper one query of 64 heads and more of a kv head is fastest.
+    - q: [batch, seqlen_q, heads_q, head_dim]; several queries of a speculative decoder, too, on Hopper at head dims above 256 of one kv head.
     - k_cache: [blocks, block_size, heads_kv, head_dim]. Blocks of any size; on Hopper multiples of 8 are faster.
     - block_table: int32 [batch, blocks of a sequence]: row j of sequence b is row j % block_size of block block_table[b, j // block_size].
     - cache_seqlens: int32 [batch], the rows of each sequence, new ones among them.
@@ -44,24 +44,29 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
         raise Unsupported(f"{'is_fp8_kvcache' if is_fp8_kvcache else 'indices'} is given: there is neither a cache of 8 bits nor a choice of rows")
     if not 0 < head_dim_v <= k_cache.shape[-1]:
         raise BadArgument(f"head_dim_v is {head_dim_v}; it must be from 1 to k_cache's last dimension, {k_cache.shape[-1]}")
-    batch, seqlen_q, heads = q.shape[:3]
+    batch, seqlen_q, heads, dim = q.shape
     how = {"softmax_scale": softmax_scale, "page_table": block_table, "seqused_k": cache_seqlens, "return_lse": True}
-    if not are_queries(q, k_cache, causal):
-        o, lse = _torch.attention(q, k_cache, k_cache[..., :head_dim_v], causal=bool(causal), **how)
+    values = k_cache[..., :head_dim_v]
+    if seqlen_q == 1 or not have_one_kernel(q, k_cache):
+        o, lse = _torch.attention(q, k_cache, values, causal=bool(causal), **how)
         return o, with_infinity(lse)
-    mask = f"k <= q / {heads} + seqlen_k - {seqlen_q}" if causal else None
-    o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, q.shape[3]), k_cache, k_cache[..., :head_dim_v], mask=mask, **how)
+    if not causal or batch * -(-seqlen_q * heads // TILE_ROWS) >= FEW_TILES:
+        mask = f"k <= q / {heads} + seqlen_k - {seqlen_q}" if causal else None
+        o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, dim), k_cache, values, mask=mask, **how)
+    else:  # each query as a sequence of its own, which sees keys up to its own
+        behind = torch.arange(1 - seqlen_q, 1, device=q.device)
+        how["seqused_k"] = (cache_seqlens[:, None] + behind).clamp_(min=0).view(-1)
+        how["page_table"] = block_table.repeat_interleave(seqlen_q, 0)
+        o, lse = _torch.attention(q.reshape(batch * seqlen_q, 1, heads, dim), k_cache, values, **how)
     return o.view(batch, seqlen_q, heads, head_dim_v), with_infinity(lse).view(batch, seqlen_q, heads).transpose(1, 2)
 
 
-FEW_TILES = 16  # a quarter of a round on 132 SMs: with fewer the keys are better shared among CTAs, which kernels of expressions are not
+# A quarter of a round on 132 SMs: with fewer tiles the keys are better shared among CTAs, which kernels of expressions do not.
+FEW_TILES, TILE_ROWS = 16, 128
 
 
-def are_queries(q, k_cache, causal):
-    """Whether several queries' heads are given as so many queries of one head, as attention() does with those of one query: by the rates of
-    docs/measured.md, 596 TFLOP/s beside 145 where there are tiles for all CTAs."""
-    batch, seqlen_q, heads, dim = q.shape
-    rows = seqlen_q * heads
-    return (seqlen_q > 1 and k_cache.shape[2] == 1 and rows >= _torch_launch.MANY_HEADS and dim > _problem.NARROW_HEAD_DIM
-            and q.dtype in (torch.float16, torch.bfloat16) and _torch_launch.has_wgmma(q.get_device())
-            and bool(_problem.page_rows(k_cache.shape[1])) and (not causal or batch * -(-rows // 128) >= FEW_TILES))
+def have_one_kernel(q, k_cache):
+    """Whether several queries' heads are given to Hopper's kernel of head dims above 256 as so many queries of one head, as attention() does
+    with those of one query: 1.1 to 5 times as fast as splits (docs/sequences.md)."""
+    return (k_cache.shape[2] == 1 and q.shape[3] > _problem.NARROW_HEAD_DIM and q.dtype in (torch.float16, torch.bfloat16)
+            and _torch_launch.has_wgmma(q.get_device()) and bool(_problem.page_rows(k_cache.shape[1])))

@@ -55,11 +55,12 @@ def spelled(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("batch, causal, words", [(9, True, 'keep="k <= q / 72 + seqlen_k - 2"'), (9, False, ""), (2, True, "gqa causal")])
-def test_several_queries_of_many_heads(batch, causal, words, spelled):
-    q, rows = torch.randn(batch, 2, 72, 320).half(), torch.randn(batch, 20, 1, 320).half()
+@pytest.mark.parametrize("batch, heads, causal, words", [
+    (8, 72, True, 'keep="k <= q / 72 + seqlen_k - 2"'), (8, 72, False, ""), (2, 72, True, ""), (15, 4, True, ""), (16, 4, True, 'keep="k <= q / 4 + seqlen_k - 2"')])
+def test_several_queries_of_one_kv_head(batch, heads, causal, words, spelled):
+    q, rows = torch.randn(batch, 2, heads, 320).half(), torch.randn(batch, 20, 1, 320).half()
     cache, table = cache_of(rows)
-    filled = torch.randint(2, 21, (batch,), dtype=torch.int32)
+    filled = torch.randint(1, 21, (batch,), dtype=torch.int32)  # of one row the first query has none
     o, lse = flash_mla_with_kvcache(q, cache, table, filled, 256, causal=causal)
     used = filled.view(batch, 1, 1, 1)
     theirs = reference.attention(q, rows, rows[..., :256], keep=(lambda g: g.k <= g.q + used - 2) if causal else (lambda g: g.k < used))

@@ -166,15 +166,38 @@ def test_wide_heads(dim, dim_v, queries):
 
 
 @pytest.mark.parametrize("causal, used, latent", [(True, False, False), (False, True, False), (False, False, True), (True, True, True)])
-def test_many_heads_of_one(causal, used, latent):
-    """Absorbed MLA's decoding, whose heads become queries on Hopper; and where the values are the keys' first columns."""
-    t = {name: x.detach() for name, x in tensors(batch=3, sq=1, sk=700, heads=128, heads_kv=1, dim=576, dim_v=512).items()}
+@pytest.mark.parametrize("heads, heads_kv", [(128, 1), (16, 1), (4, 4)])
+def test_wide_decoding(heads, heads_kv, causal, used, latent):
+    """One query at head dims above 256, whose heads become queries on Hopper; and where the values are the keys' first columns."""
+    t = {name: x.detach() for name, x in tensors(batch=3, sq=1, sk=700, heads=heads, heads_kv=heads_kv, dim=576, dim_v=512).items()}
     if latent:
         t["v"] = t["k"][..., :512]
     lengths = torch.tensor([700, 1, 333], device="cuda", dtype=torch.int32)
     keep = (lambda g: g.k < lengths.view(3, 1, 1, 1)) if used else None
     ours = attention(*t.values(), causal=causal, return_lse=True, **{"seqused_k": lengths} if used else {})
     theirs = reference.attention(*t.values(), **{"keep": keep} if used else {})
+    reference.close("o", ours[0], theirs[0])
+    reference.close("lse", ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("batch, queries, heads, causal", [(3, 2, 16, True), (3, 2, 16, False), (20, 3, 16, True), (2, 2, 128, True), (3, 1, 16, True)])
+def test_flash_mla(batch, queries, heads, causal):
+    """Its three ways on Hopper, in a captured graph that is replayed with other lengths."""
+    from flashkiln.flash_mla import flash_mla_with_kvcache
+    rows, q = (draw(*shape, dtype=torch.bfloat16).detach() for shape in ((batch, 384, 1, 576), (batch, queries, heads, 576)))
+    table = torch.randperm(batch * 6, device="cuda").int().view(batch, 6)
+    cache = torch.empty(batch * 6, 64, 1, 576, device="cuda", dtype=rows.dtype)
+    cache[table.flatten().long()] = rows.view(-1, 64, 1, 576)
+    lengths = torch.full((batch,), 384, device="cuda", dtype=torch.int32)
+    call = lambda: flash_mla_with_kvcache(q, cache, table, lengths, 512, causal=causal)  # noqa: E731
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ours = call()
+    lengths.copy_(torch.randint(queries, 385, (batch,)))
+    graph.replay()
+    used = lengths.view(batch, 1, 1, 1)
+    theirs = reference.attention(q, rows, rows[..., :512], keep=(lambda g: g.k <= g.q + used - queries) if causal else (lambda g: g.k < used))
     reference.close("o", ours[0], theirs[0])
     reference.close("lse", ours[1], theirs[1])
 

@@ -1,4 +1,4 @@
-"""One query of many heads that share keys, at head dims above 256: to Hopper's kernels these are queries of one head. On CPU tensors, through the
+"""One query of heads that share keys, at head dims above 256: to Hopper's kernels these are queries of one head. On CPU tensors, through the
 emulator, against float64."""
 import pytest
 
@@ -28,13 +28,13 @@ def spelled(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_heads_as_queries(layout, spelled):
-    t = tensors(40, 128, 2)
+@pytest.mark.parametrize("layout, heads, heads_kv", [("bshd", 128, 2), ("bhsd", 128, 2), ("bshd", 6, 2), ("bhsd", 3, 3)])
+def test_heads_as_queries(layout, heads, heads_kv, spelled):
+    t = tensors(600 if heads < 128 else 40, heads, heads_kv)  # where splits would share them, too
     expect = reference.attention(*t.values(), keep=reference.causal)
     given = [x.transpose(1, 2).contiguous() if layout == "bhsd" else x for x in t.values()]
     o, lse = attention(*given, causal=True, return_lse=True, layout=layout)
-    assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, 128, 64) if layout == "bshd" else (2, 128, 1, 64))
+    assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, heads, 64) if layout == "bshd" else (2, heads, 1, 64))
     reference.close("o", o if layout == "bshd" else o.transpose(1, 2), expect[0])
     reference.close("lse", lse, expect[1])
 
@@ -64,7 +64,7 @@ def test_heads_as_queries_of_pages():
 @pytest.mark.parametrize("words, sizes, turns", [
     ("causal", dict(), True), ("", dict(), True), ("causal seqused_k paged", dict(page_size=16), True),
     ("paged", dict(page_size=1), False), ("causal top-left", dict(), False), ("window(9,0)", dict(), False), ("softcap(9.0)", dict(), False),
-    ("", dict(seqlen_q=2), False), ("", dict(heads_q=63), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
+    ("", dict(seqlen_q=2), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
 def test_which_heads_become_queries(words, sizes, turns):
     shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
     strides = {"q": (7, 5, 3), "k": (1, 1, 1), "v": (1, 1, 1), "o": (11, 13, 17)}
