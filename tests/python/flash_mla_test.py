@@ -66,7 +66,7 @@ def test_several_queries_of_one_kv_head(batch, heads, causal, words, spelled):
     theirs = reference.attention(q, rows, rows[..., :256], keep=(lambda g: g.k <= g.q + used - 2) if causal else (lambda g: g.k < used))
     assert spelled == [" ".join(filter(None, ["fwd fp16 d320 dv256", words, "seqused_k paged(16) latent"]))]
     reference.close("o", o, theirs[0])
-    reference.close("lse", lse, theirs[1])
+    reference.close("lse", lse, theirs[1].masked_fill(theirs[1] == -torch.inf, torch.inf))
 
 
 def test_wide_heads_share_tiles(spelled):
