@@ -10,7 +10,8 @@
            beside FlexAttention, compiled for it, round-robin: time of a visited tile over that of the plain kernel's, and the
            ratio to FlexAttention; --ops fwd,bwd, the latter with the bias's gradient. 16,384 tokens, 4,096 in a sequence for a
            bias. A feature takes about 20 s with one head_dim, most of it FlexAttention's compiler. Results: features-cost.csv
-  bias     a bias of [heads, seqlen, seqlen], repeated over the batch; the backward pass makes its gradient too
+  bias     a bias of [heads, seqlen, seqlen] in the dtype of q, repeated over the batch, beside EFFICIENT, CUDNN (forward: it has no
+           gradient of it) and the kernel without it; the backward pass makes its gradient too
   bits     boolean masks, here as bits, beside EFFICIENT, CUDNN and FlexAttention, which read them (it from a BlockMask, too, whose
            making is not timed), and beside the kernels without a mask and with `causal` in its place; --ops fwd,bwd. random:
            [batch, heads, seqlen, seqlen], 70 % are seen; causal, and padded (causal, and keys from the start are missing, up to
@@ -193,17 +194,17 @@ def bias(session):
     for dim in args.dims:
         for seqlen in args.sizes:
             for op in ("fwd", "bwd"):
-                shape = Shape(torch, args, seqlen, dim, "full", op, " bias")
+                shape = Shape(torch, args, seqlen, dim, "full", op, f" array=bias:{args.dtype}[b][h][q][k] bias")
                 t = Tensors(torch, shape)
                 generator = torch.Generator("cuda").manual_seed(5)
                 size = (1, shape.heads, seqlen, seqlen)
-                values = torch.randn(size, generator=generator, device="cuda").to(t.q.dtype)
-                wide = values.float().expand(shape.batch, -1, -1, -1)
+                values = torch.randn(size, generator=generator, device="cuda").to(t.q.dtype).expand(shape.batch, -1, -1, -1)
                 gradient = torch.zeros(size, device="cuda").expand(shape.batch, -1, -1, -1)
-                ours = session.ours(words=" grad=bias" if op == "bwd" else "", arrays={"bias": wide},
+                ours = session.ours(words=" grad=bias" if op == "bwd" else "", arrays={"bias": values},
                                     grads={"bias": gradient})
-                peer = Sdpa(torch, "EFFICIENT", bias=values.expand(shape.batch, -1, -1, -1))
-                if not session.time(shape, [peer, ours], t, bias=wide):
+                plain = Beside(torch, session.library, session.context, "plain", lambda words: " ".join(words.split()[:3]))
+                peers = [Sdpa(torch, backend, bias=values) for backend in ("EFFICIENT", "CUDNN")]
+                if not session.time(shape, [plain, *peers, ours], t, bias=values.float()):
                     return False
     return True
 

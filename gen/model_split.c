@@ -15,10 +15,10 @@ static const double PAGED_COPY_US = 0.03;
 /* Registers of a thread over those that are estimated, of which these kernels take more; CTAs that an SM may hold. */
 static const double REGISTERS_MORE = 1.3;
 enum { MOST_CTAS = 16 };
-/* What else tells plans apart on an H200, with 1 to 64 sequences of 4,096 and 8,192 keys. Of 16 bits, tiles of fewer than
- * 64 keys where wider ones have registers (head dims 96 to 192) took 1.0 to 1.3 times as long, and tiles of 64 rows of
- * which half or fewer are there 1.0 to 1.09. Of 8 bits, tiles in whose threads no register is left to have the next one on
- * its way (head dim 256, 16 x 16) took 1.0 to 1.5 times as long as they should. */
+/* What else tells plans apart on an H200, with 1 to 64 sequences of 4,096 and 8,192 keys. Of 16 bits, tiles of fewer
+ * than 64 keys where wider ones have registers (head dims 96 to 192) took 1.0 to 1.3 times as long, and tiles of 64
+ * rows of which half or fewer are there 1.0 to 1.09. Of 8 bits, tiles in whose threads no register is left to have the
+ * next one on its way (head dim 256, 16 x 16) took 1.0 to 1.5 times as long as they should. */
 static const double NARROW = 1.06, EMPTY = 1.04, CROWDED = 1.6;
 enum { WIDE_TILE = 64, MOST_DIM = 192, FREE_REGISTERS = 240 };
 

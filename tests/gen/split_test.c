@@ -51,6 +51,27 @@ static void small_tiles_for_few_queries(void **state) {
     }
 }
 
+/* Decoding on an H200 (docs/performance-log.md): tiles of 64 keys where registers allow, of 32 rows for a group's few
+ * queries; one warp of 16 x 16 keys of 8 bits has no registers to have the next ones on their way. */
+static void tiles_for_decoding(void **state) {
+    (void)state;
+    const fk_shape one = {1, 32, 8, 1, 8192}, four = {16, 64, 8, 4, 4096};
+    static const char *const spellings[] = {"fwd bf16 d64 gqa split", "fwd bf16 d96 gqa split",
+                                            "fwd bf16 d128 gqa split", "fwd bf16 d192 gqa split"};
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        const fk_plan_info few = best(spellings[i], "h200", one), more = best(spellings[i], "h200", four);
+        assert_int_equal(few.block_n, 64);
+        assert_true(few.block_m <= 32);
+        assert_int_equal(more.block_n, 64);
+        assert_int_equal(more.block_m, 32);
+    }
+    const fk_shape nominal = {0, 0, 0, 0, 0};
+    assert_int_equal(best("fwd bf16 d256 gqa split kv_e4m3", "h200", nominal).block_m, 32);
+    assert_int_equal(best("fwd bf16 d256 split kv_e4m3", "h200", nominal).block_m, 32);
+    assert_int_equal(best("fwd bf16 d128 gqa split", "h200", nominal).block_n, 64);
+    assert_int_equal(best("fwd bf16 d128 gqa split", "a100", nominal).block_n, 32); /* where it was not timed */
+}
+
 /* A warp of its own copies 64 rows one after another, and finds each in its page: 1.3 times the fastest plan's time on
  * an H200 (docs/performance-log.md). */
 static void lanes_share_rows_in_pages(void **state) {
@@ -90,6 +111,7 @@ static void halves_of_values_are_ctas_of_their_own(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fills_the_gpu), cmocka_unit_test(small_tiles_for_few_queries),
+                                       cmocka_unit_test(tiles_for_decoding),
                                        cmocka_unit_test(lanes_share_rows_in_pages),
                                        cmocka_unit_test(halves_of_values_are_ctas_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
