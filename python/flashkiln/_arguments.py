@@ -2,13 +2,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
-from . import _problem
+from . import _heads, _problem
 from .errors import BadArgument, BadProblem
 
 EXTRAS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table")
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+
+class Forward(NamedTuple):
+    spelling: str
+    num_splits: Optional[int]  # that its launch asks for: None where it may not ask
+    sizes: _problem.Shapes
+    group: int  # query heads that are queries of one head, or 0
 
 
 class Asked(NamedTuple):
@@ -21,11 +28,15 @@ class Asked(NamedTuple):
     num_splits: int  # -1: as the lengths suggest
     dtype: str  # "fp16", ...
 
-    def forward(self):
-        """The spelling of the forward pass, and how many splits its launch asks for: None where it may not ask."""
+    def forward(self, device=None):
+        """Of the forward pass, on a GPU by its key, "cuda:N", "emu" or one that is not known."""
+        found = self.num_splits < 0 and self.dtype != "fp32" and _heads.is_hopper(device) and _heads.as_queries(self.terms, self.sizes)
+        if found:
+            terms, sizes = found
+            return Forward(terms.spelling("fwd", self.dtype, sizes), None, sizes, sizes.seqlen_q)
         split = _problem.wants_split(self.num_splits, self.sizes)
-        return (self.terms.spelling("fwd", self.dtype, self.sizes, *["split"] * split),
-                max(self.num_splits, 0) if split else None)
+        return Forward(self.terms.spelling("fwd", self.dtype, self.sizes, *["split"] * split), max(self.num_splits, 0) if split else None,
+                       self.sizes, 0)
 
     def backward(self, grad, deterministic):
         """The spelling of the backward pass, with the gradients of the arrays of these names."""

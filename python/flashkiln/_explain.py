@@ -79,13 +79,13 @@ def explain(*what: Any, gpu: Optional[str] = None, backward: bool = False, grad:
     ('fwd bf16 d64 causal', 64, True)
 
     Raises as attention does, and NoDevice for an unknown gpu."""
-    return Explanation(Question("explain", what, backward, grad, deterministic, options), gpu)
+    return Explanation(Question("explain", what, backward, grad, deterministic, options, gpu), gpu)
 
 
 class Question:
     """Either form of what explain and spell are asked. shape: that of a launch, zeros where nothing is known."""
 
-    def __init__(self, asker, what, backward, grad, deterministic, options):
+    def __init__(self, asker, what, backward, grad, deterministic, options, gpu=None):
         self.device, self.notes = None, []
         if len(what) == 1 and isinstance(what[0], str):
             given = {name: options.pop(name, 0) for name in ("batch", "heads", "heads_kv", "seqlen_q", "seqlen_k")}
@@ -102,14 +102,18 @@ class Question:
         refuse_unknown(asker, options)
         options.update((name, as_array(options[name])) for name in EXTRAS if options.get(name) is not None)
         asked = ask(*what, convert=as_array, **options)
-        sizes = asked.sizes
-        self.shape = (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k)
-        spelled = asked.backward(names_of(grad, asked.terms), deterministic) if backward else asked.forward()[0]
-        self.spelling = library().spell(library().problem(spelled))
         self.device = place(what[0])
-        self.note(asked, what, backward)
+        forward = asked.forward(gpu or self.device)
+        sizes = asked.sizes if backward else forward.sizes
+        self.shape = (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k)
+        spelled = asked.backward(names_of(grad, asked.terms), deterministic) if backward else forward.spelling
+        if is_tensor(what[1]) and not backward and forward.num_splits is None and asked.dtype != "fp32":
+            from ._torch_launch import values_are_keys
+            spelled += " latent" * values_are_keys(*what[1:])
+        self.spelling = library().spell(library().problem(spelled))
+        self.note(asked, what, None if backward else forward)
 
-    def note(self, asked, what, backward):
+    def note(self, asked, what, forward):
         """What happens besides the kernel."""
         for name, x in zip("qkv", what):
             missing = _problem.padding(x.shape[-1])
@@ -119,7 +123,9 @@ class Question:
                 self.notes.append(f"{name} is copied: 16-byte copies cannot read its strides")
         if asked.layout == "packed":
             self.notes.append("tiles and times are those of sequences that are all as long as the longest may be")
-        if not backward and asked.forward()[1] is not None:
+        if forward and forward.group:
+            self.notes.append("the query's heads are queries of one head of their kv head: docs/sequences.md, split")
+        if forward and forward.num_splits is not None:
             self.notes.append("several CTAs share a row's keys (split), since there are few queries and many keys"
                               if asked.num_splits < 0 else "several CTAs share a row's keys, as asked by num_splits")
 

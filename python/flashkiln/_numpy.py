@@ -6,7 +6,7 @@ from operator import index
 
 import numpy
 
-from . import _problem, _runtime
+from . import _heads, _problem, _runtime
 from ._arguments import EXTRAS, NUMPY_DTYPES, ask, check_element, dtype_name, is_tensor, names_of, padded, refuse_unknown
 from ._arrays import library_of
 from ._device_array import itemsize
@@ -83,8 +83,9 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
     if return_lse:
         lse = call.new(call.asked.sizes.lse(call.asked.layout), "float32", float("-inf"))
     if call.computes:
-        spelling, splits = call.asked.forward()
-        call.run(spelling, {"o": o}, lse, state, {} if splits is None else {"num_splits": splits})
+        forward = call.asked.forward(call.library.device)
+        call.run(forward.spelling, {"o": o}, lse, state, {} if forward.num_splits is None else {"num_splits": forward.num_splits},
+                 of=forward)
     o = call.library.result(o, cut(call.dims[2]))
     return (o, call.library.result(lse)) if return_lse else o
 
@@ -259,15 +260,15 @@ class Call:
         bias = options.get("bias")
         return {} if bias is None else {"bias": tuple(self.library.array(bias).shape)}
 
-    def run(self, spelling, tensors, lse, state, fields, grads=None, more=None):
-        """Launches. tensors: o and, backward, dout and the gradients; grads: {array: its gradient}; more: pointers besides."""
+    def run(self, spelling, tensors, lse, state, fields, grads=None, more=None, of=None):
+        """Launches. tensors: o and, backward, dout and the gradients; grads: {array: its gradient}; more: pointers besides; of: the Forward."""
         view, asked, names = self.library.view, self.asked, self.asked.terms.names
         views = {**self.views, **{name: view(x) for name, x in tensors.items()}}
         arrays, grads = [view(x) for x in self.arrays], {names.index(name): view(x) for name, x in (grads or {}).items()}
         pages = self.extras.get("page_table")
         launch = self.launch(spelling, views, arrays, grads, {
             "softmax_scale": asked.scale, "dropout_p": asked.dropout_p, **fields,
-            **({} if pages is None else {"page_table_stride": view(pages).strides[0]})})
+            **({} if pages is None else {"page_table_stride": view(pages).strides[0]})}, of.sizes if of else asked.sizes, of.group if of else 0)
         args = launch.args()
         for name, x in views.items():
             setattr(args, name, x.pointer)
@@ -282,18 +283,20 @@ class Call:
         workspace = self.library.new((launch.workspace + 255,), "uint8") if launch.workspace else None
         launch.execute(args, view(workspace).pointer + 255 & -256 if launch.workspace else None, self.library.stream)
 
-    def launch(self, spelling, views, arrays, grads, fields):
-        """The prepared launch of these shapes."""
+    def launch(self, spelling, views, arrays, grads, fields, sizes, group):
+        """The prepared launch of these shapes. group: query heads that are queries of one head, or 0."""
         asked, device = self.asked, self.library.device
         shapes = [(x.shape, x.strides) for x in (*views.values(), *arrays)]
-        key = (spelling, device, asked.sizes, asked.layout, *shapes, *grads, *fields.items())
+        key = (spelling, device, sizes, asked.layout, *shapes, *grads, *fields.items())
         found = _launches.get(key)
         if found is None:
             paged = "page_table" in self.extras
             layouts = {name: "bshd" if paged and asked.layout == "packed" and name in "kv" else asked.layout for name in views}
             strides = {name: _problem.triple(x.shape, x.strides, layouts[name]) for name, x in views.items()}
+            if group:
+                strides = _heads.turned(strides, group)
             steps = {i: _runtime.broadcast(x.shape, x.strides) for i, x in grads.items()}
-            found = _runtime.prepare(_runtime.device(device), spelling, asked.sizes, strides,
+            found = _runtime.prepare(_runtime.device(device), spelling, sizes, strides,
                                      [(x.shape, x.strides) for x in arrays], steps, **fields)
             _runtime.remember(_launches, key, found)
         return found

@@ -7,7 +7,7 @@ from ctypes import byref
 
 import torch
 
-from . import _problem, _runtime, _torch_e4m3
+from . import _heads, _problem, _runtime, _torch_e4m3
 from .errors import BadArgument, Unsupported
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -108,11 +108,12 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
-    turned = (num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
-              and heads_as_queries(terms, sizes, strides))
-    if turned:
-        terms, sizes, strides = turned
-    split = not turned and _problem.wants_split(num_splits, sizes, kv_e4m3)
+    queries = (num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
+               and _heads.as_queries(terms, sizes))
+    if queries:
+        terms, sizes = queries
+        strides = _heads.turned(strides, sizes.seqlen_q)
+    split = not queries and _problem.wants_split(num_splits, sizes, kv_e4m3)
     more = {"num_splits": max(num_splits, 0)} if split else {}
     if pages is not None:
         more["page_table_stride"] = pages.stride(0)
@@ -125,20 +126,6 @@ def describe(terms, how, q, k, v, arrays, extras):
 
 def has_wgmma(index):
     return index >= 0 and torch.cuda.get_device_capability(index) == (9, 0)
-
-
-def heads_as_queries(terms, sizes, strides):
-    """(terms, sizes, strides of q and o) of one query of the heads that share keys, as if they were queries of one head; None where that
-    is something else, or gains nothing. At head dims above 256 Hopper's kernel for queries, whose tiles come in parts of their keys, asks more
-    of HBM than that of splits, by TMA (docs/sequences.md). The last query sees all keys, so that `causal` says nothing."""
-    words = [word for word in terms.words.split() if word != "causal"]
-    group = sizes.heads_q // max(sizes.heads_kv, 1)
-    if (sizes.seqlen_q != 1 or sizes.heads_q != group * sizes.heads_kv or not group
-            or max(sizes.dim, sizes.dim_v) <= _problem.NARROW_HEAD_DIM or set(words) - {"seqused_k", "paged"}
-            or "paged" in words and not _problem.page_rows(sizes.page_size)):
-        return None
-    turned = {name: (batch, head, head * group) for name, (batch, _, head) in strides.items() if name in ("q", "o")}
-    return _problem.Terms.of(" ".join(words)), sizes._replace(seqlen_q=group, heads_q=sizes.heads_kv), {**strides, **turned}
 
 
 def values_are_keys(k, v):

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reference
-from flashkiln import _problem, _torch_launch, attention
+from flashkiln import _heads, _problem, _torch_launch, attention, explain
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -67,8 +67,21 @@ def test_heads_as_queries_of_pages():
     ("", dict(seqlen_q=2), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
 def test_which_heads_become_queries(words, sizes, turns):
     shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
-    strides = {"q": (7, 5, 3), "k": (1, 1, 1), "v": (1, 1, 1), "o": (11, 13, 17)}
-    found = _torch_launch.heads_as_queries(_problem.Terms.of(words), shape, strides)
+    found = _heads.as_queries(_problem.Terms.of(words), shape)
     assert bool(found) == turns
     if turns:
-        assert found[1].seqlen_q == 128 and found[1].heads_q == 1 and found[2] == {**strides, "q": (7, 3, 384), "o": (11, 17, 2176)}
+        assert found[1].seqlen_q == 128 and found[1].heads_q == 1
+
+
+def test_strides_of_heads():
+    strides = {"q": (7, 5, 3), "k": (1, 2, 3), "v": (4, 5, 6), "o": (11, 13, 17)}
+    assert _heads.turned(strides, 128) == {**strides, "q": (7, 3, 384), "o": (11, 17, 2176)}
+
+
+def test_explain_says_what_runs():
+    """As it is asked for, of which a kernel of `split` would be another."""
+    t = tensors(600, 32, 2, dim=576, dim_v=512)
+    told = explain(*t.values(), gpu="h200", causal=True)
+    assert told.spelling == "fwd bf16 d576 dv512" and told.shape == (2, 2, 2, 16, 600) and "queries of one head" in str(told)
+    assert explain(t["q"], t["k"], t["k"][..., :512], gpu="h200").spelling == "fwd bf16 d576 dv512 latent"
+    assert explain(*t.values(), gpu="a100").spelling == "fwd bf16 d576 dv512 gqa split"
