@@ -79,6 +79,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "values_are_keys", fk_tile_takes_values_from_keys(p, tile));
     fk_table_set_bool(L, "sides", fk_tile_may_have_sides(p, tile));
     fk_table_set_int(L, "pairs_ahead", fk_wgmma_pairs_ahead(p, tile));
+    fk_table_set_int(L, "registers_given", fk_wgmma_consumer_registers(fk_tile_teams(tile) * fk_tile_consumers(tile)));
     lua_newtable(L);
     for (lua_Integer line = 1; *summary; ++line) {
         const size_t length = strcspn(summary, "\n");
@@ -140,6 +141,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     out->held_v = holds ? fk_table_int(L, path, "held_v", 0, 16) : 0;
     out->kv_buffers = holds ? fk_table_int(L, path, "kv_buffers", 1, 2) : 1;
     out->registers = holds ? fk_table_int(L, path, "registers", 1, 1024) : 0;
+    out->registers_given = tile->wgmma ? fk_table_int(L, path, "registers_given", 1, 255) : 0;
     out->dq_share = tile->walks_q && !tile->wgmma ? fk_table_int(L, path, "dq_share", 1, 32) : 0;
     fk_lua_seal(L, "layout", NULL);
 }

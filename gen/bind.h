@@ -76,6 +76,7 @@ typedef struct fk_smem_layout {
     int held_k, held_v;    /* steps of 16 columns of K, of V that stay in registers: backward, family wgmma */
     int kv_buffers;        /* of K and V there */
     int registers;         /* about how many a thread has there; else 0 */
+    int registers_given;   /* to a thread that computes, family wgmma; else 0 */
     int dq_share;          /* atoms of 16 x 16 of dQ that a warp sums up at a time, at most; family mma */
     bool walks_q, wgmma;   /* of the tile */
     bool scans;            /* tiles are looked for in a mask that is no bound */

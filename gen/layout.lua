@@ -161,7 +161,20 @@ local function wgmma(problem, plan, arch, scan)
   local out, panel_bytes = (used + 1023) // 1024 * 1024, 4 * plan.consumers * 16 * 128 -- of all warps
   local out_panels = plan.q_stages == 1 and math.min(dv_cols // 64, (arch.smem_bytes - out) // panel_bytes) or 0
   if out_panels < 2 or plan.halved then out_panels = 0 end
+  -- Of what a block gets at its start, as many registers for each warp that loads and for each thread that computes. Producers that look for
+  -- tiles take more; of 8 bits there are no tails to fill.
+  local computing = plan.teams * plan.consumers
+  local loading_registers, registers_given = computing > 2 and 32 or 56, plan.registers_given
+  if plan.halved and computing == 2 then
+    loading_registers, registers_given = 40, 232
+  elseif e4m3 and not scan.needed and computing == 2 then
+    loading_registers = dv_pad > 224 and 24 or 40
+    registers_given = dv_pad > 224 and 240 or 232
+  elseif plan.teams == 3 and scan.needed then
+    loading_registers, registers_given = 80, 144
+  end
   return {
+    loading_registers = loading_registers, registers_given = registers_given,
     d_pad = d_pad, dv_pad = dv_pad, d_cols = d_cols, dv_cols = dv_cols, o_cols = e4m3 and problem.value_rows or dv_pad,
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = halves - line, halves = halves,
@@ -226,6 +239,10 @@ local function wgmma_backward(problem, plan, arch, scan)
     left = left - held
     return held
   end
+  -- What tells the other CTA takes more than 24 registers of the warps that load, and so do the walk over a long pattern and rows' statistics.
+  -- Whoever looks for tiles has more, too, where those that compute can spare them.
+  local more = pair or scan.long_walk or plan.head_rows > 0 or scan.needed and plan.block_m == 64 and d_pad + dv_pad <= 128
+  if plan.halved then more = (d_depth + dv_depth) // shared < 256 end
   local held_v = hold(dv_pad)
   local held_k = plan.k_stages == 2 and hold(d_pad) or 0 -- with three buffers of dS K as well is slower (2 %)
   return {
@@ -234,6 +251,7 @@ local function wgmma_backward(problem, plan, arch, scan)
     parts = parts, score_cols = 64 // shared, dk_cols = d_depth // shared, dv_own_cols = dv_depth // shared, dq_cols = dq_cols,
     weigh_cols = weigh_cols, sums = sums, sum_part = sum_part,
     k = 0, v = k_bytes, q = q, dout = dout, ds = ds, p = ds + ds_bytes, dq = dq, rows = rows, bars = bars,
+    loading_registers = more and 40 or 24, registers_given = more and 232 or 240,
     held_k = held_k, held_v = held_v, s_parts = held_k > 0 and parts or 1, registers = registers + 4 * (held_k + held_v),
     own_n = own_n, array = array, array_bytes = array_bytes, array_bars = array_bars, other_k = other_k, other_ds = other_ds,
     k_bytes = k_bytes, v_bytes = v_bytes, q_bytes = q_bytes, ds_bytes = ds_bytes,

@@ -125,7 +125,7 @@ static const double LINE_ENDS = 0.15, AT_ONCE_ENDS = 0.05, ENDS_TEAMS = 0.55;
 static const double UNSTAGED = 1.5;
 
 int fk_wgmma_consumer_registers(int computing) {
-    static const int of_computing[] = {0, 248, 224, 160, 112}; /* as templates/kernel/forward_wgmma.cu gives them */
+    static const int of_computing[] = {0, 248, 224, 160, 112};
     return of_computing[computing];
 }
 

@@ -131,8 +131,7 @@ double fk_dq_hbm_bytes(const fk_problem *p, const fk_device_info *device, const 
 /* ---- model_wgmma.c: the same for the forward pass of that family ---- */
 
 int fk_wgmma_registers(const fk_problem *p, const fk_tile *tile, const fk_smem_layout *layout);
-/** That a thread of a warpgroup gets, as templates/kernel/forward_wgmma.cu shares them out (of 16 bits), where so many
- * compute. */
+/** That a thread of a warpgroup gets forward where so many compute; gen/layout.lua has where it is otherwise. */
 int fk_wgmma_consumer_registers(int computing);
 /** `visits`: of a tile of queries, in the mean. */
 fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, const fk_arch *arch,

@@ -265,19 +265,7 @@ static void check_warps(const fk_tile *tile, const fk_smem_layout *layout, fk_pl
 /* Warpgroups hand registers on: those that compute take what the one that loads needs not. */
 static int register_cap(const fk_planner *planner, const fk_tile *tile, const fk_smem_layout *layout) {
     const fk_device_info *device = planner->device;
-    const int consumers = fk_tile_consumers(tile);
-    const int computing = fk_tile_teams(tile) * consumers;
-    const bool few = planner->p->dtype == FK_E4M3 && !planner->terms.mask.split.residual; /* do for the producers */
-    if (fk_tile_halved(planner->p, tile) && tile->walks_q) /* as templates/kernel/backward_wgmma.cu does */
-        return layout->d_pad > FK_NARROW_HEAD_DIM && layout->dv_pad > FK_NARROW_HEAD_DIM ? 240 : 232;
-    if (tile->wgmma && tile->walks_q)
-        return fk_plan_scan(planner, tile).long_walk || fk_tile_cluster(planner->p, tile) > 1 || tile->head_rows ? 232
-                                                                                                                 : 240;
-    if (fk_tile_halved(planner->p, tile) && computing == 2) return 232;
-    if (tile->wgmma && few && computing == 2) return layout->dv_pad > 224 ? 240 : 232;
-    if (tile->wgmma && fk_tile_teams(tile) == 3 && planner->terms.mask.split.residual)
-        return 144; /* as templates/kernel/forward_wgmma.cu */
-    if (tile->wgmma) return fk_wgmma_consumer_registers(computing);
+    if (tile->wgmma) return layout->registers_given;
     const int warps = (tile->warps * tile->ctas + 3) / 4 * 4; /* of four schedulers, whose registers are their own */
     const int cap = device->registers_per_sm / (32 * warps) / 8 * 8; /* given in eights */
     return cap < 255 ? cap : 255;

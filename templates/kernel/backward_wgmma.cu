@@ -88,11 +88,6 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 @ local consumer = halved and "piece/consumer_backward_halved.cu" or "piece/consumer_backward.cu"
 @ include(consumer, { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 
-@ -- What tells the other CTA takes more than 24 registers, and so do the walk over a long pattern and rows' statistics. Whoever looks for tiles
-@ -- has more, too, where those that compute can spare them.
-@ local spare = plan.block_m == 64 and layout.d_pad + layout.dv_pad <= 128
-@ local more = pair or mask.long_walk or heads or mask.residual and spare
-@ if halved then more = layout.dk_cols + layout.dv_own_cols < 256 end
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
     const u32 smem = smem_base();
@@ -104,8 +99,8 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 @ end
     $(plan.cluster > 1 and "cluster_sync" or "__syncthreads")();
     const int warp = __shfl_sync(full_warp, threadIdx.x / 32, 0); // which the compiler then knows to be the same for all lanes
-    if (warp >= 4 * consumers) { // (gen/plan_limits.c has the consumers' registers)
-        setmaxnreg_dec<$(more and 40 or 24)>();
+    if (warp >= 4 * consumers) {
+        setmaxnreg_dec<$(layout.loading_registers)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
 @ if staged.grad then
         else if (warp == 4 * consumers + 3 && p.array_grad[$(staged.slot)].boxed) GradientSender(p, smem).run();
@@ -116,7 +111,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
         else if (warp <= 4 * consumers + adders) Adder(p, smem, warp - 4 * consumers - 1).run();
 @ end
     } else {
-        setmaxnreg_inc<$(more and 232 or 240)>();
+        setmaxnreg_inc<$(layout.registers_given)>();
         Consumer(p, smem, warp).run();
     }
 @ if plan.cluster > 1 then

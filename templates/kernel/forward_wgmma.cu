@@ -121,12 +121,6 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ include("piece/consumer_steps.cu", { steps = steps })
 @ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })
 
-@ -- Of what a block gets at its start, as many for each warpgroup (gen/plan_limits.c has the consumers').
-@ local split, computing = { { 56, 248 }, { 56, 224 }, { 32, 160 }, { 32, 112 } }, plan.teams * plan.consumers
-@ if e4m3 and not mask.residual then split[2] = layout.dv_pad > 224 and { 24, 240 } or { 40, 232 } end -- no tails to fill
-@ if plan.halved then split[2] = { 40, 232 } end
-@ if plan.teams == 3 and mask.residual then split[3] = { 80, 144 } end -- each team's producer looks for tiles
-@ local producer_regs, consumer_regs = split[computing][1], split[computing][2]
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
 @ if mask.leading_rows > 0 or plan.parts then
@@ -156,7 +150,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 @   end
     __syncthreads();
     if (loading >= 0) {
-        setmaxnreg_dec<$(producer_regs)>();
+        setmaxnreg_dec<$(layout.loading_registers)>();
 @   if each == 2 then
         if (loading % 2 == 0) {
             Producer(p, smem, team).run();
@@ -171,7 +165,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
         if (loading < teams) Producer(p, smem, team).run();
 @   end
     } else {
-        setmaxnreg_inc<$(consumer_regs)>();
+        setmaxnreg_inc<$(layout.registers_given)>();
 @   order()
         Consumer(p, smem, number - 4 * consumers * team, team).run();
     }
@@ -185,7 +179,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
     $(plan.cluster > 1 and "cluster_sync" or "__syncthreads")();
     const int warp = $(warp_number);
     if (warp >= 4 * consumers) {
-        setmaxnreg_dec<$(producer_regs)>();
+        setmaxnreg_dec<$(layout.loading_registers)>();
         if (warp == 4 * consumers) Producer(p, smem).run();
 @ if not plan.values_are_keys then
         if (warp == 4 * consumers + 1) ValueProducer(p, smem).run();
@@ -203,7 +197,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
         if (warp == 4 * consumers + 3) Scanner(p, smem).run();
 @ end
     } else {
-        setmaxnreg_inc<$(consumer_regs)>();
+        setmaxnreg_inc<$(layout.registers_given)>();
 @ order()
         Consumer(p, smem, warp, 0).run();
     }
