@@ -139,6 +139,15 @@ class Planning(Case):
             self.assertEqual(facts["walked_bytes"], 4096 // facts["block_m"] * 4096 * (128 + 64) * size)
             self.assertEqual("384 bytes for each key of a kv head" in self.good(*words), said)
 
+    def test_explain_another_spelling(self):
+        said = "one query is faster without split"
+        for words, gpu, told in (("fwd bf16 d576 dv512 latent gqa split", "h200", True), ("fwd fp16 d512 split causal paged(16)", "h100", True),
+                                 ("fwd fp16 d512 split causal", "a100", False), ("fwd fp16 d256 split", "h200", False),
+                                 ("fwd fp16 d512 split window(9,0)", "h200", False), ("fwd fp16 d512 split softcap(9)", "h200", False),
+                                 ("fwd fp16 d512 split kv_e4m3", "h200", False), ("fwd fp32 d320 split", "h200", False),
+                                 ("fwd fp16 d512 split causal top-left", "h200", False), ("fwd fp16 d512 split paged", "h200", False)):
+            self.assertEqual(said in self.good("explain", words, "--gpu", gpu), told, words)
+
     def test_explain_what_two_ctas_share(self):
         for words, gpu, sram, said in (
                 ("bwd bf16 d512", "h200", "K 32 KB + V 32 KB + 2 stages x (Q 32 KB + dO 32 KB) = 192 KB", "weighs half of the queries"),

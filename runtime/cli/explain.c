@@ -85,6 +85,19 @@ static void print_decision(const explanation *e) {
                                                       : "the model");
 }
 
+/* At head dims above 256 Hopper's kernel for queries is faster for one query than that of splits (docs/sequences.md).
+ * It has no mask to say, as the query sees all keys. */
+static void print_other_spelling(const explanation *e) {
+    const fk_problem *p = &e->problem;
+    const bool wide = p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
+    const bool causal = p->num_masks == 0 ||
+                        (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0 && p->align == FK_BOTTOM_RIGHT);
+    if (e->chosen->sm != 90 || !wide || !p->split || (p->dtype != FK_FP16 && p->dtype != FK_BF16) || p->kv_e4m3 ||
+        p->packed || p->dropout || p->paged == 1 || p->num_scores || !causal)
+        return;
+    printf("  one query is faster without split, each kv head's query heads as its queries: docs/sequences.md\n");
+}
+
 static void print_model(const explanation *e) {
     const fk_plan_info *p = e->chosen;
     char text[CLI_QUANTITY];
@@ -219,6 +232,7 @@ static cli_exit explain_main(const cli_verb *verb, int argc, char **argv) {
         printf("at %s\n\nPlan\n", cli_shape_text(&e.how.shape, shape));
         cli_print_plan("  ", &e.problem, e.chosen, &e.gpu);
         print_decision(&e);
+        print_other_spelling(&e);
         const fk_status for_sizes = cli_print_plan_for(&e.problem, gpu_name, &e.how, e.chosen);
         if (for_sizes != FK_OK) code = cli_fail_status(for_sizes);
         print_tiles(&e);
