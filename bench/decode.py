@@ -72,6 +72,7 @@ class Copies:
 
 def heads_as_queries(x, heads_kv):
     """[batch, queries, heads, dim] as [batch, queries of a kv head, kv heads, dim]: of one query, or of one kv head."""
+    assert x.shape[1] == 1 or heads_kv == 1
     return x.view(x.shape[0], heads_kv, -1, x.shape[3]).transpose(1, 2)
 
 

@@ -231,6 +231,7 @@ local function wgmma_backward(problem, plan, arch, scan)
   local weighing = score_registers + part_registers + (plan.overlap == 2 and part_registers // 2 or 0)
   local adding = score_registers + (shared > 1 and score_registers // 2 or 0) + plan.block_m * d_depth // 256 // (pair and plan.cluster or 1)
   local registers = (d_depth + dv_depth) // shared // 2 + math.max(weighing, adding) + 24
+  -- What is held was timed with 240 registers where producers look for tiles, too, though these have 232 there (registers_given).
   local given, spared = (scan.long_walk or plan.head_rows > 0) and 232 or 240, problem.packed and 12 or 8
   local left = shared == 1 and not scan.fused and math.max(0, given - registers - spared) // 4 or 0
   local function hold(columns)

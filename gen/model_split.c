@@ -16,16 +16,16 @@ static const double PAGED_COPY_US = 0.03;
 static const double REGISTERS_MORE = 1.3;
 enum { MOST_CTAS = 16 };
 /* What else tells plans apart on an H200, with 1 to 64 sequences of 4,096 and 8,192 keys. Of 16 bits, tiles of fewer
- * than 64 keys where wider ones have registers (head dims 96 to 192) took 1.0 to 1.3 times as long, and tiles of 64
- * rows of which half or fewer are there 1.0 to 1.09. Of 8 bits, tiles in whose threads no register is left to have the
- * next one on its way (head dim 256, 16 x 16) took 1.0 to 1.5 times as long as they should. */
+ * than 64 keys at head dims 96, 128 and 192 (above, wider ones have no registers) took 1.0 to 1.3 times as long, and
+ * tiles of 64 rows of which half or fewer are there 1.0 to 1.09. Of 8 bits, tiles in whose threads no register is left
+ * to have the next one on its way (16 x 16 at head dim 256) took 1.0 to 1.5 times as long as they should. */
 static const double NARROW = 1.06, EMPTY = 1.04, CROWDED = 1.6;
 enum { WIDE_TILE = 64, MOST_DIM = 192, FREE_REGISTERS = 240 };
 
 static double slowness(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan, int64_t rows) {
     if (device->sm < 90) return 1;
     if (p->kv_e4m3) return p->head_dim > MOST_DIM && plan->registers > FREE_REGISTERS ? CROWDED : 1;
-    if (fk_dtype_bytes(p->dtype) != 2 || p->head_dim > MOST_DIM) return 1;
+    if (fk_dtype_bytes(p->dtype) != 2 || p->head_dim > MOST_DIM || p->head_dim_v != p->head_dim) return 1;
     const bool empty = plan->block_m >= WIDE_TILE && 2 * rows <= plan->block_m;
     return (plan->block_n < WIDE_TILE ? NARROW : 1) * (empty ? EMPTY : 1);
 }

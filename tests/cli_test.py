@@ -140,7 +140,10 @@ class Planning(Case):
             self.assertEqual("384 bytes for each key of a kv head" in self.good(*words), said)
 
     def test_explain_another_spelling(self):
-        said = "one query is faster without split"
+        said = "one query is faster as"
+        text = self.good("explain", "fwd bf16 d576 dv512 latent gqa split causal paged(64)", "--gpu", "h200")
+        self.assertIn('as "fwd bf16 d576 dv512 latent paged(64)" with', text)
+        self.assertNotIn(said, self.good("explain", "fwd fp16 d512 gqa split", "--gpu", "h200", "--shape", "1,32,8,8,4096"))
         for words, gpu, told in (("fwd bf16 d576 dv512 latent gqa split", "h200", True), ("fwd fp16 d512 split causal paged(16)", "h100", True),
                                  ("fwd fp16 d512 split causal", "a100", False), ("fwd fp16 d256 split", "h200", False),
                                  ("fwd fp16 d512 split window(9,0)", "h200", False), ("fwd fp16 d512 split softcap(9)", "h200", False),

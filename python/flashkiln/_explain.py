@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -103,11 +104,13 @@ class Question:
         options.update((name, as_array(options[name])) for name in EXTRAS if options.get(name) is not None)
         asked = ask(*what, convert=as_array, **options)
         self.device = place(what[0])
+        if not backward and asked.num_splits < 0 and wants_gradients(*what, *asked.arrays):
+            asked = asked._replace(num_splits=1)
         forward = asked.forward(gpu or self.device)
         sizes = asked.sizes if backward else forward.sizes
         self.shape = (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k)
         spelled = asked.backward(names_of(grad, asked.terms), deterministic) if backward else forward.spelling
-        if is_tensor(what[1]) and not backward and forward.num_splits is None and asked.dtype != "fp32":
+        if not backward and forward.num_splits is None and asked.dtype != "fp32" and read_as_they_are(*what[1:]):
             from ._torch_launch import values_are_keys
             spelled += " latent" * values_are_keys(*what[1:])
         self.spelling = library().spell(library().problem(spelled))
@@ -128,6 +131,18 @@ class Question:
         if forward and forward.num_splits is not None:
             self.notes.append("several CTAs share a row's keys (split), since there are few queries and many keys"
                               if asked.num_splits < 0 else "several CTAs share a row's keys, as asked by num_splits")
+
+
+def wants_gradients(*arrays):
+    """Whether a call with these has its gradients to come, for which nothing is shared among CTAs."""
+    tensors = [x for x in arrays if is_tensor(x)]
+    return any(x.requires_grad for x in tensors) and sys.modules["torch"].is_grad_enabled()
+
+
+def read_as_they_are(*tensors):
+    """Whether these are tensors of PyTorch, with memory of their own, that a kernel of 16 bits reads without a copy."""
+    return all(is_tensor(x) and x.device.type in ("cpu", "cuda") and not _problem.padding(x.shape[-1]) and fits(x, 8) and not x.data_ptr() & 15
+               for x in tensors)
 
 
 def as_array(x):

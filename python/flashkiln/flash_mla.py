@@ -47,14 +47,15 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
     batch, seqlen_q, heads, dim = q.shape
     how = {"softmax_scale": softmax_scale, "page_table": block_table, "seqused_k": cache_seqlens, "return_lse": True}
     values = k_cache[..., :head_dim_v]
-    if seqlen_q == 1 or not have_one_kernel(q, k_cache):
+    if seqlen_q == 1 or block_table is None or cache_seqlens is None or not have_one_kernel(q, k_cache):
         o, lse = _torch.attention(q, k_cache, values, causal=bool(causal), **how)
         return o, with_infinity(lse)
+    cache_seqlens, block_table = of_batch("cache_seqlens", cache_seqlens, q, 1), of_batch("block_table", block_table, q, 2)
     if not causal or batch * -(-seqlen_q * heads // TILE_ROWS) >= FEW_TILES:
         mask = f"k <= q / {heads} + seqlen_k - {seqlen_q}" if causal else None
         o, lse = _torch.attention(q.reshape(batch, seqlen_q * heads, 1, dim), k_cache, values, mask=mask, **how)
     else:  # each query as a sequence of its own, which sees keys up to its own
-        behind = torch.arange(1 - seqlen_q, 1, device=q.device)
+        behind = torch.arange(1 - seqlen_q, 1, device=q.device, dtype=torch.int32)
         how["seqused_k"] = (cache_seqlens[:, None] + behind).clamp_(min=0).view(-1)
         how["page_table"] = block_table.repeat_interleave(seqlen_q, 0)
         o, lse = _torch.attention(q.reshape(batch * seqlen_q, 1, heads, dim), k_cache, values, **how)
@@ -65,8 +66,18 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
 FEW_TILES, TILE_ROWS = 16, 128
 
 
+def of_batch(name, x, q, rank):
+    """Ints of that rank, a row for each sequence, in 32 bits."""
+    x = _torch.int32(name, x, q)
+    if x.dim() != rank or x.shape[0] != q.shape[0]:
+        raise BadArgument(f"{name} has shape {tuple(x.shape)}; it must have {rank} dimension{'s' * (rank > 1)}, the first of q's batch, {q.shape[0]}")
+    if x.device != q.device:
+        raise BadArgument(f"{name} is on {x.device} and q on {q.device}; they must be equal")
+    return x
+
+
 def have_one_kernel(q, k_cache):
     """Whether several queries' heads are given to Hopper's kernel of head dims above 256 as so many queries of one head, as attention() does
-    with those of one query: 1.1 to 5 times as fast as splits (docs/sequences.md)."""
+    with those of one query: 1.1 to 4.2 times as fast as splits (docs/measured.md)."""
     return (k_cache.shape[2] == 1 and q.shape[3] > _problem.NARROW_HEAD_DIM and q.dtype in (torch.float16, torch.bfloat16)
             and _torch_launch.has_wgmma(q.get_device()) and bool(_problem.page_rows(k_cache.shape[1])))

@@ -93,9 +93,14 @@ static void print_other_spelling(const explanation *e) {
     const bool causal = p->num_masks == 0 ||
                         (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0 && p->align == FK_BOTTOM_RIGHT);
     if (e->chosen->sm != 90 || !wide || !p->split || (p->dtype != FK_FP16 && p->dtype != FK_BF16) || p->kv_e4m3 ||
-        p->packed || p->dropout || p->paged == 1 || p->num_scores || !causal)
+        p->packed || p->dropout || p->paged == 1 || p->num_scores || p->fast || !causal || e->how.shape.seqlen_q > 1)
         return;
-    printf("  one query is faster without split, each kv head's query heads as its queries: docs/sequences.md\n");
+    fk_problem other = *p;
+    char spelling[FK_MAX_SPELLING];
+    other.split = other.gqa = other.num_masks = 0;
+    if (fk_problem_spell(&other, spelling, sizeof spelling) == FK_OK)
+        printf("  one query is faster as \"%s\" with each kv head's query heads as its queries: docs/sequences.md\n",
+               spelling);
 }
 
 static void print_model(const explanation *e) {

@@ -40,6 +40,23 @@ def test_cache(seqlen_q, causal, heads_kv, scale):
     reference.close("lse", lse, theirs[1])
 
 
+@pytest.mark.parametrize("batch", [2, 16])
+def test_lengths_and_blocks_are_looked_at(batch, monkeypatch):
+    """Whichever way it goes."""
+    monkeypatch.setattr(_torch_launch, "has_wgmma", lambda index: True)
+    q, rows = torch.randn(batch, 2, 2, 320).half(), torch.randn(batch, 20, 1, 320).half()
+    cache, table = cache_of(rows)
+    filled = torch.randint(2, 21, (batch,))
+    o, lse = flash_mla_with_kvcache(q, cache, table, filled.int(), 256, causal=True)
+    for lengths in (filled, filled.tolist()):
+        other = flash_mla_with_kvcache(q, cache, table.long(), lengths, 256, causal=True)
+        assert torch.equal(other[0], o) and torch.equal(other[1], lse)
+    for name, wrong in (("cache_seqlens", (table, filled[:1])), ("cache_seqlens", (table, filled[:, None])), ("block_table", (table[:1], filled)),
+                        ("block_table", (table[0], filled))):
+        with pytest.raises(BadArgument, match=name):
+            flash_mla_with_kvcache(q, cache, *wrong, 256, causal=True)
+
+
 def test_rows_without_keys():
     q, (cache, table) = torch.randn(2, 1, 4, 96).half(), cache_of(torch.randn(2, 20, 1, 96).half())
     o, lse = flash_mla_with_kvcache(q, cache, table, torch.tensor([20, 0], dtype=torch.int32), DIM_V)

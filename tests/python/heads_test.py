@@ -85,3 +85,20 @@ def test_explain_says_what_runs():
     assert told.spelling == "fwd bf16 d576 dv512" and told.shape == (2, 2, 2, 16, 600) and "queries of one head" in str(told)
     assert explain(t["q"], t["k"], t["k"][..., :512], gpu="h200").spelling == "fwd bf16 d576 dv512 latent"
     assert explain(*t.values(), gpu="a100").spelling == "fwd bf16 d576 dv512 gqa split"
+
+
+def test_explain_of_gradients_to_come():
+    """For which nothing is shared, nor given as something else."""
+    t = tensors(600, 32, 2)
+    t["k"].requires_grad_()
+    assert explain(*t.values(), gpu="h200").spelling == "fwd bf16 d320 dv64 gqa"
+    with torch.no_grad():
+        assert explain(*t.values(), gpu="h200").spelling == "fwd bf16 d320 dv64"
+
+
+@pytest.mark.parametrize("dim, dim_v, gap", [(300, 64, 0), (576, 500, 0), (576, 512, 4)])
+def test_values_that_are_copied_are_no_keys(dim, dim_v, gap, spelled):
+    q, k = torch.randn(1, 1, 2, dim).to(torch.bfloat16), torch.randn(1, 20 + gap, 1, dim + gap).to(torch.bfloat16)[..., :dim]
+    told = explain(q, k, k[..., :dim_v], gpu="h200").spelling
+    attention(q, k, k[..., :dim_v])
+    assert spelled == [told] and "latent" not in told
