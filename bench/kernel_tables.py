@@ -232,7 +232,7 @@ def decode_ratios(folder, name=OURS):
 
 
 def joined_by_flex(folder):
-    """FlexAttention's time over ours with several queries, which it alone joins as well, on an H100, where it was timed."""
+    """FlexAttention's time over ours with several queries: the one peer that joins a group's heads, too. On an H100, where it was timed."""
     return [us["flex"] / us[OURS] for (_, shape), us in decode_rows(folder, "h100").items() if shape[3] > 1]
 
 

@@ -203,6 +203,10 @@ static void print_sram(const char *indent, const char *resident, const char *wal
     printf(" of the %s a block may take on %s\n", cli_bytes(gpu->smem_per_block, sram), gpu->name);
 }
 
+bool cli_is_wide(const fk_problem *problem) {
+    return problem->head_dim > FK_NARROW_HEAD_DIM || problem->head_dim_v > FK_NARROW_HEAD_DIM;
+}
+
 /* As gen/bind_arch.c has it of plans of halves. */
 static bool takes_values_from_keys(const fk_problem *p) {
     return p->latent && p->head_dim_v % 128 == 0 && (p->head_dim - p->head_dim_v) % 32 == 0;
@@ -218,8 +222,8 @@ void cli_print_plan(const char *indent, const fk_problem *problem, const fk_plan
     const bool forward_wgmma = problem->op == FK_FORWARD && strcmp(plan->family, "wgmma") == 0;
     const int most_rows = (plan->warps / 4 - 1) * 64; /* of a CTA; a cluster of two has twice as many */
     const int rows_q = forward_wgmma && most_rows < plan->block_m ? most_rows : plan->block_m;
-    const bool wide = problem->head_dim > FK_NARROW_HEAD_DIM || problem->head_dim_v > FK_NARROW_HEAD_DIM;
-    const bool backward = problem->op == FK_BACKWARD, wgmma = strcmp(plan->family, "wgmma") == 0;
+    const bool wide = cli_is_wide(problem), backward = problem->op == FK_BACKWARD;
+    const bool wgmma = strcmp(plan->family, "wgmma") == 0;
     const int halves = wgmma && wide ? 2 : 1; /* of all columns, or of V's alone: */
     const int slices = halves > 1 || (!backward && problem->head_dim_v > FK_NARROW_HEAD_DIM) ? 2 : 1;
     const bool shared = forward_wgmma && wide && takes_values_from_keys(problem);

@@ -66,6 +66,9 @@ cli_exit cli_use_planning(const cli_planning *planning);
 /** Parses the words as one spelling; `spelling` receives its canonical form. */
 cli_exit cli_problem(char *const *words, int num_words, fk_problem *problem, char spelling[FK_MAX_SPELLING]);
 
+/** Whether a head dim is above FK_NARROW_HEAD_DIM. */
+bool cli_is_wide(const fk_problem *problem);
+
 /** The words as one spelling, or the file that they name. `*list` is freed with fk_free; null: the one is `spelling`.
  */
 cli_exit cli_spellings(char *const *words, int num_words, char ***list, size_t *count, char *spelling);

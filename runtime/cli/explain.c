@@ -89,11 +89,11 @@ static void print_decision(const explanation *e) {
  * It has no mask to say, as the query sees all keys. */
 static void print_other_spelling(const explanation *e) {
     const fk_problem *p = &e->problem;
-    const bool wide = p->head_dim > FK_NARROW_HEAD_DIM || p->head_dim_v > FK_NARROW_HEAD_DIM;
     const bool causal = p->num_masks == 0 ||
                         (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0 && p->align == FK_BOTTOM_RIGHT);
-    if (e->chosen->sm != 90 || !wide || !p->split || (p->dtype != FK_FP16 && p->dtype != FK_BF16) || p->kv_e4m3 ||
-        p->packed || p->dropout || p->paged == 1 || p->num_scores || p->fast || !causal || e->how.shape.seqlen_q > 1)
+    if (e->chosen->sm != 90 || !cli_is_wide(p) || !p->split || (p->dtype != FK_FP16 && p->dtype != FK_BF16) ||
+        p->kv_e4m3 || p->packed || p->dropout || p->paged == 1 || p->num_scores || p->fast || !causal ||
+        e->how.shape.seqlen_q > 1)
         return;
     fk_problem other = *p;
     char spelling[FK_MAX_SPELLING];
