@@ -58,7 +58,7 @@ static fk_status encode_cuda(const fk_driver *d, const tensor *t, const shape *s
     char what[400];
     const int result =
         d->tensor_map_encode(out, type, RANK, (void *)(uintptr_t)t->data, s->size, s->stride, s->box, ones,
-                             FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_256B, FK_CU_FILL_ZEROS);
+                             FK_CU_INTERLEAVE_NONE, FK_CU_SWIZZLE_128B, FK_CU_L2_PROMOTION_128B, FK_CU_FILL_ZEROS);
     if (!result) return FK_OK;
     snprintf(what, sizeof what,
              "the driver makes no tensor map of %s at %p, head_dim %llu, seqlen %llu, heads %llu, batch %llu, "
