@@ -4,11 +4,12 @@
   decode.py [--dims 64,128] [--shapes 1x32x8x1x8192,...] [--plans "mma m16 n32 w1 s2 c4 r1;..." [--splits 4,8]] [--e4m3-plans "..."]
   decode.py --latent 512 --dims 576 [--shapes 64x128x1x1x4096,...] [--plans "wgmma ..."]
 
-A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`,
-the same with pages of 64 rows in random order, both also with `kv_e4m3`, SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
+A shape is batch x query heads x kv heads x queries x keys; all queries see all keys. Contenders: this library's kernel with `split`, or,
+where the Python functions have the heads of one query as so many queries of their kv head, that and `flashkiln-split`; the same with
+pages of 64 rows in random order; both also with `kv_e4m3`; SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
 such as e4m3 holds, so that all compute the same. With --latent, absorbed MLA (DeepSeek-V2): values are the first columns of the keys, and
 the heads are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`, and one that is not told that
-values are keys. Above head dim 256 one query's heads are given so as well. --plans adds plans of this library's by name, with --splits
+values are keys. --plans adds plans of this library's by name, with --splits
 each also with so many splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none
 of them; a CUDA graph of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
@@ -16,6 +17,7 @@ Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so an
 import functools
 import os
 import sys
+from ctypes import byref
 
 from chunks import SIZES, Peer, admitted, exact, row, shapes
 from contenders import Launch, Pages
@@ -74,6 +76,15 @@ def heads_as_queries(x, heads_kv):
     """[batch, queries, heads, dim] as [batch, queries of a kv head, kv heads, dim]: of one query, or of one kv head."""
     assert x.shape[1] == 1 or heads_kv == 1
     return x.view(x.shape[0], heads_kv, -1, x.shape[3]).transpose(1, 2)
+
+
+def as_queries(library, words, shape):
+    """The spelling of what the Python functions ask for in the place of `words`, with heads as queries; None: nothing."""
+    info, out = library.make("fk_device_info"), library.make("fk_problem")
+    library("fk_device_find", b"cuda:0", byref(info))
+    sizes = library.make("fk_shape", **dict(zip(("batch", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k"), shape)))
+    turns = library.lib.fk_problem_heads_are_queries(byref(library.problem(words)), byref(info), byref(sizes), byref(out))
+    return library.spell(out) if turns else None
 
 
 def ours(session, stream, name, words, q, kv, plan=None, splits=0, pages=None, heads_are_queries=False):
@@ -141,12 +152,13 @@ def contenders(session, args, dim, shape, stream):
     copies = Copies(torch, torch_dtype(torch, args.dtype), dim, shape)
     words = f"fwd {args.dtype} d{dim}" + " gqa" * (shape[1] != shape[2]) + " split"
     out = []
-    if dim > 256 and shape[3] == 1:  # as attention() does on Hopper
-        out.append(ours(session, stream, "flashkiln-queries", f"fwd {args.dtype} d{dim}", copies.q, copies.kv, heads_are_queries=True))
     for suffix, word, kv, plans in (("", "", copies.kv, args.plans), ("-e4m3", " kv_e4m3", copies.kv_e4m3, args.e4m3_plans)):
-        pages = [Pages(torch, library, PAGE, k, v) for k, v in kv]
-        out += [ours(session, stream, "flashkiln" + suffix, words + word, copies.q, kv),
-                ours(session, stream, f"flashkiln{suffix}-pages-of-{PAGE}", words + word + pages[0].word, copies.q, kv, pages=pages)]
+        pages, turned = [Pages(torch, library, PAGE, k, v) for k, v in kv], as_queries(library, words + word, shape)
+        taken = functools.partial(ours, session, stream, q=copies.q, kv=kv, heads_are_queries=turned is not None)
+        out += [taken("flashkiln" + suffix, turned or words + word),
+                taken(f"flashkiln{suffix}-pages-of-{PAGE}", (turned or words + word) + pages[0].word, pages=pages)]
+        if turned:
+            out.append(ours(session, stream, f"flashkiln{suffix}-split", words + word, copies.q, kv))
         for plan in plans:
             for n in (0, *args.splits):
                 name = plan + suffix + (f", {n} splits" if n else "")

@@ -259,6 +259,15 @@ typedef struct fk_shape {
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
 } fk_shape;
 
+/** Whether one query of each head (decoding) is computed faster as so many queries of its kv head, which Hopper's
+ * kernel for queries reads the keys for by TMA (docs/sequences.md). `problem`: with or without `split` and `causal`;
+ * `shape`: with seqlen_q 1; seqlen_k does not matter. `out`, which may be null, is then what to ask for: with
+ * num_heads_q / num_heads_kv queries of num_heads_kv heads, the stride of heads of q and o as that of their rows, and
+ * lse as it is.
+ * @return 1: it is; 0: it is not, cannot be, or `problem` or `shape` is not valid */
+FK_API int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,
+                                        fk_problem *out);
+
 typedef enum fk_rule {
     FK_RULE_MODEL = 0, /**< enumerate legal tilings, rank by the cost model */
     FK_RULE_PAPER = 1  /**< algorithm 1 of FlashAttention (Dao et al. 2022): B_c = ceil(M / 4d), B_r = min(B_c, d) */

@@ -145,7 +145,7 @@ class Planning(Case):
         self.assertIn('as "fwd bf16 d576 dv512 latent paged(64)" with', text)
         self.assertNotIn(said, self.good("explain", "fwd fp16 d512 gqa split", "--gpu", "h200", "--shape", "1,32,8,8,4096"))
         for words, gpu, told in (("fwd bf16 d576 dv512 latent gqa split", "h200", True), ("fwd fp16 d512 split causal paged(16)", "h100", True),
-                                 ("fwd fp16 d512 split causal", "a100", False), ("fwd fp16 d256 split", "h200", False),
+                                 ("fwd fp16 d512 split causal", "a100", False), ("fwd fp16 d256 split", "h200", True), ("fwd fp16 d64 split", "h200", False),
                                  ("fwd fp16 d512 split window(9,0)", "h200", False), ("fwd fp16 d512 split softcap(9)", "h200", False),
                                  ("fwd fp16 d512 split kv_e4m3", "h200", False), ("fwd fp32 d320 split", "h200", False),
                                  ("fwd fp16 d512 split causal top-left", "h200", False), ("fwd fp16 d512 split paged", "h200", False)):

@@ -5,7 +5,7 @@ inherit no open file.
 
 Usage: include_rules.py ROOT. Prints one line for each breach, file:line: rule; exit status 1 if there is any.
 Files over 450 lines and functions over 60 are listed as warnings; over 500 lines is a breach. The public header is one
-file for the sake of those who include it, and may have 850.
+file for the sake of those who include it, and may have 870.
 """
 import os
 import re
@@ -24,7 +24,7 @@ LUA_HEADERS = r"lua\.h|lauxlib\.h|lualib\.h|luaconf\.h"  # gen alone knows Lua
 CUDA_HEADERS = r"cuda.*\.h|nvrtc\.h|mma\.h"  # none: the runtime declares what it loads
 MACHINE_PATH = re.compile("/(?:" + "|".join(["work", "root", "home"]) + r")/\w")
 LONG_FILE, LONGEST_FILE, LONG_FUNCTION = 450, 500, 60
-LONGEST = {"include/flashkiln.h": 850}
+LONGEST = {"include/flashkiln.h": 870}
 CODE = (".c", ".h", ".hpp", ".cu", ".lua", ".py")
 TEXT = CODE + (".md", ".txt", ".cmake", ".json", ".yml", ".toml", "")
 SKIP = re.compile(r"^(build.*|\..*|__pycache__|shared)$")  # hidden folders but for .ci

@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
     def forward(self, device=None):
         """Of the forward pass, on a GPU by its key, "cuda:N", "emu" or one that is not known."""
-        found = self.num_splits < 0 and self.dtype != "fp32" and _heads.is_hopper(device) and _heads.as_queries(self.terms, self.sizes)
+        found = self.num_splits < 0 and _heads.is_hopper(device) and _heads.as_queries(self.terms, self.dtype, self.sizes, device)
         if found:
             terms, sizes = found
             return Forward(terms.spelling("fwd", self.dtype, sizes), None, sizes, sizes.seqlen_q)

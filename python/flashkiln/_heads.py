@@ -1,5 +1,5 @@
-"""One query's heads as so many queries of one head: how one query is computed on Hopper at head dims above 256, where the kernel for queries,
-whose tiles come in parts of their keys, asks more of HBM than that of splits does, by TMA (docs/sequences.md)."""
+"""One query's heads as so many queries of one head: how one query is computed on Hopper where the kernel for queries, which reads keys by TMA
+and may take tiles in parts of their keys, is faster than that of splits (docs/sequences.md)."""
 from __future__ import annotations
 
 import functools
@@ -10,25 +10,32 @@ from ._capi import library
 
 
 @functools.lru_cache(maxsize=None)
+def device_info(key):
+    """Of a key of the library's table of GPUs, or "cuda:N"."""
+    info = library().make("fk_device_info")
+    library()("fk_device_find", key.encode(), byref(info))
+    return info
+
+
 def is_hopper(device):
     """Of a key of the library's table of GPUs, "cuda:N", or what is none: "emu", None."""
-    if device in (None, "emu"):
-        return False
-    info = library().make("fk_device_info")
-    library()("fk_device_find", device.encode(), byref(info))
-    return info.sm == 90
+    return device not in (None, "emu") and device_info(device).sm == 90
 
 
-def as_queries(terms, sizes):
-    """(terms, sizes) of the query's heads as queries of their kv heads; None where that is something else, or gains nothing. The last query sees
-    all keys, so that `causal` says nothing."""
-    words = [word for word in terms.words.split() if word != "causal"]
-    group = sizes.heads_q // max(sizes.heads_kv, 1)
-    if (sizes.seqlen_q != 1 or sizes.heads_q != group * sizes.heads_kv or not group
-            or max(sizes.dim, sizes.dim_v) <= _problem.NARROW_HEAD_DIM or set(words) - {"seqused_k", "paged"}
-            or "paged" in words and not _problem.page_rows(sizes.page_size)):
+@functools.lru_cache(maxsize=1024)
+def gains(spelling, device, batch, heads_q, heads_kv):
+    shape = library().make("fk_shape", batch=batch, num_heads_q=heads_q, num_heads_kv=heads_kv, seqlen_q=1, seqlen_k=1)
+    return bool(library().lib.fk_problem_heads_are_queries(byref(library().problem(spelling)), byref(device_info(device)), byref(shape), None))
+
+
+def as_queries(terms, dtype, sizes, device):
+    """(terms, sizes) of the query's heads as queries of their kv head on a GPU by its key; None where that is something else, or gains nothing.
+    The last query sees all keys, so that `causal` says nothing."""
+    if (sizes.seqlen_q != 1 or terms.arrays or not sizes.heads_kv or sizes.heads_q % sizes.heads_kv
+            or not gains(terms.spelling("fwd", dtype, sizes), device, sizes.batch, sizes.heads_q, sizes.heads_kv)):
         return None
-    return _problem.Terms.of(" ".join(words)), sizes._replace(seqlen_q=group, heads_q=sizes.heads_kv)
+    words = " ".join(word for word in terms.words.split() if word != "causal")
+    return _problem.Terms.of(words), sizes._replace(seqlen_q=sizes.heads_q // sizes.heads_kv, heads_q=sizes.heads_kv)
 
 
 def turned(strides, group):

@@ -109,7 +109,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
     queries = (num_splits < 0 and call.dtype in ("fp16", "bf16") and not kv_e4m3 and has_wgmma(call.index)
-               and _heads.as_queries(terms, sizes))
+               and _heads.as_queries(terms, call.dtype, sizes, f"cuda:{call.index}" if call.index >= 0 else "h200"))
     if queries:
         terms, sizes = queries
         strides = _heads.turned(strides, sizes.seqlen_q)

@@ -85,20 +85,12 @@ static void print_decision(const explanation *e) {
                                                       : "the model");
 }
 
-/* At head dims above 256 Hopper's kernel for queries is faster for one query than that of splits (docs/sequences.md).
- * It has no mask to say, as the query sees all keys. */
+/* What the Python functions do by themselves. */
 static void print_other_spelling(const explanation *e) {
-    const fk_problem *p = &e->problem;
-    const bool causal = p->num_masks == 0 ||
-                        (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0 && p->align == FK_BOTTOM_RIGHT);
-    if (e->chosen->sm != 90 || !cli_is_wide(p) || !p->split || (p->dtype != FK_FP16 && p->dtype != FK_BF16) ||
-        p->kv_e4m3 || p->packed || p->dropout || p->paged == 1 || p->num_scores || p->fast || !causal ||
-        e->how.shape.seqlen_q > 1)
-        return;
-    fk_problem other = *p;
+    fk_problem other;
     char spelling[FK_MAX_SPELLING];
-    other.split = other.gqa = other.num_masks = 0;
-    if (fk_problem_spell(&other, spelling, sizeof spelling) == FK_OK)
+    if (e->problem.split && fk_problem_heads_are_queries(&e->problem, &e->gpu, &e->how.shape, &other) &&
+        fk_problem_spell(&other, spelling, sizeof spelling) == FK_OK)
         printf("  one query is faster as \"%s\" with each kv head's query heads as its queries: docs/sequences.md\n",
                spelling);
 }

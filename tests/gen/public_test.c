@@ -123,6 +123,48 @@ static void shapes_are_filled(void **state) {
     SAYS(fk_shape_complete(&p, &bad), "shape.num_heads_q is 4: must be a multiple of num_heads_kv, 3");
 }
 
+/* Decoding on Hopper: by the words of the problem, and by how full rounds of tiles are. */
+static void heads_that_are_queries(void **state) {
+    (void)state;
+    static const struct {
+        const char *spelling, *gpu, *turned; /* NULL: none */
+        fk_shape shape;
+    } cases[] = {
+        {"fwd bf16 d128 gqa causal split", "h200", "fwd bf16 d128", {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split paged(16)", "h100", "fwd bf16 d128 paged(16)", {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 split", "h200", "fwd bf16 d128", {64, 8, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split", "h200", "fwd bf16 d128", {1, 128 * 132, 132, 1, 4096}}, /* two tiles each */
+        {"fwd fp16 d512 gqa split", "h200", "fwd fp16 d512", {1, 8, 1, 1, 64}},
+        {"fwd fp16 d512", "h200", "fwd fp16 d512", {0, 0, 0, 1, 0}},
+        {"fwd bf16 d128 gqa split", "h200", NULL, {18, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split", "h200", NULL, {8, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split", "a100", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split", "h200", NULL, {16, 32, 8, 2, 4096}},
+        {"fwd bf16 d128 gqa split", "h200", NULL, {16, 30, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa seqused_k split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa split paged", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 kv_e4m3 d128 gqa split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa causal top-left split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa alibi split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd fp32 d128 gqa split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128", "h200", NULL, {0, 0, 0, 0, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_problem p, other;
+        fk_device_info device;
+        char text[FK_MAX_SPELLING];
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_device_find(cases[i].gpu, &device), FK_OK);
+        const int turns = fk_problem_heads_are_queries(&p, &device, &cases[i].shape, &other);
+        if (turns != (cases[i].turned != NULL)) fail_msg("%s, case %zu: %d", cases[i].spelling, i, turns);
+        assert_int_equal(fk_problem_heads_are_queries(&p, &device, &cases[i].shape, NULL), turns);
+        assert_int_equal(fk_problem_heads_are_queries(&p, NULL, &cases[i].shape, NULL), 0);
+        if (!turns) continue;
+        assert_int_equal(fk_problem_spell(&other, text, sizeof text), FK_OK);
+        assert_string_equal(text, cases[i].turned);
+    }
+}
+
 static void every_status_has_a_name(void **state) {
     (void)state;
     assert_string_equal(fk_status_name(FK_OK), "FK_OK");
@@ -136,6 +178,7 @@ int main(void) {
                                        cmocka_unit_test(what_is_declared_twice_is_one_array),
                                        cmocka_unit_test(blocks_of_patterns),
                                        cmocka_unit_test(shapes_are_filled),
+                                       cmocka_unit_test(heads_that_are_queries),
                                        cmocka_unit_test(every_status_has_a_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

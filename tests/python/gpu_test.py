@@ -180,6 +180,23 @@ def test_wide_decoding(heads, heads_kv, causal, used, latent):
     reference.close("lse", ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("dim, batch, heads, heads_kv", [(128, 16, 32, 8), (64, 24, 8, 4), (96, 33, 4, 4), (192, 33, 8, 8), (128, 33, 32, 8), (256, 3, 16, 4)])
+@pytest.mark.parametrize("paged", [False, True])
+def test_decoding_in_full_rounds(dim, batch, heads, heads_kv, paged):
+    """Where most SMs have a tile, heads become queries on Hopper."""
+    t = {name: x.detach() for name, x in tensors(batch=batch, sq=1, sk=384, heads=heads, heads_kv=heads_kv, dim=dim).items()}
+    theirs, more = reference.attention(*t.values()), {}
+    if paged:
+        more["page_table"] = torch.randperm(batch * 6, device="cuda").int().view(batch, 6)
+        for name in "kv":
+            pages = torch.empty(batch * 6, 64, heads_kv, dim, device="cuda", dtype=t[name].dtype)
+            pages[more["page_table"].flatten().long()] = t[name].reshape(-1, 64, heads_kv, dim)
+            t[name] = pages
+    ours = attention(*t.values(), causal=True, return_lse=True, **more)
+    reference.close("o", ours[0], theirs[0])
+    reference.close("lse", ours[1], theirs[1])
+
+
 @pytest.mark.parametrize("batch, queries, heads, causal", [(3, 2, 16, True), (3, 2, 16, False), (20, 3, 16, True), (2, 2, 128, True), (3, 1, 16, True)])
 def test_flash_mla(batch, queries, heads, causal):
     """Its three ways on Hopper, in a captured graph that is replayed with other lengths."""

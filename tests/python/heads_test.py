@@ -1,4 +1,4 @@
-"""One query of heads that share keys, at head dims above 256: to Hopper's kernels these are queries of one head. On CPU tensors, through the
+"""One query of heads that share keys: to Hopper's kernels these are queries of one head where that is faster. On CPU tensors, through the
 emulator, against float64."""
 import pytest
 
@@ -64,13 +64,34 @@ def test_heads_as_queries_of_pages():
 @pytest.mark.parametrize("words, sizes, turns", [
     ("causal", dict(), True), ("", dict(), True), ("causal seqused_k paged", dict(page_size=16), True),
     ("paged", dict(page_size=1), False), ("causal top-left", dict(), False), ("window(9,0)", dict(), False), ("softcap(9.0)", dict(), False),
-    ("", dict(seqlen_q=2), False), ("", dict(dim=256, dim_v=256), False), ("", dict(dim=64), True)])
+    ("", dict(seqlen_q=2), False), ("", dict(dim=64), True), ("", dict(dim=256, dim_v=256), True), ("seqused_k", dict(dim=256, dim_v=256), False),
+    ("", dict(dim=128, dim_v=128), False), ("", dict(heads_q=100), True), ("", dict(heads_kv=3), False)])
 def test_which_heads_become_queries(words, sizes, turns):
     shape = _problem.Shapes(3, 128, 1, 1, 500, 576, 512)._replace(**sizes)
-    found = _heads.as_queries(_problem.Terms.of(words), shape)
+    found = _heads.as_queries(_problem.Terms.of(words), "bf16", shape, "h200")
     assert bool(found) == turns
     if turns:
-        assert found[1].seqlen_q == 128 and found[1].heads_q == 1
+        assert found[1].seqlen_q == shape.heads_q and found[1].heads_q == 1 and "causal" not in found[0].words
+    assert _heads.as_queries(_problem.Terms.of(words), "bf16", shape, "a100") is None
+    assert _heads.as_queries(_problem.Terms.of(words), "fp32", shape, "h200") is None
+
+
+# A round of tiles for the 132 SMs of an H200, and more.
+@pytest.mark.parametrize("dim, batch, heads_kv, turns", [
+    (64, 16, 8, True), (128, 16, 8, True), (128, 12, 8, True), (128, 11, 8, False), (128, 17, 8, False), (128, 33, 8, True), (64, 33, 8, False),
+    (128, 40, 8, False), (192, 64, 8, True), (56, 16, 8, False), (72, 16, 8, False), (200, 16, 8, False), (208, 1, 1, True)])
+def test_rounds_of_tiles(dim, batch, heads_kv, turns):
+    shape = _problem.Shapes(batch, 4 * heads_kv, heads_kv, 1, 2000, dim, dim)
+    assert bool(_heads.as_queries(_problem.Terms.of("causal"), "fp16", shape, "h200")) == turns
+
+
+def test_heads_of_a_full_round(spelled):
+    t = {name: torch.randn(24, n, h, 64).to(torch.bfloat16) for name, n, h in (("q", 1, 12), ("k", 70, 4), ("v", 70, 4))}
+    expect = reference.attention(*t.values())
+    o, lse = attention(*t.values(), causal=True, return_lse=True)
+    assert spelled == ["fwd bf16 d64"]
+    reference.close("o", o, expect[0])
+    reference.close("lse", lse, expect[1])
 
 
 def test_strides_of_heads():

@@ -211,7 +211,11 @@ static void kernels_of_few_queries(void **state) {
     static const struct {
         fk_shape shape;
         bool own;
-    } cases[] = {{{212, 32, 32, 77, 77}, true}, {{2, 4, 4, 77, 77}, false}, {{64, 32, 32, 200, 200}, false}};
+    } cases[] = {{{212, 32, 32, 77, 77}, true},
+                 {{2, 4, 4, 77, 77}, false},
+                 {{64, 32, 32, 200, 200}, false},
+                 {{16, 8, 8, 4, 4096}, true}, /* decoding: of this every percent counts */
+                 {{16, 8, 8, 4, 20}, false}};
     fk_problem wide;
     fk_kernel *all, *sized;
     fk_kernel_info info, of_all;

@@ -1,0 +1,49 @@
+/* One query of each head as so many queries of their kv head. */
+#include "plan.h"
+#include "problem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The kernel for queries has no masks to say: the query sees all keys. */
+static bool sees_all_keys(const fk_problem *p) {
+    return p->num_masks == 0 ||
+           (p->num_masks == 1 && strcmp(p->mask[0].name, "causal") == 0 && p->align == FK_BOTTOM_RIGHT);
+}
+
+static bool may_turn(const fk_problem *p, const fk_device_info *device, const fk_shape *shape) {
+    return p->op == FK_FORWARD && device->sm == 90 && (p->dtype == FK_FP16 || p->dtype == FK_BF16) && !p->kv_e4m3 &&
+           !p->packed && !p->dropout && !p->fast && p->num_scores == 0 && p->paged != 1 && sees_all_keys(p) &&
+           shape->seqlen_q == 1;
+}
+
+/* Measured on an H200 (docs/performance-log.md, 2026-11-30), time over that of splits. Where an SM has one tile, and
+ * most have one, 0.83 to 0.97, as there is no second kernel; of several rounds of tiles 0.94 to 1.00 from head dim 128
+ * on if the last one is full, below up to 1.07; of half a round 1.03 and more up to head dim 192. Sequences of unlike
+ * lengths want splits, as who has the longest would be alone at the end; and rows of whole sectors alone were timed. */
+static bool gains(const fk_problem *p, const fk_device_info *device, const fk_shape *shape) {
+    static const double first_round = 0.7, last_round = 0.9;
+    static const int32_t least_dim = 64, of_rounds = 128, always = 192;
+    static const int64_t rows = 64; /* of the smallest tile */
+    const int32_t dim = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
+    const int64_t group = shape->num_heads_q / shape->num_heads_kv;
+    if (fk_is_wide(p)) return true;
+    if (p->seqused_k || dim < least_dim || p->head_dim % 16 || p->head_dim_v % 16) return false;
+    const int64_t tiles = (group + rows - 1) / rows;
+    const double rounds = (double)shape->batch * (double)shape->num_heads_kv * (double)tiles / device->num_sms;
+    return dim > always ||
+           (rounds <= 1 ? rounds >= first_round : dim >= of_rounds && rounds >= last_round * ceil(rounds));
+}
+
+int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,
+                                 fk_problem *out) {
+    fk_problem p;
+    fk_shape filled;
+    fk_error err;
+    if (!problem || !device || !shape || fk_problem_normalise(problem, &p, &err) ||
+        fk_shape_fill(&p, shape, &filled, &err) || !may_turn(&p, device, &filled) || !gains(&p, device, &filled))
+        return 0;
+    p.split = p.gqa = p.num_masks = 0;
+    if (out) *out = p;
+    return 1;
+}
