@@ -216,7 +216,7 @@ DECODE_PEERS = "sdpa-cudnn", "sdpa-flash"
 
 
 def decode_rows(folder, gpu="h200"):
-    return times(folder, "decode-mma-" + gpu, by_shape)
+    return times(folder, "decode-" + gpu, by_shape)
 
 
 def best_peer(us):

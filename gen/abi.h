@@ -111,6 +111,7 @@ typedef struct fk_sides {
     X(int32_t, int, late_tile)       /* the first of these tiles */                                                    \
     X(int32_t, int, late_splits)                                                                                       \
     X(uint32_t, u32, late_inverse) /* floor(2^32 / late_splits), at most 2^32 - 1 */                                   \
+    X(int32_t, int, part_warps)    /* of fk_forward_combine, that share a row's parts: 1 or 4 */                       \
     X(int32_t, int, page_size)                                                                                         \
     X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \

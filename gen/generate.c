@@ -209,7 +209,8 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         if (combines && planner->arch.early_start) out->early |= 2u << out->main_kernel;
         if (p->split || out->leading_rows)
             add(out, (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE});
-        if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, 0, FK_GRID_PARTS});
+        const int parts_smem = 128 * 6 * (int)sizeof(float); /* templates/piece/combine_parts.cu */
+        if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, parts_smem, FK_GRID_PARTS});
         return;
     }
     if (score->grad) add(out, (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS});

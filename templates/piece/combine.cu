@@ -19,19 +19,28 @@ template <class Op> __device__ __forceinline__ float reduce_block(float x, u32 s
 @ local early = arch.early_start
 // A thread's four columns of what the splits found of a row.
 struct SplitColumns {
+    static constexpr int rounds_ahead = 3; // of four splits for each group, which are read at once: a read is waited for longer than it takes
     const int group, num_splits;
     const bool there; // are there such columns?
     const float *from;
     const i64 stride;
-    uint4 ahead[4]; // of the group's first splits
+    uint4 ahead[4 * rounds_ahead];
+
+    // Of a round, the first of the group's four splits.
+    __device__ __forceinline__ int first_of(int round) const { return 4 * (round * combine_groups + group); }
+    __device__ __forceinline__ uint4 read(int split) const { return $(early and "ld_global_last_v4" or "ld_global_v4")(from + split * stride); }
 
     // Reads the first of them, whose weights may be known later.
     __device__ __forceinline__ SplitColumns(i64 row, const Params &p)
         : group(threadIdx.x / combine_lanes), num_splits(p.num_splits), there(threadIdx.x % combine_lanes * 4 < head_dim_v),
           from(p.o_partial + row * head_dim_v + threadIdx.x % combine_lanes * 4), stride(p.partial_rows * head_dim_v) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (there && 4 * group + i < num_splits) ahead[i] = $(early and "ld_global_last_v4" or "ld_global_v4")(from + (4 * group + i) * stride);
+        for (int round = 0; round < rounds_ahead; ++round) {
+            if (!there || first_of(round) >= num_splits) break; // one branch for four, as most rows have few
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (first_of(round) + i < num_splits) ahead[4 * round + i] = read(first_of(round) + i);
+        }
     }
 
     // acc += weight * o, of splits that have a weight: of others memory may hold anything.
@@ -48,15 +57,22 @@ struct SplitColumns {
     __device__ __forceinline__ void sum(u32 smem) const {
         float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (there) {
-            for (int split = 4 * group; split < num_splits; split += 4 * combine_groups) {
+#pragma unroll
+            for (int round = 0; round < rounds_ahead; ++round) {
+                if (first_of(round) >= num_splits) break;
+                const uint4 weights = ld_shared_v4(smem + (combine_weight + first_of(round)) * 4);
+                add(acc, weights.x, ahead[4 * round]);
+                add(acc, weights.y, ahead[4 * round + 1]);
+                add(acc, weights.z, ahead[4 * round + 2]);
+                add(acc, weights.w, ahead[4 * round + 3]);
+            }
+            for (int round = rounds_ahead; first_of(round) < num_splits; ++round) {
+                const int split = first_of(round);
                 const uint4 weights = ld_shared_v4(smem + (combine_weight + split) * 4);
                 const u32 bits[4] = {weights.x, weights.y, weights.z, weights.w};
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    if (split == 4 * group)
-                        add(acc, bits[i], ahead[i]);
-                    else if (bits[i] != 0)
-                        add(acc, bits[i], $(early and "ld_global_last_v4" or "ld_global_v4")(from + (split + i) * stride));
+                    if (bits[i] != 0) add(acc, bits[i], read(split + i));
             }
         }
         st_shared_v4(smem + (combine_acc + threadIdx.x * 4) * 4, make_uint4(__float_as_uint(acc[0]), __float_as_uint(acc[1]),
