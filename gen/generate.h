@@ -83,7 +83,7 @@ typedef enum fk_grid_kind {
     FK_GRID_ROW_CHUNKS, /* 8 elements of query rows of q's width, two chunks to a thread */
     FK_GRID_RUNS,       /* queries of whole tiles of all batch entries, one to a thread of 128 */
     FK_GRID_KEYS,       /* 8 columns of dk or dv of keys whose queries were split, one to a thread of 128; else none */
-    FK_GRID_PARTS,      /* 4 columns of rows of tiles that came in parts, one to a thread of 128; else none */
+    FK_GRID_PARTS,      /* 4 columns of rows of tiles that came in parts, to a thread or four; else none */
     FK_GRID_SEQUENCES,  /* packed sequences, one to a warp of 4 */
     FK_GRID_SEEN,       /* 64 queries of a head to a CTA */
     FK_GRID_WIDEN       /* FK_WIDEN_KEYS keys to a CTA, kv heads in rows */

@@ -18,21 +18,21 @@ static bool may_turn(const fk_problem *p, const fk_device_info *device, const fk
 }
 
 /* Measured on an H200 (docs/performance-log.md, 2026-11-30), time over that of splits. Where an SM has one tile, and
- * most have one, 0.83 to 0.97, as there is no second kernel; of several rounds of tiles 0.94 to 1.00 from head dim 128
- * on if the last one is full, below up to 1.07; of half a round 1.03 and more up to head dim 192. Sequences of unlike
- * lengths want splits, as who has the longest would be alone at the end; and rows of whole sectors alone were timed. */
+ * most have one, 0.83 to 1.01, as there is no second kernel; of several rounds of tiles, which are full in the mean,
+ * 0.94 to 1.01 from head dim 128 on, below up to 1.07; of half a round 1.03 and more up to head dim 192. Sequences of
+ * unlike lengths want splits, as who has the longest would be alone at the end. Rows of whole sectors alone were timed,
+ * and groups that one tile has room for. */
 static bool gains(const fk_problem *p, const fk_device_info *device, const fk_shape *shape) {
-    static const double first_round = 0.7, last_round = 0.9;
+    static const double first_round = 0.7, all_rounds = 0.9; /* how full they are, at least */
     static const int32_t least_dim = 64, of_rounds = 128, always = 192;
     static const int64_t rows = 64; /* of the smallest tile */
     const int32_t dim = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
-    const int64_t group = shape->num_heads_q / shape->num_heads_kv;
     if (fk_is_wide(p)) return true;
     if (p->seqused_k || dim < least_dim || p->head_dim % 16 || p->head_dim_v % 16) return false;
-    const int64_t tiles = (group + rows - 1) / rows;
-    const double rounds = (double)shape->batch * (double)shape->num_heads_kv * (double)tiles / device->num_sms;
-    return dim > always ||
-           (rounds <= 1 ? rounds >= first_round : dim >= of_rounds && rounds >= last_round * ceil(rounds));
+    if (dim > always) return true;
+    if (shape->num_heads_q > rows * shape->num_heads_kv) return false;
+    const double rounds = (double)shape->batch * (double)shape->num_heads_kv / device->num_sms;
+    return rounds <= 1 ? rounds >= first_round : dim >= of_rounds && rounds >= all_rounds * ceil(rounds);
 }
 
 int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,

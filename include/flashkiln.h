@@ -261,9 +261,9 @@ typedef struct fk_shape {
 
 /** Whether one query of each head (decoding) is computed faster as so many queries of its kv head, which Hopper's
  * kernel for queries reads the keys for by TMA (docs/sequences.md). `problem`: with or without `split` and `causal`;
- * `shape`: with seqlen_q 1; seqlen_k does not matter. `out`, which may be null, is then what to ask for: with
- * num_heads_q / num_heads_kv queries of num_heads_kv heads, the stride of heads of q and o as that of their rows, and
- * lse as it is.
+ * `shape`: seqlen_q 1, with batch and heads; seqlen_k does not matter. `out`, which may be null, is then what to ask
+ * for: with num_heads_q / num_heads_kv queries of num_heads_kv heads, where q and o have the stride of their heads for
+ * rows, and for heads so many times it; lse is as it was.
  * @return 1: it is; 0: it is not, cannot be, or `problem` or `shape` is not valid */
 FK_API int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,
                                         fk_problem *out);

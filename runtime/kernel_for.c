@@ -61,10 +61,21 @@ static fk_status recorded_plan(const sized *s, const fk_problem *canonical, cons
     return FK_OK;
 }
 
+/* Sizes that stand for all of the bucket's, as it must not matter which of them are asked for first. */
+static fk_shape bucket_shape(const sized *s, const fk_problem *canonical) {
+    const fk_buckets *buckets = fk_advice_buckets();
+    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
+                  group = ratio ? ratio : 1;
+    const int64_t heads = (int64_t)buckets->edge[2][s->bucket.index[2]] / group;
+    fk_shape out = {.batch = 1, .num_heads_kv = heads ? heads : 1};
+    out.num_heads_q = group * out.num_heads_kv;
+    out.seqlen_q = (int64_t)buckets->edge[0][s->bucket.index[0]];
+    out.seqlen_k = (int64_t)buckets->edge[1][s->bucket.index[1]];
+    return out;
+}
+
 /* The model's plan for few queries, which would leave the warps of a large tile idle: one more kernel is compiled where
- * that for all sizes would take so many times as long, and so many microseconds more in each launch. Of up to 64
- * queries, whose tiles of keys come from HBM, whatever is gained counts: they decode, launch after launch, and measured
- * a smaller tile gains twice what the model says (1 to 8 %). */
+ * that for all sizes would take so many times as long, and so many microseconds more in each launch. */
 static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
                               fk_plan_info *out, bool *found, fk_error *err) {
     static const double times = 1.5, more_us = 20.0;
@@ -79,11 +90,33 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     if (status) return status;
     const size_t at = fk_plan_find(plans, count, &of_all);
     *out = plans[0];
-    const bool decodes = out->k_stages && out->block_m <= 64 && s->shape->seqlen_q <= 64 && !canonical->packed &&
-                         s->shape->seqlen_k >= 8 * s->shape->seqlen_q && !strcmp(out->bound, "hbm");
-    const double least = decodes ? out->model_us : fmax(times * out->model_us, out->model_us + more_us);
-    *found = at < count && plans[at].legal && serves(s, out) && plans[at].model_us > least &&
+    *found = at < count && plans[at].legal && serves(s, out) &&
+             plans[at].model_us > fmax(times * out->model_us, out->model_us + more_us) &&
              out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
+/* Decoding on Hopper, bound by HBM: the model's plan if its tile is the smallest, whatever it gains, as such kernels
+ * are launched over and over, and measured they gain twice what the model says (1 to 8 %). */
+static fk_status plan_for_decoding(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found,
+                                   fk_error *err) {
+    static const int64_t queries = 16, keys = 512, rows = 64;
+    fk_plan_options planning = s->context->planning;
+    fk_plan_info of_all, *plans;
+    size_t count;
+    planning.shape = bucket_shape(s, canonical);
+    *found = false;
+    if (canonical->op != FK_FORWARD || canonical->packed || planning.shape.seqlen_q > queries ||
+        planning.shape.seqlen_k < keys)
+        return FK_OK;
+    fk_status status = plan_for_all(s->context, canonical, &of_all, err);
+    if (status || strcmp(of_all.family, "wgmma") != 0 || of_all.block_m <= rows) return status;
+    status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    *out = plans[0];
+    *found = strcmp(out->family, "wgmma") == 0 && out->block_m == rows && strcmp(out->bound, "hbm") == 0 &&
+             out->smem_bytes <= s->context->runs.smem_per_block;
     free(plans);
     return FK_OK;
 }
@@ -183,7 +216,6 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
 /* Backward, turns keep warpgroups half a visit apart: that costs each row, and gains in each visit. Do these sizes want
  * the other choice than that for all sizes? The bucket says so here, too. */
 static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
-    const fk_buckets *buckets = fk_advice_buckets();
     fk_plan_options planning = s->context->planning;
     fk_plan_info plan, other, *plans;
     size_t count;
@@ -193,13 +225,7 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
     if (status || !plan.k_stages) return status; /* family mma knows no turns */
     other = plan;
     other.turns = !plan.turns;
-    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
-    const int64_t group = ratio ? ratio : 1, heads = (int64_t)buckets->edge[2][s->bucket.index[2]] / group;
-    planning.shape.batch = 1;
-    planning.shape.num_heads_kv = heads ? heads : 1;
-    planning.shape.num_heads_q = group * planning.shape.num_heads_kv;
-    planning.shape.seqlen_q = (int64_t)buckets->edge[0][s->bucket.index[0]];
-    planning.shape.seqlen_k = (int64_t)buckets->edge[1][s->bucket.index[1]];
+    planning.shape = bucket_shape(s, canonical);
     status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
     if (status) return status;
     for (size_t i = 0; i < count && plans[i].legal; i++) { /* in the model's order */
@@ -282,7 +308,9 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     status = wants_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
-    if (!status && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
+    if (!status && !*shared && compiles_for_sizes(s->context))
+        status = plan_for_decoding(s, canonical, plan, found, err);
+    if (!status && !*found && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
         status = plan_for_few(s, canonical, &planning, plan, found, err);
     if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
     return status;

@@ -58,7 +58,7 @@ static int64_t count_clusters(const fk_kernel *kernel) {
     return room < 1 ? 1 : room;
 }
 
-/* How many parts of a row one thread reads at once (templates/piece/combine_parts.cu); more are shared by warps. */
+/* Up to so many parts of a row a thread adds up alone; more are shared by warps (templates/piece/combine_parts.cu). */
 enum { PARTS_ALONE = 8 };
 
 /* The last tiles in parts, which are claimed after all else. */

@@ -31,7 +31,7 @@ def gains(spelling, device, batch, heads_q, heads_kv):
 def as_queries(terms, dtype, sizes, device):
     """(terms, sizes) of the query's heads as queries of their kv head on a GPU by its key; None where that is something else, or gains nothing.
     The last query sees all keys, so that `causal` says nothing."""
-    if (sizes.seqlen_q != 1 or terms.arrays or not sizes.heads_kv or sizes.heads_q % sizes.heads_kv
+    if (sizes.seqlen_q != 1 or terms.arrays or not (sizes.batch and sizes.heads_q and sizes.heads_kv) or sizes.heads_q % sizes.heads_kv
             or not gains(terms.spelling("fwd", dtype, sizes), device, sizes.batch, sizes.heads_q, sizes.heads_kv)):
         return None
     words = " ".join(word for word in terms.words.split() if word != "causal")

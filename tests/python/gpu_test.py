@@ -7,7 +7,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU", allow_module_level=True)
 
 import reference  # noqa: E402
-from flashkiln import _problem, attention  # noqa: E402
+from flashkiln import _problem, attention, explain  # noqa: E402
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
@@ -195,6 +195,9 @@ def test_decoding_in_full_rounds(dim, batch, heads, heads_kv, paged):
     ours = attention(*t.values(), causal=True, return_lse=True, **more)
     reference.close("o", ours[0], theirs[0])
     reference.close("lse", ours[1], theirs[1])
+    properties = torch.cuda.get_device_properties(0)
+    if (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132):
+        assert explain(*t.values(), causal=True, **more).spelling == f"fwd bf16 d{dim}" + " paged(64)" * paged
 
 
 @pytest.mark.parametrize("batch, queries, heads, causal", [(3, 2, 16, True), (3, 2, 16, False), (20, 3, 16, True), (2, 2, 128, True), (3, 1, 16, True)])

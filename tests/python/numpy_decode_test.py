@@ -31,6 +31,16 @@ def test_heads_are_queries(heads, heads_kv, layout, spelled):
     close("lse", lse, expect[1], 1e-3)
 
 
+def test_heads_of_a_full_round(spelled):
+    """At a head dim that is padded."""
+    q, k, v = (normal(24, rows, heads, 60, dtype=np.float16, seed=i) for i, (rows, heads) in enumerate(((1, 8), (70, 4), (70, 4))))
+    expect = definition(q, k, v)
+    o, lse = attention(q, k, v, causal=True, return_lse=True)
+    assert spelled == ["fwd fp16 d64"]
+    close("o", o, expect[0])
+    close("lse", lse, expect[1], 1e-3)
+
+
 def test_of_pages(spelled):
     q, k, v = (normal(2, rows, heads, 320, dtype=np.float16, seed=i) for i, (rows, heads) in enumerate(((1, 4), (32, 2), (32, 2))))
     table, used = np.array([[3, 0], [2, 1]], np.int32), np.array([32, 19], np.int32)

@@ -11,6 +11,7 @@ typedef struct parts_case {
     const char *sms;
     bool late, steep; /* parts of two sizes; keys so much larger the sooner they come that weights overflow */
     int rows;         /* of a tile of queries, which few of these have smaller; 0: any */
+    bool many;        /* parts of a row, which warps share */
 } parts_case;
 
 /* Keys are visited from the last to the first. */
@@ -82,6 +83,7 @@ static void run(const parts_case *c) {
         assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
         assert_true(tiles.num_splits > 1);
         assert_int_equal(tiles.late_part < tiles.num_tiles, c->late);
+        assert_int_equal(tiles.part_warps, c->many ? 4 : 1);
         launch(context, kernel, &t.args, &tiles, &redone, &redone_parts);
         assert_int_equal(redone_parts > 0, c->steep);
         if (!c->steep) assert_int_equal(redone, 0);
@@ -106,31 +108,32 @@ static void run(const parts_case *c) {
 static void in_parts(void **state) {
     (void)state;
     static const parts_case cases[] = {
-        {{"fwd bf16 d128", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false, 0},
-        {{"fwd fp16 d128 gqa", "h200", 1, 2, 1, 257, 4096, FK_BHSD, 0}, "11", true, false, 0},
-        {{"fwd bf16 d64", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false, 0},
-        {{"fwd bf16 d256 dv128", "h200", 1, 1, 1, 520, 3500, FK_BSHD, 0}, "4", false, false, 0},
-        {{"fwd bf16 d128", "h200", 1, 1, 1, 600, 4101, FK_BSHD, 0}, "3", false, true, 0},
-        {{"fwd fp16 d64", "h200", 1, 1, 1, 300, 4200, FK_BSHD, 0}, "6", false, true, 0},
-        {{"fwd bf16 d128 causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false, 0},
+        {{"fwd bf16 d128", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false, 0, false},
+        {{"fwd fp16 d128 gqa", "h200", 1, 2, 1, 257, 4096, FK_BHSD, 0}, "11", true, false, 0, false},
+        {{"fwd bf16 d64", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false, 0, false},
+        {{"fwd bf16 d256 dv128", "h200", 1, 1, 1, 520, 3500, FK_BSHD, 0}, "4", false, false, 0, false},
+        {{"fwd bf16 d128", "h200", 1, 1, 1, 600, 4101, FK_BSHD, 0}, "3", false, true, 0, false},
+        {{"fwd fp16 d64", "h200", 1, 1, 1, 300, 4200, FK_BSHD, 0}, "6", false, true, 0, false},
+        {{"fwd bf16 d128 causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false, 0, false},
         /* the first rows' last keys are those of full tiles */
-        {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 300, 4395, FK_BSHD, 0}, "16", false, false, 0},
-        {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false, 0},
-        {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false, 0},
-        {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true, 0},
-        {{"fwd bf16 d64 fast", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false, 0},
-        {{"fwd bf16 d128 causal fast", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true, 0},
-        {{"fwd bf16 d128 alibi", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false, 0},
-        {{"fwd bf16 d128 alibi causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false, 0},
-        {{"fwd bf16 d64 softcap(30) causal", "h200", 1, 1, 1, 500, 6000, FK_BSHD, 0}, "8", true, false, 0},
-        {{"fwd bf16 d64 causal", "h200", 1, 2, 2, 64, 8191, FK_BSHD, 0}, "132", false, false, 64},
-        {{"fwd bf16 d128 causal", "h200", 1, 2, 2, 33, 8300, FK_BHSD, 0}, "37", false, false, 64},
-        {{"fwd fp16 d64", "h200", 1, 1, 1, 50, 8192, FK_BSHD, 0}, "132", false, true, 64},
-        {{"fwd fp16 d64 causal", "h200", 1, 2, 2, 200, 8300, FK_BHSD, 0}, "37", false, false, 128},
-        {{"fwd bf16 d64 causal", "h200", 1, 1, 1, 100, 8192, FK_BSHD, 0}, "20", false, true, 128},
+        {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 300, 4395, FK_BSHD, 0}, "16", false, false, 0, false},
+        {{"fwd fp16 d64 gqa causal", "h200", 1, 2, 1, 700, 4200, FK_BHSD, 0}, "20", false, false, 0, false},
+        {{"fwd bf16 d128 causal top-left", "h200", 1, 1, 1, 2100, 4500, FK_BSHD, 0}, "32", true, false, 0, false},
+        {{"fwd bf16 d128 causal", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true, 0, false},
+        {{"fwd bf16 d64 fast", "h200", 2, 1, 1, 600, 4500, FK_BSHD, 0}, "5", false, false, 0, false},
+        {{"fwd bf16 d128 causal fast", "h200", 1, 1, 1, 500, 4101, FK_BSHD, 0}, "3", false, true, 0, false},
+        {{"fwd bf16 d128 alibi", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "4", false, false, 0, false},
+        {{"fwd bf16 d128 alibi causal", "h200", 1, 2, 2, 300, 4101, FK_BSHD, 0}, "16", true, false, 0, false},
+        {{"fwd bf16 d64 softcap(30) causal", "h200", 1, 1, 1, 500, 6000, FK_BSHD, 0}, "8", true, false, 0, false},
+        {{"fwd bf16 d64 causal", "h200", 1, 2, 2, 64, 8191, FK_BSHD, 0}, "132", false, false, 64, true},
+        {{"fwd bf16 d128 causal", "h200", 1, 2, 2, 33, 8300, FK_BHSD, 0}, "37", false, false, 64, true},
+        {{"fwd fp16 d64", "h200", 1, 1, 1, 50, 8192, FK_BSHD, 0}, "132", false, true, 64, true},
+        {{"fwd fp16 d64 causal", "h200", 1, 2, 2, 200, 8300, FK_BHSD, 0}, "37", false, false, 128, true},
+        {{"fwd bf16 d64 causal", "h200", 1, 1, 1, 100, 8192, FK_BSHD, 0}, "20", false, true, 128, true},
         /* clusters of two */
-        {{"fwd bf16 d320 causal", "h200", 1, 2, 2, 200, 4101, FK_BSHD, 0}, "12", false, false, 128},
-        {{"fwd fp16 d576 dv512", "h200", 1, 1, 1, 300, 2300, FK_BHSD, 0}, "9", true, true, 128},
+        {{"fwd bf16 d320 causal", "h200", 1, 2, 2, 200, 4101, FK_BSHD, 0}, "12", false, false, 128, false},
+        {{"fwd fp16 d576 dv512", "h200", 1, 1, 1, 300, 2300, FK_BHSD, 0}, "9", true, true, 128, false},
+        {{"fwd bf16 d576 dv512", "h200", 1, 1, 1, 64, 2300, FK_BSHD, 0}, "132", false, false, 64, true},
     };
     for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         run(&cases[i]);

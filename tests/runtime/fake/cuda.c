@@ -213,7 +213,7 @@ int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base, const
                            const uint64_t *strides, const unsigned *box, const unsigned *element_strides,
                            int interleave, int swizzle, int l2_promotion, int fill) {
     NEEDS_CONTEXT;
-    if ((uintptr_t)map % 64 || rank != 4 || interleave || swizzle != 3 || l2_promotion != 3 || fill) return 1;
+    if ((uintptr_t)map % 64 || rank != 4 || interleave || swizzle != 3 || l2_promotion != 2 || fill) return 1;
     for (unsigned i = 0; i < rank; i++)
         if (!dims[i] || !box[i] || box[i] > 256 || element_strides[i] != 1 || (i && strides[i - 1] % 16)) return 1;
     memset(map, 0, 128);
