@@ -97,30 +97,6 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     return FK_OK;
 }
 
-/* Decoding on Hopper, bound by HBM: the model's plan if its tile is the smallest, whatever it gains, as such kernels
- * are launched over and over, and measured they gain twice what the model says (1 to 8 %). */
-static fk_status plan_for_decoding(const sized *s, const fk_problem *canonical, fk_plan_info *out, bool *found,
-                                   fk_error *err) {
-    static const int64_t queries = 16, keys = 512, rows = 64;
-    fk_plan_options planning = s->context->planning;
-    fk_plan_info of_all, *plans;
-    size_t count;
-    planning.shape = bucket_shape(s, canonical);
-    *found = false;
-    if (canonical->op != FK_FORWARD || canonical->packed || planning.shape.seqlen_q > queries ||
-        planning.shape.seqlen_k < keys)
-        return FK_OK;
-    fk_status status = plan_for_all(s->context, canonical, &of_all, err);
-    if (status || strcmp(of_all.family, "wgmma") != 0 || of_all.block_m <= rows) return status;
-    status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
-    if (status) return status;
-    *out = plans[0];
-    *found = strcmp(out->family, "wgmma") == 0 && out->block_m == rows && strcmp(out->bound, "hbm") == 0 &&
-             out->smem_bytes <= s->context->runs.smem_per_block;
-    free(plans);
-    return FK_OK;
-}
-
 /* A kernel that several classes of sizes may ask for. */
 typedef struct asked {
     fk_context *context;
@@ -280,6 +256,32 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
     return FK_OK;
 }
 
+/* Decoding on Hopper, bound by HBM: the model's plan if its tile is the smallest, whatever it gains, as such kernels
+ * are launched over and over, and measured they gain twice what the model says (1 to 8 %). */
+static fk_status plan_for_decoding(const sized *s, const fk_problem *canonical, asked *ask, bool *found,
+                                   fk_error *err) {
+    static const int64_t queries = 16, keys = 512, rows = 64;
+    fk_context *context = s->context;
+    fk_plan_options planning = context->planning;
+    fk_plan_info of_all, *plans;
+    size_t count;
+    planning.shape = bucket_shape(s, canonical);
+    *found = false;
+    if (canonical->op != FK_FORWARD || canonical->packed || planning.shape.seqlen_q > queries ||
+        planning.shape.seqlen_k < keys || !compiles_for_sizes(context))
+        return FK_OK;
+    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    if (status || strcmp(of_all.family, "wgmma") != 0 || of_all.block_m <= rows) return status;
+    status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    const fk_plan_info *best = &plans[0];
+    *found = strcmp(best->family, "wgmma") == 0 && best->block_m == rows && strcmp(best->bound, "hbm") == 0 &&
+             best->smem_bytes <= context->runs.smem_per_block;
+    *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
+    free(plans);
+    return FK_OK;
+}
+
 /* The same from a pack, which tells for rows of as many keys as queries what was planned when it was made. */
 static bool packed_for_short(const sized *s, const fk_problem *canonical, asked *ask) {
     fk_context *context = s->context;
@@ -308,9 +310,8 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     status = wants_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
-    if (!status && !*shared && compiles_for_sizes(s->context))
-        status = plan_for_decoding(s, canonical, plan, found, err);
-    if (!status && !*found && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
+    if (!status && !*shared) status = plan_for_decoding(s, canonical, ask, shared, err);
+    if (!status && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
         status = plan_for_few(s, canonical, &planning, plan, found, err);
     if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
     return status;

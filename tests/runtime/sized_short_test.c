@@ -36,6 +36,9 @@ static void who_gets_which(void **state) {
         {"fwd bf16 d128 packed causal", {400, 16, 16, 64, 64}, 64, 64},
         {"fwd bf16 d128 packed", {64, 16, 16, 577, 577}, 0, 0},
         {"fwd bf16 d64 packed", {400, 32, 32, 64, 128}, 0, 0},
+        /* decoding: tiles of as few rows as there are */
+        {"fwd bf16 d128", {16, 8, 8, 4, 4096}, 64, 128},
+        {"fwd bf16 d128", {16, 8, 8, 4, 100}, 0, 0},
         /* what the model was not checked for */
         {"fwd bf16 d64 split", {1, 12, 12, 1024, 1024}, 0, 0},
         {"bwd bf16 d192 causal", {64, 12, 12, 200, 200}, 0, 0},
@@ -57,29 +60,36 @@ static void who_gets_which(void **state) {
     fk_context_destroy(context);
 }
 
-/* Classes that want the same plan have one kernel, which is compiled once; so has a class that is asked for again. */
-static void who_shares_one(void **state) {
-    (void)state;
-    static const fk_shape shapes[] = {{64, 16, 16, 100, 100},
-                                      {64, 16, 16, 100, 100},
-                                      {64, 16, 16, 119, 100},
-                                      {32, 16, 16, 577, 577},
-                                      {90, 16, 16, 65, 128}};
-    enum { NUM = sizeof shapes / sizeof *shapes };
+static void share_one(const char *spelling, const fk_shape *shapes, int count) {
+    enum { MOST = 5 };
     fk_problem p;
-    fk_kernel *kernel[NUM];
+    fk_kernel *kernel[MOST];
     fk_context_counts counts;
     fk_context *context = emulated_context("h200", store_dir, &plain);
-    assert_int_equal(fk_problem_parse("fwd bf16 d64 dropout", &p), FK_OK);
-    for (int i = 0; i < NUM; i++) {
+    assert_in_range(count, 2, MOST);
+    assert_int_equal(fk_problem_parse(spelling, &p), FK_OK);
+    for (int i = 0; i < count; i++) {
         assert_int_equal(fk_kernel_create_for(context, &p, &shapes[i], &kernel[i]), FK_OK);
         assert_ptr_equal(kernel[i], kernel[0]);
     }
     assert_int_equal(fk_context_count(context, &counts), FK_OK);
     assert_int_equal(counts.compiled + counts.store, 1);
-    for (int i = 0; i < NUM; i++)
+    for (int i = 0; i < count; i++)
         fk_kernel_destroy(kernel[i]);
     fk_context_destroy(context);
+}
+
+/* Classes that want the same plan have one kernel, which is compiled once; so has a class that is asked for again. */
+static void who_shares_one(void **state) {
+    (void)state;
+    static const fk_shape rows[] = {{64, 16, 16, 100, 100},
+                                    {64, 16, 16, 100, 100},
+                                    {64, 16, 16, 119, 100},
+                                    {32, 16, 16, 577, 577},
+                                    {90, 16, 16, 65, 128}},
+                          keys[] = {{16, 8, 8, 4, 1000}, {16, 8, 8, 4, 4096}, {16, 8, 8, 2, 20000}};
+    share_one("fwd bf16 d64 dropout", rows, sizeof rows / sizeof *rows);
+    share_one("fwd bf16 d128", keys, sizeof keys / sizeof *keys);
 }
 
 int main(void) {
