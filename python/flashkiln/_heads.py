@@ -7,6 +7,7 @@ from ctypes import byref
 
 from . import _problem
 from ._capi import library
+from .errors import NoCompiler, NoJit
 
 
 @functools.lru_cache(maxsize=None)
@@ -36,6 +37,15 @@ def as_queries(terms, dtype, sizes, device):
         return None
     words = " ".join(word for word in terms.words.split() if word != "causal")
     return _problem.Terms.of(words), sizes._replace(seqlen_q=sizes.heads_q // sizes.heads_kv, heads_q=sizes.heads_kv)
+
+
+def launch_of_queries(terms, dtype, sizes, device, launch):
+    """launch(terms, sizes) of what as_queries gives; None where it gives nothing, or a program that may not compile ships splits alone."""
+    found = as_queries(terms, dtype, sizes, device)
+    try:
+        return launch(*found) if found else None
+    except (NoJit, NoCompiler):
+        return None
 
 
 def turned(strides, group):

@@ -11,7 +11,7 @@ from ._arguments import EXTRAS, NUMPY_DTYPES, ask, check_element, dtype_name, is
 from ._arrays import library_of
 from ._device_array import itemsize
 from ._dlpack import contiguous
-from .errors import BadArgument, Unsupported
+from .errors import BadArgument, NoCompiler, NoJit, Unsupported
 
 OF_TENSORS = {"q_descale": "float8_e4m3fn", "k_descale": "float8_e4m3fn", "v_descale": "float8_e4m3fn",
               "fast": "float8_e4m3fn or bfloat16"}  # dtypes that arguments of attention are for
@@ -84,8 +84,12 @@ def attention(q, k, v, *, deterministic=False, return_lse=False, generator=None,
         lse = call.new(call.asked.sizes.lse(call.asked.layout), "float32", float("-inf"))
     if call.computes:
         forward = call.asked.forward(call.library.device)
-        call.run(forward.spelling, {"o": o}, lse, state, {} if forward.num_splits is None else {"num_splits": forward.num_splits},
-                 of=forward)
+        try:
+            call.run_forward(forward, o, lse, state)
+        except (NoJit, NoCompiler):  # who may not compile may have shipped splits alone
+            if not forward.group:
+                raise
+            call.run_forward(call.asked.forward(), o, lse, state)
     o = call.library.result(o, cut(call.dims[2]))
     return (o, call.library.result(lse)) if return_lse else o
 
@@ -259,6 +263,9 @@ class Call:
         """{name: shape} of the caller's arrays whose dimensions were added to."""
         bias = options.get("bias")
         return {} if bias is None else {"bias": tuple(self.library.array(bias).shape)}
+
+    def run_forward(self, forward, o, lse, state):
+        self.run(forward.spelling, {"o": o}, lse, state, {} if forward.num_splits is None else {"num_splits": forward.num_splits}, of=forward)
 
     def run(self, spelling, tensors, lse, state, fields, grads=None, more=None, of=None):
         """Launches. tensors: o and, backward, dout and the gradients; grads: {array: its gradient}; more: pointers besides; of: the Forward."""

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 import reference
 from flashkiln import _heads, _problem, _torch_launch, attention, explain
+from flashkiln.errors import NoJit
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -37,6 +38,23 @@ def test_heads_as_queries(layout, heads, heads_kv, spelled):
     assert spelled == ["fwd bf16 d320 dv64"] and o.shape == ((2, 1, heads, 64) if layout == "bshd" else (2, heads, 1, 64))
     reference.close("o", o if layout == "bshd" else o.transpose(1, 2), expect[0])
     reference.close("lse", lse, expect[1])
+
+
+def test_a_pack_of_splits(monkeypatch):
+    """Who may not compile, and has shipped these alone."""
+    prepare, spelled = _torch_launch._runtime.prepare, []
+
+    def sealed(on, spelling, *a, **f):
+        spelled.append(spelling)
+        if not spelling.endswith(" split"):
+            raise NoJit(spelling)
+        return prepare(on, spelling, *a, **f)
+    monkeypatch.setattr(_torch_launch._runtime, "prepare", sealed)
+    t = {name: torch.randn(24, n, h, 64).to(torch.bfloat16) for name, n, h in (("q", 1, 8), ("k", 600, 4), ("v", 600, 4))}
+    reference.close("o", attention(*t.values()), reference.attention(*t.values())[0])
+    assert spelled == ["fwd bf16 d64", "fwd bf16 d64 gqa split"]
+    with pytest.raises(NoJit, match="fwd bf16 d64 gqa"):
+        attention(*t.values(), num_splits=1)
 
 
 def test_values_that_are_keys(spelled):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.fixture
 def spelled(monkeypatch):
     found, prepare = [], _runtime.prepare
-    monkeypatch.setattr(_heads, "is_hopper", lambda device: True)
+    monkeypatch.setattr(_heads, "is_hopper", lambda device: device is not None)
     monkeypatch.setattr(_heads, "device_info", lambda key, find=_heads.device_info: find("h200"))
     monkeypatch.setattr(_runtime, "prepare", lambda on, spelling, *a, **f: found.append(spelling) or prepare(on, spelling, *a, **f))
     return found
@@ -39,6 +39,22 @@ def test_heads_of_a_full_round(spelled):
     assert spelled == ["fwd fp16 d64"]
     close("o", o, expect[0])
     close("lse", lse, expect[1], 1e-3)
+
+
+def test_a_pack_of_splits(spelled, monkeypatch):
+    """Who may not compile, and has shipped these alone."""
+    prepare = _runtime.prepare
+
+    def sealed(on, spelling, *a, **f):
+        if not spelling.endswith(" split"):
+            raise flashkiln.errors.NoJit(spelling)
+        return prepare(on, spelling, *a, **f)
+    monkeypatch.setattr(_runtime, "prepare", sealed)
+    q, k, v = (normal(24, rows, heads, 64, dtype=np.float16, seed=i) for i, (rows, heads) in enumerate(((1, 8), (600, 4), (600, 4))))
+    close("o", attention(q, k, v), definition(q, k, v)[0])
+    assert spelled == ["fwd fp16 d64 gqa split"]
+    with pytest.raises(flashkiln.errors.NoJit, match="fwd fp16 d64 gqa"):
+        attention(q, k, v, num_splits=1)
 
 
 def test_of_pages(spelled):
