@@ -111,7 +111,6 @@ typedef struct fk_sides {
     X(int32_t, int, late_tile)       /* the first of these tiles */                                                    \
     X(int32_t, int, late_splits)                                                                                       \
     X(uint32_t, u32, late_inverse) /* floor(2^32 / late_splits), at most 2^32 - 1 */                                   \
-    X(int32_t, int, part_warps)    /* of fk_forward_combine, that share a row's parts: 1 or 4 */                       \
     X(int32_t, int, page_size)                                                                                         \
     X(uint32_t, u32, page_inverse)  /* floor(2^32 / page_size), at most 2^32 - 1 */                                    \
     X(uint32_t, u32, heads_inverse) /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                                  \
@@ -221,6 +220,9 @@ typedef struct fk_array_grad_param {
     int32_t clear;             /* it must be cleared: not every element is sure to be written */
     int32_t boxed, unused;     /* boxed: a tensor map can add tiles to it */
 } fk_array_grad_param;
+
+/** Up to so many parts of a row of tiles are added up by one thread, more by the four warps of a block. */
+#define FK_PARTS_ALONE 8
 
 #define FK_EXACT_WORDS 10
 

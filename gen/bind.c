@@ -69,6 +69,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
     fk_table_set_bool(L, "parts", tile->parts);
+    fk_table_set_int(L, "parts_alone", FK_PARTS_ALONE);
     fk_table_set_int(L, "head_rows", tile->head_rows);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
     fk_table_set_int(L, "consumers", fk_tile_consumers(tile));

@@ -58,9 +58,6 @@ static int64_t count_clusters(const fk_kernel *kernel) {
     return room < 1 ? 1 : room;
 }
 
-/* Up to so many parts of a row a thread adds up alone; more are shared by warps (templates/piece/combine_parts.cu). */
-enum { PARTS_ALONE = 8 };
-
 /* The last tiles in parts, which are claimed after all else. */
 static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
@@ -72,7 +69,7 @@ static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persi
     const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
     out->num_splits = last.splits;
     out->late_splits = last.late_splits;
-    out->part_warps = last.splits > PARTS_ALONE ? 4 : 1;
+    out->part_warps = last.splits > FK_PARTS_ALONE ? 4 : 1;
     out->late_tile = out->num_tiles - last.late_tiles;
     out->first_part = out->late_tile - last.tiles;
     out->late_part = out->first_part + early_parts;
@@ -228,7 +225,6 @@ fk_status fk_persistent_fill(const fk_kernel *kernel, const fk_args *a, const fk
     out->late_part = (int32_t)tiles.late_part;
     out->late_tile = (int32_t)tiles.late_tile;
     out->late_splits = tiles.late_splits;
-    out->part_warps = tiles.part_warps;
     out->late_inverse = fk_inverse(tiles.late_splits);
     if (tiles.num_splits == 1) return FK_OK;
     out->num_splits = tiles.num_splits;

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_forward_combine(const __gri
     if (is_off(p)) return;
     wait_for_previous();
     constexpr int chunks = head_dim_v / 4;
-    const bool shared = p.part_warps > 1;
+    const bool shared = p.num_splits > $(plan.parts_alone);
     const int warp = threadIdx.x / 32, i = shared ? blockIdx.x * 32 + threadIdx.x % 32 : blockIdx.x * 128 + threadIdx.x;
     const int column = i % chunks * 4, row = i / chunks % block_m, tile = p.first_part + i / chunks / block_m;
     const Where at = whole_tile_at(p, tile);
