@@ -9,9 +9,9 @@ where the Python functions have the heads of one query as so many queries of the
 pages of 64 rows in random order; both also with `kv_e4m3`; SDPA's FLASH and CUDNN, FlexAttention. Keys and values are
 such as e4m3 holds, so that all compute the same. With --latent, absorbed MLA (DeepSeek-V2): values are the first columns of the keys, and
 the heads are given as so many queries of one head (docs/sequences.md); beside that the kernel with `split`, and one that is not told that
-values are keys. --plans adds plans of this library's by name, with --splits
-each also with so many splits; --e4m3-plans likewise, with `kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none
-of them; a CUDA graph of one launch for each copy is timed, as a server would run it. Outputs are compared with float64 on the first head.
+values are keys. --plans adds plans of this library's by name, with --splits each also with so many splits; --e4m3-plans likewise, with
+`kv_e4m3`. Keys and values come in so many copies that the L2 cache holds none of them; a CUDA graph of one launch for each copy is timed,
+as a server would run it. Outputs are compared with float64 on the first head.
 Results: decode.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import functools

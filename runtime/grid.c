@@ -89,14 +89,14 @@ static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, in
     return FK_OK;
 }
 
-/* 4 columns of a row of the tiles that come in parts to a thread, or to one of each warp that shares the parts
+/* 4 columns of a row of the tiles that come in parts to a thread, or, of many parts, to one of each of four warps
  * (templates/piece/combine_parts.cu). */
 static fk_grid make_parts_grid(const fk_kernel *kernel, const fk_args *a, int64_t tiles) {
     fk_persistent parts;
     fk_persistent_lay_out(kernel, a, &parts);
     const int64_t cut = tiles * a->batch * a->num_heads_q - parts.first_part;
     const int64_t chunks = cut * kernel->info.plan.block_m * (kernel->problem.head_dim_v / 4),
-                  each = 128 / parts.part_warps;
+                  each = parts.num_splits > FK_PARTS_ALONE ? 32 : 128;
     return (fk_grid){parts.num_splits > 1 ? (uint32_t)((chunks + each - 1) / each) : 0, 1, 1};
 }
 

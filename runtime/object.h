@@ -304,7 +304,6 @@ typedef struct fk_persistent {
     int64_t first_part, partial_rows;      /* parts count from there on; rows of lse, or of dk and dv, of each split */
     int64_t late_part, late_tile;          /* of the last tiles: the first of late_splits parts of a tile; which tile */
     int num_splits, late_splits;           /* of the leading tiles, or of the last ones */
-    int part_warps;                        /* that share the parts of a row of the last ones */
     size_t o_partial, lse_partial;         /* where the splits' results start in the workspace */
     size_t bytes;                          /* of the workspace */
 } fk_persistent;

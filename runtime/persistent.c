@@ -69,7 +69,6 @@ static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persi
     const int64_t early_parts = last.tiles * last.splits, parts = early_parts + last.late_tiles * last.late_splits;
     out->num_splits = last.splits;
     out->late_splits = last.late_splits;
-    out->part_warps = last.splits > FK_PARTS_ALONE ? 4 : 1;
     out->late_tile = out->num_tiles - last.late_tiles;
     out->first_part = out->late_tile - last.tiles;
     out->late_part = out->first_part + early_parts;
@@ -131,7 +130,7 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     out->num_splits = 1;
     out->first_part = INT32_MAX;
     out->late_part = out->late_tile = INT32_MAX;
-    out->late_splits = out->part_warps = 1;
+    out->late_splits = 1;
     int64_t end = out->num_tiles;
     if (kernel->leading_rows && own_keys)
         end = lay_out_key_splits(kernel, a, heads, head_tiles, out);

@@ -6,7 +6,7 @@ import sys
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from . import _problem, _runtime
+from . import _heads, _problem, _runtime
 from ._arguments import EXTRAS, ask, is_array, is_tensor, names_of, refuse_unknown
 from ._capi import Header, find_header, library
 from .errors import NoCompiler
@@ -36,7 +36,7 @@ def devices() -> List[Device]:
     ['t4', 'rtx2080ti']"""
     lib, out = library(), []
     for ordinal in range(lib.lib.fk_device_present_count()):
-        out.append(device_of(find_device(f"cuda:{ordinal}"), f"cuda:{ordinal}"))
+        out.append(device_of(_heads.device_info(f"cuda:{ordinal}"), f"cuda:{ordinal}"))
     lib.lib.fk_device_table_size.restype = c_size_t
     for index in range(lib.lib.fk_device_table_size()):
         info = lib.make("fk_device_info")
@@ -47,12 +47,6 @@ def devices() -> List[Device]:
 
 def device_of(info, key):
     return Device(key, info.name.decode(), *(getattr(info, name) for name in Device._fields[2:]))
-
-
-def find_device(key):
-    info = library().make("fk_device_info")
-    library()("fk_device_find", key.encode(), byref(info))
-    return info
 
 
 def spell(*what: Any, backward: bool = False, grad: Sequence[str] = (), deterministic: bool = False, **options: Any) -> str:
@@ -185,7 +179,7 @@ class Explanation:
         self.device = gpu if gpu and gpu.startswith("cuda:") else None if gpu else question.device
         self.gpu = gpu or (question.device if question.device not in (None, "emu") else "a100")
         self._problem = lib.problem(self.spelling)
-        self._gpu_info = find_device(self.gpu)
+        self._gpu_info = _heads.device_info(self.gpu)
         shape = lib.header.types["fk_shape"](*self.shape)
         self._plans = lib.plans(self._problem, self.gpu, shape)
         self._plan = next(plan for plan in self._plans if plan.chosen)

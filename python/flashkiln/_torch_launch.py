@@ -108,14 +108,14 @@ def describe(terms, how, q, k, v, arrays, extras):
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
     call.arrays = [(a.shape, a.stride()) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
-    narrow = call.dtype in ("fp16", "bf16") and not kv_e4m3
+    of_16_bits = call.dtype in ("fp16", "bf16") and not kv_e4m3
     more = {} if pages is None else {"page_table_stride": pages.stride(0)}
 
     def launch(terms, sizes, strides, split, **more):
-        words = ["latent"] * (not split and narrow and values_are_keys(k, v)) + ["split"] * split + ["kv_e4m3"] * kv_e4m3
+        words = ["latent"] * (not split and of_16_bits and values_are_keys(k, v)) + ["split"] * split + ["kv_e4m3"] * kv_e4m3
         return _runtime.prepare(call.on, terms.spelling("fwd", call.dtype, sizes, *words), sizes, strides, call.arrays, **call.fields, **more)
 
-    if num_splits < 0 and narrow and has_wgmma(call.index):
+    if num_splits < 0 and of_16_bits and has_wgmma(call.index):
         call.launch = _heads.launch_of_queries(terms, call.dtype, sizes, f"cuda:{call.index}" if call.index >= 0 else "h200",
                                                lambda terms, sizes: launch(terms, sizes, _heads.turned(strides, sizes.seqlen_q), False, **more))
     if call.launch is None:

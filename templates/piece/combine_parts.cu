@@ -7,7 +7,7 @@ constexpr int parts_ahead = 4, shared_parts_ahead = 8; // that are read at once,
 struct PartSum {
     float top, sum, acc[4];
 
-    // Refers to the larger one of both tops; what another sum's numbers are multiplied by, then.
+    // Refers to the larger one of both tops from here on, and returns it; where neither has a key, 0, so that -inf - -inf is no NaN.
     __device__ __forceinline__ float raise(float other) {
         const float above = fmaxf(top, other), unit = above == NEG_INF ? 0.0f : above;
         const float alpha = ex2((top - unit) * 1.4426950408889634f);

@@ -83,7 +83,7 @@ static void run(const parts_case *c) {
         assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
         assert_true(tiles.num_splits > 1);
         assert_int_equal(tiles.late_part < tiles.num_tiles, c->late);
-        assert_int_equal(tiles.part_warps, c->many ? 4 : 1);
+        assert_int_equal(tiles.num_splits > FK_PARTS_ALONE, c->many);
         launch(context, kernel, &t.args, &tiles, &redone, &redone_parts);
         assert_int_equal(redone_parts > 0, c->steep);
         if (!c->steep) assert_int_equal(redone, 0);
