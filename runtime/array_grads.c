@@ -84,6 +84,8 @@ void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t 
         out[i] = (fk_array_grad_param){.data = grad->data, .exact = once ? NULL : exact[i], .once = once};
         out[i].clear = !once || p->num_masks > 0 || p->packed || p->seqused_k;
         out[i].boxed = fk_array_boxes(&kernel->arrays, i, args, grad->data, grad->stride, sizeof(float));
+        /* TMA writes 16 bytes at a time: where a row ends within these, what lies behind is the caller's. */
+        if (fk_array_size(&kernel->arrays, i, args, kernel->arrays.decl[i].rank - 1) % 4) out[i].boxed = 0;
         /* Rows of stride 0 are summed, also where there is but one. */
         for (int d = 0; d < kernel->arrays.decl[i].rank; d++)
             if (kernel->arrays.decl[i].dim[d] == FK_DIM_SEQLEN_Q && !grad->stride[d]) out[i].boxed = 0;

@@ -114,15 +114,16 @@ static double cancelled(const trial *t, int tensor) {
     return unit / kept * scale * largest_norm(t, DOUT) * largest_norm(t, V) * largest_norm(t, tensor == DQ ? K : Q);
 }
 
-/* What scores of |s| about |lse| leave of P, relatively. Of float32 half a unit in the last place of a score, which no
- * float32 score is without, though eager's few that count in a row may happen to be; and in the backward pass half a
- * unit of lse, which eager, that keeps P, does not need. Nor does it need there, of 16 bits, that a score comes out the
- * same again: of each sum of eight products tensor cores may cut off half a unit. Of e4m3 what tensor cores cut off and
- * eager, in float32, does not: up to 33 numbers at once lose half of 2^-13 of the largest each, some three such units
- * of the sum of 32 products, and eight of up to eight of them. */
+/* What scores of |s| about |lse| leave of P, relatively. Half a unit in the last place of a float32 score, which none
+ * is without, though eager's few that count in a row may happen to be, or eager, in fp16, has a row of -inf for scores
+ * of -10^8; and of float32 in the backward pass half a unit of lse, which eager, that keeps P, does not need. Nor does
+ * it need there, of 16 bits, that a score comes out the same again: of each sum of eight products tensor cores may cut
+ * off half a unit. Of e4m3 what tensor cores cut off and eager, in float32, does not: up to 33 numbers at once lose
+ * half of 2^-13 of the largest each, some three such units of the sum of 32 products, and eight of up to eight of them.
+ */
 static double score_rounding(const trial *t) {
     const drawn *d = t->d;
-    const double again = d->backward ? 0x1p-24 * (double)d->tensor[Q].dim / 8 : 0;
+    const double again = 0x1p-24 * (d->backward ? (double)d->tensor[Q].dim / 8 : 1);
     const double of_bf16 = d->fast ? 0x1p-9 : again; /* each element of a query, rounded once more */
     const double unit = d->dtype == FK_FP32 ? 0x1p-24 : d->dtype == FK_E4M3 ? 8 * 0x1p-13 : of_bf16;
     double largest = 0;

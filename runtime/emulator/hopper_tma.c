@@ -277,7 +277,14 @@ static void store(fk_block *block, const fk_box_copy *copy) {
     }
 }
 
+/* Of a row's last 16 bytes the hardware writes all (seen on an H200), also those that are not the tensor's. */
+static void check_rows(fk_block *block, const fk_emu_tensor *t, const char *what) {
+    const uint32_t bytes = t->dims[0] * t->element_bytes;
+    if (bytes % 16) fk_block_fault(block, "%s: rows of %u bytes, must be a multiple of 16", what, bytes);
+}
+
 static void start_store(fk_block *block, fk_box_copy *copy, const char *what) {
+    if (!copy->bytes) check_rows(block, &copy->map.tensor, what);
     copy->group = block->current->store_group;
     if (!block->options.late_copies) store(block, copy);
     *append(block, &block->hopper->stores, what) = *copy;

@@ -8,8 +8,12 @@
 typedef struct grad_sample {
     const char *spelling, *plan_for; /* null: the device itself */
     int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
-    bool summed; /* arrays repeat one element along their first dimension, and gradients are summed over it */
+    int how; /* false, true: summed; padded; both */
 } grad_sample;
+
+/* summed: arrays repeat one element along their first dimension, and gradients are summed over it. padded: rows of a
+ * gradient, which are of keys, begin at multiples of 16 bytes; what lies between them stays. */
+enum { GRAD_SUMMED = 1, GRAD_PADDED = 2 };
 
 enum { GRAD_ANY = 64, GRAD_TENSORS = 8, GRAD_RUNS = 3 };
 
@@ -33,15 +37,21 @@ static inline void *grad_upload(fk_context *context, const void *host, size_t by
     return out;
 }
 
+/* Floats from one row to the next, of a gradient whose rows are of keys. */
+static inline int64_t grad_row(const grad_sample *s) {
+    return s->how & GRAD_PADDED ? (s->seqlen_k + 3) / 4 * 4 : s->seqlen_k;
+}
+
 static inline void grad_make_array(fk_context *context, const grad_sample *s, grad_tensors *t, size_t i) {
     const int64_t extents[] = {GRAD_ANY, s->batch, s->num_heads_q, s->seqlen_q, s->seqlen_k};
     fk_array *array = &t->host.array[i];
     int64_t stride = 1;
     for (int d = t->decl[i].rank - 1; d >= 0; d--) {
         array->size[d] = extents[t->decl[i].dim[d]];
-        const bool summed = s->summed && d == 0;
+        const bool summed = s->how & GRAD_SUMMED && d == 0;
         array->stride[d] = t->host.array_grad[i].stride[d] = summed ? 0 : stride;
         if (!summed) stride *= array->size[d];
+        if (s->how & GRAD_PADDED && d == t->decl[i].rank - 1) stride = grad_row(s);
     }
     t->count[i] = (size_t)stride;
     t->values[i] = malloc((size_t)stride * 4);
@@ -88,7 +98,9 @@ static inline void grad_make(fk_context *context, const grad_sample *s, grad_ten
     t->args.dq = d[5], t->args.dk = d[6], t->args.dv = d[7], t->args.lse = t->lse;
     for (size_t i = 0; i < t->num_arrays; i++) {
         t->args.array[i].data = t->arrays[i];
-        if (t->p.grad >> i & 1) t->args.array_grad[i].data = grad_upload(context, NULL, t->count[i] * 4);
+        if (!(t->p.grad >> i & 1)) continue;
+        memset(t->grads[i], 0xff, t->count[i] * 4); /* NaN */
+        t->args.array_grad[i].data = grad_upload(context, t->grads[i], t->count[i] * 4);
     }
 }
 
@@ -130,6 +142,10 @@ static inline void grad_check(const grad_sample *s, const grad_tensors *t) {
     for (size_t i = 0; i < t->num_arrays; i++) {
         double ours = 0, theirs = 0, largest = 0;
         for (size_t j = 0; j < t->count[i] && (t->p.grad >> i & 1); j++) {
+            if (s->how & GRAD_PADDED && (int64_t)j % grad_row(s) >= s->seqlen_k) {
+                if (!isnan(t->grads[i][j])) fail_msg("%s: %s[%zu] is padding", s->spelling, t->decl[i].name, j);
+                continue;
+            }
             if (!isfinite(t->grads[i][j])) fail_msg("%s: %s[%zu] is not finite", s->spelling, t->decl[i].name, j);
             ours = fmax(ours, fabs((double)t->grads[i][j] - exact[i][j]));
             theirs = fmax(theirs, fabs(eager[i][j] - exact[i][j]));

@@ -29,6 +29,8 @@ static void samples(void **state) {
         {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 100, 132, false},           /* tiles are stored */
         {"bwd bf16 d128 gqa bias grad=bias causal", "h200", 2, 4, 2, 140, 132, true}, /* and added */
         {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 70, 131, true}, /* no tensor map has rows of 131 floats */
+        {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 70, 130, GRAD_PADDED}, /* nor writes 130 of 132 */
+        {"bwd bf16 d128 bias grad=bias causal", "h200", 1, 2, 2, 70, 131, GRAD_SUMMED | GRAD_PADDED},
         {"bwd bf16 d128 array=bias:bf16[b][h][q][k] grad=bias bias", "h200", 2, 2, 2, 100, 136, false},
         {"bwd bf16 d128 array=bias:bf16[b][h][q][k] grad=bias bias", "h200", 2, 2, 2, 70, 132,
          true}, /* of its floats */

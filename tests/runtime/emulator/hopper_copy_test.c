@@ -162,6 +162,23 @@ static void test_store_without_wait(void **state) {
     fk_emu_free(memory);
 }
 
+/* The hardware writes the last 16 bytes of a row whole. */
+static void test_store_of_broken_rows(void **state) {
+    (void)state;
+    uint32_t *memory = device_words(64 * ROWS * PLANES * BATCH / 2);
+    copy_params p = {.seen = memory, .bytes = 128 * BOX_ROWS * BOX_PLANES};
+    fk_emu_tensor tensor = tensor_of(memory, 64, 128, 128);
+    fk_error err = {FK_OK, ""};
+    tensor.dims[0] = 62;
+    assert_int_equal(fk_emu_tensor_map_encode(&p.from, &tensor, &err), FK_OK);
+    p.to = p.from;
+    fk_emu_image *image = load_copy("tma_store_wait_read<0>()");
+    assert_int_equal(fk_emu_launch(image, &p, sizeof p, 1, 64, p.bytes + 16, &strict, &err), FK_LAUNCH_FAILED);
+    assert_non_null(strstr(err.text, "tma_store: rows of 124 bytes, must be a multiple of 16"));
+    fk_emu_unload(image);
+    fk_emu_free(memory);
+}
+
 /* ---- copies of what lies side by side ---------------------------------------------------------------------- */
 
 enum { LINE_BYTES = 48, LINE_WORDS = LINE_BYTES / 4 };
@@ -447,6 +464,7 @@ int main(void) {
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_flat_tensors),
         cmocka_unit_test(test_store_without_wait),
+        cmocka_unit_test(test_store_of_broken_rows),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_lines_refused),
         cmocka_unit_test(test_maps_refused),
