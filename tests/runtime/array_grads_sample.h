@@ -5,15 +5,15 @@
 
 #include "sample.h"
 
-typedef struct grad_sample {
-    const char *spelling, *plan_for; /* null: the device itself */
-    int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
-    int how; /* false, true: summed; padded; both */
-} grad_sample;
-
 /* summed: arrays repeat one element along their first dimension, and gradients are summed over it. padded: rows of a
  * gradient, which are of keys, begin at multiples of 16 bytes; what lies between them stays. */
 enum { GRAD_SUMMED = 1, GRAD_PADDED = 2 };
+
+typedef struct grad_sample {
+    const char *spelling, *plan_for; /* null: the device itself */
+    int64_t batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_k;
+    int how; /* of these; true is GRAD_SUMMED */
+} grad_sample;
 
 enum { GRAD_ANY = 64, GRAD_TENSORS = 8, GRAD_RUNS = 3 };
 
