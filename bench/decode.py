@@ -40,6 +40,7 @@ class Graph:
 
     def prepare(self, stream):
         torch = self.torch
+        stream.wait_stream(torch.cuda.current_stream())  # which may still fill what is read
         with torch.cuda.stream(stream):
             for launch in self.work:
                 launch()

@@ -85,6 +85,7 @@ def main():
                     row = [gpu, spelling, args.tokens, seen, f"{read:.1f}", f"{written:.1f}", f"{predicted:.1f}",
                            f"{(read + written) / predicted:.3f}"]
                     table.writerow(row)
+                    f.flush()  # a run that is cut short leaves what it has
                     print("  ".join(map(str, row)), flush=True)
     return 0
 

@@ -19,20 +19,24 @@ static bool may_turn(const fk_problem *p, const fk_device_info *device, const fk
 
 /* Measured on an H200 (docs/performance-log.md, 2026-11-30), time over that of splits. Where an SM has one tile, and
  * most have one, 0.83 to 1.01, as there is no second kernel; of several rounds of tiles, which are full in the mean,
- * 0.94 to 1.01 from head dim 128 on, below up to 1.07; of half a round 1.03 and more up to head dim 192. Sequences of
- * unlike lengths want splits, as who has the longest would be alone at the end. Rows of whole sectors alone were timed,
- * and groups that one tile has room for. */
+ * 0.94 to 1.01 from head dim 128 on, below up to 1.07; of half a round 1.03 and more up to head dim 192. At head dim
+ * 128 an SM has two tiles at a time where there are so many, so that 384 tiles are a round and a half: 1.22. Sequences
+ * of unlike lengths (lengths from 1 to the longest, from half of it, all alike) take 0.84 to 1.005 where an SM has one
+ * tile, from head dim 128 on; elsewhere they want splits, as who has the longest would be alone at the end: up to 1.2.
+ * Rows of whole sectors alone were timed, and groups that one tile has room for. */
 static bool gains(const fk_problem *p, const fk_device_info *device, const fk_shape *shape) {
     static const double first_round = 0.7, all_rounds = 0.9; /* how full they are, at least */
     static const int32_t least_dim = 64, of_rounds = 128, always = 192;
     static const int64_t rows = 64; /* of the smallest tile */
     const int32_t dim = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (fk_is_wide(p)) return true;
-    if (p->seqused_k || dim < least_dim || p->head_dim % 16 || p->head_dim_v % 16) return false;
-    if (dim > always) return true;
+    if (dim < (p->seqused_k ? of_rounds : least_dim) || p->head_dim % 16 || p->head_dim_v % 16) return false;
+    if (dim > always && !p->seqused_k) return true;
     if (shape->num_heads_q > rows * shape->num_heads_kv) return false;
-    const double rounds = (double)shape->batch * (double)shape->num_heads_kv / device->num_sms;
-    return rounds <= 1 ? rounds >= first_round : dim >= of_rounds && rounds >= all_rounds * ceil(rounds);
+    const double each = (double)shape->batch * (double)shape->num_heads_kv / device->num_sms;
+    if (each <= 1) return each >= first_round;
+    const double rounds = dim > of_rounds ? each : each / 2;
+    return !p->seqused_k && dim >= of_rounds && rounds >= all_rounds * ceil(rounds);
 }
 
 int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,

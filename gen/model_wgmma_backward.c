@@ -26,7 +26,7 @@ static const double APART = 0.98, ADDERS = 0.95;
  * each part of the scores (but where that is for terms such as soft caps, whose instructions turns hide), and where
  * sequences or documents are packed, which are short as a rule. */
 static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03,
-                    TURNS_START = 1850.0;
+                    TURNS_START = 1700.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
 /* Clocks of a visit in which neither products nor adds run, where CTAs wait for each other's sums, and bytes of dQ that

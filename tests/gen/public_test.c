@@ -135,6 +135,8 @@ static void heads_that_are_queries(void **state) {
         {"fwd bf16 d128 split", "h200", "fwd bf16 d128", {64, 8, 8, 1, 4096}},
         {"fwd bf16 d128 gqa split", "h200", "fwd bf16 d128", {1, 64 * 132, 132, 1, 4096}},
         {"fwd bf16 d128 gqa split", "h200", NULL, {1, 65 * 132, 132, 1, 4096}}, /* two tiles each */
+        {"fwd bf16 d128 gqa split", "h200", NULL, {48, 32, 8, 1, 4096}},        /* an SM has two at a time */
+        {"fwd bf16 d192 gqa split", "h200", "fwd bf16 d192", {48, 32, 8, 1, 4096}},
         {"fwd fp16 d512 gqa split", "h200", "fwd fp16 d512", {1, 8, 1, 1, 64}},
         {"fwd fp16 d512", "h200", "fwd fp16 d512", {0, 0, 0, 1, 0}},
         {"fwd bf16 d128 gqa split", "h200", NULL, {18, 32, 8, 1, 4096}},
@@ -142,7 +144,10 @@ static void heads_that_are_queries(void **state) {
         {"fwd bf16 d128 gqa split", "a100", NULL, {16, 32, 8, 1, 4096}},
         {"fwd bf16 d128 gqa split", "h200", NULL, {16, 32, 8, 2, 4096}},
         {"fwd bf16 d128 gqa split", "h200", NULL, {16, 30, 8, 1, 4096}},
-        {"fwd bf16 d128 gqa seqused_k split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa seqused_k split", "h200", "fwd bf16 d128 seqused_k", {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d128 gqa seqused_k split", "h200", NULL, {64, 32, 8, 1, 4096}},
+        {"fwd bf16 d64 gqa seqused_k split", "h200", NULL, {16, 32, 8, 1, 4096}},
+        {"fwd bf16 d256 gqa seqused_k split", "h200", NULL, {4, 16, 4, 1, 8192}},
         {"fwd bf16 d128 gqa split paged", "h200", NULL, {16, 32, 8, 1, 4096}},
         {"fwd bf16 kv_e4m3 d128 gqa split", "h200", NULL, {16, 32, 8, 1, 4096}},
         {"fwd bf16 d128 gqa causal top-left split", "h200", NULL, {16, 32, 8, 1, 4096}},

@@ -57,15 +57,18 @@ def test_a_pack_of_splits(spelled, monkeypatch):
         attention(q, k, v, num_splits=1)
 
 
-def test_of_pages(spelled):
-    q, k, v = (normal(2, rows, heads, 320, dtype=np.float16, seed=i) for i, (rows, heads) in enumerate(((1, 4), (32, 2), (32, 2))))
-    table, used = np.array([[3, 0], [2, 1]], np.int32), np.array([32, 19], np.int32)
-    pages = [np.full((4, 16, 2, 320), np.nan, np.float16) for _ in range(2)]
+@pytest.mark.parametrize("batch, dim", [(2, 320), (47, 128)])
+def test_of_pages(batch, dim, spelled):
+    """Where all heads are queries, and where 94 of 132 SMs have a tile; lengths are unlike."""
+    q, k, v = (normal(batch, rows, heads, dim, dtype=np.float16, seed=i) for i, (rows, heads) in enumerate(((1, 4), (32, 2), (32, 2))))
+    table = np.random.default_rng(7).permutation(2 * batch).astype(np.int32).reshape(batch, 2)
+    used = np.where(np.arange(batch) % 3 == 1, 19 - np.arange(batch) % 17, 32).astype(np.int32)
+    pages = [np.full((2 * batch, 16, 2, dim), np.nan, np.float16) for _ in range(2)]
     for paged, rows in zip(pages, (k, v)):
-        paged[table.ravel()] = rows.reshape(4, 16, 2, 320)
+        paged[table.ravel()] = rows.reshape(2 * batch, 16, 2, dim)
     o, lse = attention(q, *pages, page_table=table, seqused_k=used, return_lse=True)
     expect = definition(q, k, v, np.arange(32) < used[:, None, None, None])
-    assert spelled == ["fwd fp16 d320 seqused_k paged(16)"]
+    assert spelled == [f"fwd fp16 d{dim} seqused_k paged(16)"]
     close("o", o, expect[0])
     close("lse", lse, expect[1], 1e-3)
 
