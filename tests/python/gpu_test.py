@@ -200,6 +200,35 @@ def test_decoding_in_full_rounds(dim, batch, heads, heads_kv, paged):
         assert explain(*t.values(), causal=True, **more).spelling == f"fwd bf16 d{dim}" + " paged(64)" * paged
 
 
+@pytest.mark.parametrize("batch, dim", [(16, 128), (32, 128), (16, 192)])
+@pytest.mark.parametrize("page_size", [None, 16, 64])
+@pytest.mark.parametrize("queries", [1, 4])
+def test_decoding_of_unlike_lengths(batch, dim, page_size, queries):
+    """Sequences of which some have less than a tile of keys; behind them there may be anything. One query, and four that see all keys."""
+    t = {name: x.detach() for name, x in tensors(batch=batch, sq=queries, sk=512, heads=8 * 4 // queries, heads_kv=8, dim=dim).items()}
+    lengths = torch.randint(1, 513, (batch,), device="cuda", dtype=torch.int32)
+    lengths[:4] = torch.tensor([512, 1, 58, 64])
+    shown = torch.arange(512, device="cuda") < lengths[:, None]
+    theirs, more = reference.attention(*t.values(), keep=lambda g: shown[:, None, None, :]), {"seqused_k": lengths}
+    for name in "kv":
+        t[name] = t[name].masked_fill(~shown[:, :, None, None], float("nan"))
+    if page_size:
+        table = torch.randperm(batch * 512 // page_size, device="cuda").int()
+        more["page_table"] = table.view(batch, -1)
+        for name in "kv":
+            pages = torch.empty(len(table), page_size, 8, dim, device="cuda", dtype=t[name].dtype)
+            pages[table.long()] = t[name].reshape(pages.shape)
+            t[name] = pages
+    for _ in range(3):
+        ours = attention(*t.values(), return_lse=True, **more)
+        reference.close("o", ours[0], theirs[0])
+        reference.close("lse", ours[1], theirs[1])
+    properties = torch.cuda.get_device_properties(0)
+    if queries == 1 and (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132):
+        words = explain(*t.values(), **more).spelling
+        assert words.startswith(f"fwd bf16 d{dim} seqused_k" if batch == 16 else f"fwd bf16 d{dim} gqa seqused_k split"), words
+
+
 @pytest.mark.parametrize("batch, queries, heads, causal", [(3, 2, 16, True), (3, 2, 16, False), (20, 3, 16, True), (2, 2, 128, True), (3, 1, 16, True)])
 def test_flash_mla(batch, queries, heads, causal):
     """Its three ways on Hopper, in a captured graph that is replayed with other lengths."""
