@@ -282,6 +282,7 @@ void fk_model_times(const fk_problem *p, const fk_device_info *device, const fk_
     if (walks_q) { /* a CTA walks once for each query head of its group */
         const double group = (double)shape->num_heads_q / (double)shape->num_heads_kv;
         walks.min_visited *= group, walks.mean_visited *= group, walks.max_visited *= group;
+        cost.start += group * cost.head;
         fk_backward_hbm_bytes(p, device, layout, shape, plan, tiles, &bytes, &around_bytes);
     } else {
         bytes = forward ? forward_hbm_bytes(p, device, layout, shape, plan, tiles)

@@ -21,12 +21,12 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
  * measured at head dim 64, the latter at 128 as well. */
 static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, and more clocks for
- * each tile of keys. Less is gained where walks are of unlike length and no pattern says so; with dropout, score terms
- * or walks through a group's heads; and nothing where walks of unlike length add in order, where V is read anew for
- * each part of the scores (but where that is for terms such as soft caps, whose instructions turns hide), and where
- * sequences or documents are packed, which are short as a rule. */
-static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_VAIN = 1.03,
-                    TURNS_START = 1700.0;
+ * each tile of keys, and for each head of a group (1,024 to 16,384 tokens, four heads a kv head: within 0.01). Less is
+ * gained where walks are of unlike length and no pattern says so; with dropout or score terms; and nothing where walks
+ * of unlike length add in order, where V is read anew for each part of the scores (but where that is for terms such as
+ * soft caps, whose instructions turns hide), and where sequences or documents are packed, which are short as a rule. */
+static const double TURNS = 0.90, TURNS_SCANS = 0.905, TURNS_UNLIKE = 0.93, TURNS_MORE = 0.96, TURNS_GROUP = 0.935,
+                    TURNS_VAIN = 1.03, TURNS_START = 1700.0, TURNS_HEAD = 950.0;
 /* And where adds go to L2 from registers, although there is room for dQ: 3 to 6 % more, measured. */
 static const double DIRECT = 1.04;
 /* Clocks of a visit in which neither products nor adds run, where CTAs wait for each other's sums, and bytes of dQ that
@@ -89,9 +89,9 @@ fk_visit_cost fk_wgmma_backward_visit(const fk_problem *p, const fk_device_info 
         const bool brief = p->packed || layout->mask_rows;
         const bool terms = p->num_scores > 0, reads_v = !layout->held_v && !terms;
         const bool vain = brief || (unlike && p->deterministic) || parts == 1 || reads_v;
-        const bool more = p->gqa || p->dropout || terms;
-        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : spares;
-        cost.start += TURNS_START;
+        const bool more = p->dropout || terms;
+        cost.serial *= vain ? TURNS_VAIN : more ? TURNS_MORE : p->gqa ? TURNS_GROUP : spares;
+        cost.start += TURNS_START, cost.head = p->gqa ? TURNS_HEAD : 0;
     }
     if (layout->mask_rows && parts == 1 && shared == 1) cost.serial *= DOCUMENTS;
     if (parts == 1 && shared == 1 && plan->stages == 3) cost.serial *= THIRD_STAGE;

@@ -87,6 +87,7 @@ typedef struct fk_visit_cost {
     double alone;       /* share that one CTA without neighbours takes longer */
     double lone;        /* clocks of a team that has the SM to itself; 0: there is but one */
     double start, edge; /* clocks of an own tile besides; and for what it reads first and writes last */
+    double head;        /* backward: clocks besides of each query head of a group, through which a walk goes */
 } fk_visit_cost;
 
 /* ---- model_split.c: the forward pass of a problem with `split` ---- */
