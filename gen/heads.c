@@ -35,8 +35,9 @@ static bool gains(const fk_problem *p, const fk_device_info *device, const fk_sh
     if (shape->num_heads_q > rows * shape->num_heads_kv) return false;
     const double each = (double)shape->batch * (double)shape->num_heads_kv / device->num_sms;
     if (each <= 1) return each >= first_round;
+    if (p->seqused_k || dim < of_rounds) return false;
     const double rounds = dim > of_rounds ? each : each / 2;
-    return !p->seqused_k && dim >= of_rounds && rounds >= all_rounds * ceil(rounds);
+    return rounds >= all_rounds * ceil(rounds);
 }
 
 int fk_problem_heads_are_queries(const fk_problem *problem, const fk_device_info *device, const fk_shape *shape,

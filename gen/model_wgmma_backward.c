@@ -21,7 +21,7 @@ static const double LATENCY = 600.0, CTA_CLOCKS = 3000.0, EDGE_RATE = 18.0;
  * measured at head dim 64, the latter at 128 as well. */
 static const double APART = 0.98, ADDERS = 0.95;
 /* Turns with two buffers of dS, measured at head dim 64 with V in registers: less for each visit, and more clocks for
- * each tile of keys, and for each head of a group (1,024 to 16,384 tokens, four heads a kv head: within 0.01). Less is
+ * each tile of keys, and for each head of a group (1,024 to 16,384 tokens, four heads a kv head: within 0.025). Less is
  * gained where walks are of unlike length and no pattern says so; with dropout or score terms; and nothing where walks
  * of unlike length add in order, where V is read anew for each part of the scores (but where that is for terms such as
  * soft caps, whose instructions turns hide), and where sequences or documents are packed, which are short as a rule. */

@@ -180,23 +180,34 @@ def test_wide_decoding(heads, heads_kv, causal, used, latent):
     reference.close("lse", ours[1], theirs[1])
 
 
+def into_pages(t, page_size):
+    """Moves k and v into pages in random order. Returns the page table."""
+    batch, seqlen = t["k"].shape[:2]
+    table = torch.randperm(batch * seqlen // page_size, device="cuda").int()
+    for name in "kv":
+        pages = torch.empty(len(table), page_size, *t[name].shape[2:], device="cuda", dtype=t[name].dtype)
+        pages[table.long()] = t[name].reshape(pages.shape)
+        t[name] = pages
+    return table.view(batch, -1)
+
+
+def has_132_hopper_sms():
+    """What the rules of decoding were measured on."""
+    properties = torch.cuda.get_device_properties(0)
+    return (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132)
+
+
 @pytest.mark.parametrize("dim, batch, heads, heads_kv", [(128, 16, 32, 8), (64, 24, 8, 4), (96, 33, 4, 4), (192, 33, 8, 8), (128, 33, 32, 8), (256, 3, 16, 4)])
 @pytest.mark.parametrize("paged", [False, True])
 def test_decoding_in_full_rounds(dim, batch, heads, heads_kv, paged):
     """Where most SMs have a tile, heads become queries on Hopper."""
     t = {name: x.detach() for name, x in tensors(batch=batch, sq=1, sk=384, heads=heads, heads_kv=heads_kv, dim=dim).items()}
-    theirs, more = reference.attention(*t.values()), {}
-    if paged:
-        more["page_table"] = torch.randperm(batch * 6, device="cuda").int().view(batch, 6)
-        for name in "kv":
-            pages = torch.empty(batch * 6, 64, heads_kv, dim, device="cuda", dtype=t[name].dtype)
-            pages[more["page_table"].flatten().long()] = t[name].reshape(-1, 64, heads_kv, dim)
-            t[name] = pages
+    theirs = reference.attention(*t.values())
+    more = {"page_table": into_pages(t, 64)} if paged else {}
     ours = attention(*t.values(), causal=True, return_lse=True, **more)
     reference.close("o", ours[0], theirs[0])
     reference.close("lse", ours[1], theirs[1])
-    properties = torch.cuda.get_device_properties(0)
-    if (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132):
+    if has_132_hopper_sms():
         assert explain(*t.values(), causal=True, **more).spelling == f"fwd bf16 d{dim}" + " paged(64)" * paged
 
 
@@ -213,18 +224,12 @@ def test_decoding_of_unlike_lengths(batch, dim, page_size, queries):
     for name in "kv":
         t[name] = t[name].masked_fill(~shown[:, :, None, None], float("nan"))
     if page_size:
-        table = torch.randperm(batch * 512 // page_size, device="cuda").int()
-        more["page_table"] = table.view(batch, -1)
-        for name in "kv":
-            pages = torch.empty(len(table), page_size, 8, dim, device="cuda", dtype=t[name].dtype)
-            pages[table.long()] = t[name].reshape(pages.shape)
-            t[name] = pages
+        more["page_table"] = into_pages(t, page_size)
     for _ in range(3):
         ours = attention(*t.values(), return_lse=True, **more)
         reference.close("o", ours[0], theirs[0])
         reference.close("lse", ours[1], theirs[1])
-    properties = torch.cuda.get_device_properties(0)
-    if queries == 1 and (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132):
+    if queries == 1 and has_132_hopper_sms():
         words = explain(*t.values(), **more).spelling
         assert words.startswith(f"fwd bf16 d{dim} seqused_k" if batch == 16 else f"fwd bf16 d{dim} gqa seqused_k split"), words
 
