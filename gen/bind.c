@@ -110,6 +110,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
     fk_table_set_bool(L, "counted", scan.counted);
     fk_table_set_int(L, "query_rows", scan.query_rows);
     fk_table_set_int(L, "key_rows", scan.key_rows);
+    fk_table_set_int(L, "own", scan.own);
     out->staged = fk_tile_stages(p, tile) ? scan.staged : 0;
     out->unstaged = scan.staged && tile->wgmma && !out->staged && !(tile->walks_q && p->packed);
     fk_table_set_bool(L, "staged", out->staged > 0);
@@ -169,6 +170,9 @@ fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split 
     if (status == FK_OK && split->residual) {
         status = fk_expr_print(split->residual, FK_EXPR_INTERVAL, &out->residual, err);
         if (status == FK_OK) status = fk_expr_print(split->residual, FK_EXPR_CUDA, &out->residual_keep, err);
+        if (status == FK_OK && mask->num_own) status = fk_expr_print(mask->over_own, FK_EXPR_INTERVAL, &out->over_own, err);
+        for (int i = 0; i < mask->num_own && status == FK_OK; ++i)
+            status = fk_expr_print(mask->own[i], FK_EXPR_INTERVAL, &out->own[i], err);
     }
     if (status == FK_OK && words) status = fk_expr_print(words, FK_EXPR_CUDA, &out->words, err);
     if (status != FK_OK) fk_mask_texts_free(out);
@@ -180,6 +184,9 @@ void fk_mask_texts_free(fk_mask_texts *texts) {
     free(texts->residual);
     free(texts->residual_keep);
     free(texts->words);
+    free(texts->over_own);
+    for (int i = 0; i < FK_EXPR_MAX_OWN; ++i)
+        free(texts->own[i]);
     for (int i = 0; i < FK_EXPR_MAX_BOUNDS; ++i) {
         free(texts->upper[i]);
         free(texts->lower[i]);
@@ -189,9 +196,9 @@ void fk_mask_texts_free(fk_mask_texts *texts) {
     memset(texts, 0, sizeof *texts);
 }
 
-static void set_texts(lua_State *L, const char *field, char *const texts[FK_EXPR_MAX_BOUNDS]) {
+static void set_texts(lua_State *L, const char *field, char *const *texts, int most) {
     lua_newtable(L);
-    for (int i = 0; i < FK_EXPR_MAX_BOUNDS && texts[i]; ++i) {
+    for (int i = 0; i < most && texts[i]; ++i) {
         lua_pushstring(L, texts[i]);
         lua_seti(L, -2, i + 1);
     }
@@ -210,16 +217,18 @@ static void push_runs(lua_State *L, const fk_problem_terms *terms) {
 void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mask_texts *texts,
                        const fk_tile_order *order) {
     const fk_problem_mask *mask = &terms->mask;
-    static const char *const optional[] = {"keep", "residual", "residual_keep", "runs", "words", NULL};
+    static const char *const optional[] = {"keep", "residual", "residual_keep", "over_own", "runs", "words", NULL};
     lua_newtable(L);
     if (texts->keep) fk_table_set_text(L, "keep", texts->keep);
     if (texts->residual) fk_table_set_text(L, "residual", texts->residual);
     if (texts->residual_keep) fk_table_set_text(L, "residual_keep", texts->residual_keep);
+    if (texts->over_own) fk_table_set_text(L, "over_own", texts->over_own);
     if (texts->words) fk_table_set_text(L, "words", texts->words);
-    set_texts(L, "upper", texts->upper);
-    set_texts(L, "lower", texts->lower);
-    set_texts(L, "upper_at", texts->upper_at);
-    set_texts(L, "lower_at", texts->lower_at);
+    set_texts(L, "own", texts->own, FK_EXPR_MAX_OWN);
+    set_texts(L, "upper", texts->upper, FK_EXPR_MAX_BOUNDS);
+    set_texts(L, "lower", texts->lower, FK_EXPR_MAX_BOUNDS);
+    set_texts(L, "upper_at", texts->upper_at, FK_EXPR_MAX_BOUNDS);
+    set_texts(L, "lower_at", texts->lower_at, FK_EXPR_MAX_BOUNDS);
     fk_table_set_int(L, "q_order", order->q_order);
     fk_table_set_int(L, "leading", order->leading);
     fk_table_set_int(L, "leading_rows", order->leading_rows);

@@ -76,6 +76,12 @@ const fk_expr *fk_expr_divide_once(fk_expr_pool *pool, const fk_expr *e);
 const fk_expr *fk_expr_take_factor(fk_expr_pool *pool, const fk_expr *e, const char *const *varying,
                                    const fk_expr **rest);
 
+#define FK_EXPR_MAX_OWN 8
+/** e with its largest parts that have a hash, read no array and are free of scalar `varying` replaced by scalars own0,
+ * own1, ..., equal ones by the same; `own` receives these parts, at most FK_EXPR_MAX_OWN. NULL on failure. */
+const fk_expr *fk_expr_take_own(fk_expr_pool *pool, const fk_expr *e, const char *varying, const fk_expr **own,
+                                int *count);
+
 /** Instructions for each value of e, where what is free of the names `varying` (ends with NULL) is computed once. */
 double fk_expr_lanes(const fk_expr *e, const char *const *varying);
 /** Whether e is a sum of a part free of scalar `name` and a multiple of it, wherever none of the ints `bend`, of which

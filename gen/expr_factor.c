@@ -1,7 +1,8 @@
 /* What of an expression is the same for many of its values: a product's fixed factors, which whoever goes on with the
- * product multiplies once; a course along one name that is a straight line, of which two points tell all. */
+ * product multiplies once; hashes of what does not change; a course along one name that is a straight line, of which two points tell all. */
 #include "expr_node.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool fk_expr_is_sum_with(const fk_expr *e, const char *name) {
@@ -71,6 +72,36 @@ const fk_expr *fk_expr_divide_once(fk_expr_pool *pool, const fk_expr *e) {
     for (int i = 0; i < 2 && e->op == OP_MUL; ++i) {
         const fk_expr *by = inverted(arg[i]);
         if (by) return fk_expr_build(pool, OP_DIV, arg[1 - i], by, NULL);
+    }
+    return fk_expr_rebuild(pool, e, arg);
+}
+
+static bool has_hash(const fk_expr *e) {
+    if (e->op == OP_HASH) return true;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        if (has_hash(e->arg[i])) return true;
+    }
+    return false;
+}
+
+const fk_expr *fk_expr_take_own(fk_expr_pool *pool, const fk_expr *e, const char *varying, const fk_expr **own,
+                                int *count) {
+    const char *const names[] = {varying, NULL};
+    if (!has_hash(e)) return e;
+    if (e->type == FK_EXPR_INT && is_fixed(e, names)) {
+        int i = 0;
+        while (i < *count && !fk_expr_equal(own[i], e))
+            ++i;
+        if (i == FK_EXPR_MAX_OWN) return e;
+        if (i == *count) own[(*count)++] = e;
+        char name[16];
+        snprintf(name, sizeof name, "own%d", i);
+        return fk_expr_scalar(pool, fk_expr_pool_name(pool, name, strlen(name)), FK_EXPR_INT);
+    }
+    const fk_expr *arg[FK_EXPR_MAX_ARGS] = {NULL};
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        arg[i] = fk_expr_take_own(pool, e->arg[i], varying, own, count);
+        if (!arg[i]) return NULL;
     }
     return fk_expr_rebuild(pool, e, arg);
 }

@@ -154,6 +154,8 @@ local function wgmma(problem, plan, arch, scan)
   local bytes = bars + 8 * (2 * (plan.q_stages + plan.k_stages + (shared and 0 or plan.stages)) + 2) + 8 * (1 + 4 * plan.consumers * plan.cluster) + 8 +
     (plan.cluster > 1 and 4 * (8 + 4) or 0) + (plan.halved and 4 * plan.consumers * 3 * 8 or 0) +
     (scan.needed and (plan.teams <= 2 and 8 * 2 + 4 * (4 + 2 * 32) or 0) + 4 * plan.k_stages or 0)
+  local own_terms = (bytes + 7) // 8 * 8
+  if scan.own > 0 then bytes = own_terms + 8 * scan.own end
   local team_bytes = (bytes + 1023) // 1024 * 1024 -- each team has all of it
   local all = (plan.teams - 1) * team_bytes + bytes
   local order = (all + 7) // 8 * 8
@@ -179,7 +181,7 @@ local function wgmma(problem, plan, arch, scan)
     q = 0, k = k, v = v, rows = rows, bars = bars, q_bytes = q_bytes, k_bytes = k_bytes, v_bytes = v_bytes,
     array = array, array_bytes = array_bytes, array_bars = array_bars, line = line, line_bytes = halves - line, halves = halves,
     q_row_bytes = q_row_bytes, k_row_bytes = k_row_bytes, dropout_keys = dropout_keys, tile_places = tile_places,
-    place_bytes = place_bytes, team_bytes = team_bytes, order = order,
+    place_bytes = place_bytes, own_terms = own_terms, team_bytes = team_bytes, order = order,
     out = out, out_panels = out_panels, bytes = out_panels > 0 and out + out_panels * panel_bytes or used,
   }
 end

@@ -161,7 +161,8 @@ fk_mask_scan fk_plan_scan(const fk_planner *planner, const fk_tile *tile) {
                          .lines = tile->wgmma && takes_lines(planner, residual),
                          .query_rows = runs ? 2 : 0, /* first and last keys */
                          .long_walk = planner->terms.mask.long_walk,
-                         .fused = fk_score_fused(&planner->terms.score)};
+                         .fused = fk_score_fused(&planner->terms.score),
+                         .own = planner->terms.mask.num_own};
     const int staged = fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD);
     const bool grad =
         fk_stages_grad(planner->p, planner->terms.score.grad, staged); /* of floats, in the tile's place */

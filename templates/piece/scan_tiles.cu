@@ -6,6 +6,10 @@ struct TileScan {
     // The run at hand: tiles that follow each other, whose bits lie in one word, and that are all full or none of them. Twice the
     // lowest, and one if they are full: registers are scarce.
     int run = 0;
+@ local keeps = plan.family == "wgmma" and #mask.own > 0
+@ if keeps then
+    u32 own; // where keep_own wrote
+@ end
     __device__ __forceinline__ bool whole() const { return run & 1; }
 };
 
@@ -58,8 +62,41 @@ __device__ __forceinline__ Interval residual_within(Interval q_iv, Interval k_iv
     return $(mask.residual);
 }
 
+@ if keeps then
+// Hashes of a tile's rows are the same for all tiles of keys, and registers are scarce: they are worked out once, and wait in shared memory.
+__device__ __forceinline__ void keep_interval(u32 to, Interval x) {
+    if (threadIdx.x % 32 == 0) st_shared_v2(to, u32(x.lo), u32(x.hi));
+}
+__device__ __forceinline__ Interval kept_interval(u32 from) {
+    const uint2 x = ld_shared_v2(from);
+    return {int(x.x), int(x.y)};
+}
+__device__ __forceinline__ void keep_own(u32 to, const Params &p, const Where &at) {
+    const Interval q_iv = $(own_iv);
+@   scalars("_iv")
+    __syncwarp(); // all lanes have read those of the rows before
+@   for i, term in ipairs(mask.own) do
+    keep_interval(to + $(8 * (i - 1)), $(term));
+@   end
+    __syncwarp();
+}
+
+// The residual of some keys and the rows that these are of.
+__device__ __forceinline__ Interval residual_over_own(u32 from, Interval q_iv, Interval k_iv, const Params &p, const Where &at) {
+@   scalars("_iv")
+@   local function kept(i) return "kept_interval(from + " .. 8 * i .. ")" end
+@   local over_own = mask.over_own:gsub("%f[%w_]own(%d)_iv%f[^%w_]", kept)
+    return $(over_own); // each is read where it is needed
+}
+
+@ end
 // What it says of the pairs of tiles first to last.
+@ local within, rest = keeps and "within(" or "residual_within(", keeps and ")" or ", p, at)"
+@ if keeps then
+template <class Within> __device__ __forceinline__ Interval residual_by(const Within &within, int first, int last, const Params &p, const Where &at) {
+@ else
 __device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
+@ end
     const Interval own = $(own_iv);
 @ if plan.family == "wgmma" then -- in 32 bits, as far as there are such tiles
     const Interval walked = {int(u32(first) * $(walk_block)), int(min(u32(last) * $(walk_block) + ($(walk_block) - 1), u32(at.seqlen_$(walk) - 1)))};
@@ -71,15 +108,23 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 #pragma unroll 1
     for (int x = int(walked.lo); x <= int(walked.hi) && (all || !some);) {
         const int x_last = first == last ? min($(last_walked), int(walked.hi)) : int(walked.hi);
-        const Interval part = {x, x_last}, keep = residual_within($(walk == "k" and "own, part" or "part, own"), p, at);
+        const Interval part = {x, x_last}, keep = $(within .. (walk == "k" and "own, part" or "part, own") .. rest);
         some |= keep.hi != 0, all &= keep.lo == 1;
         x = x_last + 1;
     }
     return {all, some};
 @ else
-    return residual_within($(walk == "k" and "own, walked" or "walked, own"), p, at);
+    return $(within .. (walk == "k" and "own, walked" or "walked, own") .. rest);
 @ end
 }
+@ if keeps then
+__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at) {
+    return residual_by([&](Interval q_iv, Interval k_iv) { return residual_within(q_iv, k_iv, p, at); }, first, last, p, at);
+}
+__device__ __forceinline__ Interval residual_of(int first, int last, const Params &p, const Where &at, u32 own) {
+    return residual_by([&](Interval q_iv, Interval k_iv) { return residual_over_own(own, q_iv, k_iv, p, at); }, first, last, p, at);
+}
+@ end
 
 @ if last_own then
 // Calls visit(rows) with each part of the CTA's own tile that lies in a block of its own.
@@ -152,6 +197,7 @@ __device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(Tile
     const int lane = threadIdx.x % 32, word_first = first + 32 * lane;
     const int begin = max(word_first, tiles.begin), end = min(word_first + 32, tiles.end);
     scan.first = first;
+@   local own_terms = keeps and ", scan.own" or ""
     u32 open = 0;
     int word = -1, n = begin, last = end - 1;
 #pragma unroll 1
@@ -159,9 +205,9 @@ __device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(Tile
 @   if plan.operands == "e4m3" then -- most so here: nothing of the rows is kept from one turn to the next
         Where rows = at;
         rows.q_first = opaque(at.q_first), rows.q_last = opaque(at.q_last);
-        const Interval keep = residual_of(n, last, p, rows);
+        const Interval keep = residual_of(n, last, p, rows$(own_terms));
 @   else
-        const Interval keep = residual_of(n, last, p, at);
+        const Interval keep = residual_of(n, last, p, at$(own_terms));
 @   end
         if (word < 0) {
             const bool whole = word_first >= tiles.full_begin && word_first + 32 <= tiles.full_end && keep.lo == 1;
@@ -186,6 +232,10 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     scan.active = 0, scan.full = full_warp;
     for_parts(at, [&](const Where &rows) {
         TileScan part;
+@   if keeps then
+        part.own = scan.own;
+        keep_own(part.own, p, rows);
+@   end
         scan_part(part, first, tiles, p, rows);
         scan.active |= part.active, scan.full &= part.full;
     });

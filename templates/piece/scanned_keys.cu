@@ -110,6 +110,10 @@
     template <class Between> __device__ __forceinline__ void send_k(const Where &at, bool careful, const Between &between) {
         int to_go = 0;
         TileScan scan;
+@ local keeps = #mask.own > 0 and not scanner
+@ if keeps then
+        scan.own = smem + own_terms;
+@ end
 @ if scanner then
         int n = -1;
         if (at.b >= 0) {
@@ -131,6 +135,9 @@
         upcoming = no_more;
 @ else
         more = at.b >= 0;
+@   if keeps then
+        if (more) keep_own(scan.own, p, at);
+@   end
         int n = -1;
         for (bool begins = more; n >= 0 || more;) { // it begins with no tile to send: what looks for tiles is a long text, and stands here once
             const int sent = n;

@@ -7,6 +7,9 @@ constexpr u32 scan_active = scan_first + 4, scan_full = scan_active + 4 * 32, k_
 @ else
 constexpr u32 k_visit = first_claim + 8; // beside each tile of K which it is: a Visit
 @ end
+@ if #mask.own > 0 then
+constexpr u32 own_terms = $(layout.own_terms); // of the tile of queries that is looked at
+@ end
 
 // A tile of keys to visit, in a word: whether it is the last of its row; for each warpgroup, whether all pairs of its rows are seen,
 // and may be taken so, and whether none is; which tile.
@@ -84,6 +87,10 @@ struct Scanner {
 @ end
             if (is_careful(word)) tiles.full_begin = tiles.full_end = tiles.begin; // no tile is taken for full
             TileScan scan;
+@ if #mask.own > 0 then
+            scan.own = smem + own_terms;
+            keep_own(scan.own, p, at);
+@ end
             int end = min(tiles.end, int(ld_shared_u32(smem + scan_end)));
             while (end > tiles.begin) {
                 end = (end - 1) / 1024 * 1024;

@@ -12,7 +12,8 @@ __device__ __forceinline__ void st_shared_v4(u32 addr, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-@ if plan.parted then
+@ local keeps = plan.family == "wgmma" and #mask.own > 0
+@ if plan.parted or keeps then
 __device__ __forceinline__ void st_shared_v2(u32 addr, u32 x, u32 y) {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(addr), "r"(x), "r"(y) : "memory");
 }
@@ -50,7 +51,7 @@ __device__ __forceinline__ float2 ld_shared_f32x2(u32 addr) {
     return v;
 }
 @ end
-@ local staged = false
+@ local staged = keeps
 @ for _, array in ipairs(arrays) do staged = staged or array.staged end
 @ if staged then
 
