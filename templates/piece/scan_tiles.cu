@@ -14,7 +14,9 @@ struct TileScan {
 };
 
 @ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
-@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
+@ -- Of several tiles that are walked over hashes of them say nothing: each is asked about by itself.
+@ local hashed = mask.long_walk and mask["open_" .. walk]
+@ local alike = mask.in_blocks and (hashed or not mask.long_walk) and plan.family == "wgmma" and fits_q and fits_k
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
 @ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
 @ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
@@ -157,7 +159,7 @@ __device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at,
 
 // Of few words all tiles are asked about at once.
 __device__ __forceinline__ bool asks_words(int first, const TileRange &tiles, const Where &at) {
-    return !within_blocks(at) || tiles.end - first > 8 * 32;
+    return $(hashed and "false" or "!within_blocks(at) || tiles.end - first > 8 * 32");
 }
 
 // Each lane asks first about its 32 tiles at once; then all lanes together, one tile each, about the words of which that left something
