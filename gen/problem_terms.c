@@ -157,7 +157,7 @@ static fk_status load_masks(loader *l, fk_error *err) {
     if (status != FK_OK) return status;
     find_blocks(out);
     out->words = fk_expr_words(l->pool, out->split.residual);
-    if (out->long_walk && l->p->op == FK_FORWARD && out->split.residual)
+    if (out->long_walk && l->p->op == FK_FORWARD && out->split.residual && !out->open_k) /* or blocks are asked about */
         out->over_own = fk_expr_take_own(l->pool, out->split.residual, "k", out->own, &out->num_own);
     return fk_expr_pool_check(l->pool, err);
 }

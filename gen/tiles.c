@@ -47,6 +47,11 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* How many blocks a tile has; 0: they do not fit. */
+static int64_t parts_in(int64_t block, int64_t tile) {
+    return block % tile == 0 ? 1 : tile % block == 0 ? tile / block : 0;
+}
+
 static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask *mask, bool walks_q,
                          const fk_shape *shape, int block_m, int block_n) {
     memset(c, 0, sizeof *c);
@@ -54,8 +59,10 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     c->split = walks_q ? &mask->split : &mask->split_k;
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
-    const bool asked_q = fits_q ? !mask->long_walk && (fits_k || mask->open_q) : mask->open_q,
-               asked_k = !fits_k && mask->open_k;
+    const int64_t parts = parts_in(mask->block_q, block_m) * parts_in(mask->block_k, block_n);
+    const bool hashed = mask->long_walk && (walks_q ? mask->open_q : mask->open_k) && parts >= 1 && parts <= 4;
+    const bool asked_q = hashed || (fits_q ? !mask->long_walk && (fits_k || mask->open_q) : mask->open_q),
+               asked_k = hashed || (!fits_k && mask->open_k);
     const bool joins = fk_problem_joins_heads(p) && !walks_q; /* rows of several heads */
     const int64_t part_q = mask->in_blocks && asked_q && !joins && mask->block_q >= LEAST_PART ? mask->block_q : 0;
     const int64_t part_k = mask->in_blocks && asked_k && mask->block_k >= LEAST_PART ? mask->block_k : 0;

@@ -14,9 +14,11 @@ struct TileScan {
 };
 
 @ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
-@ -- Of several tiles that are walked over hashes of them say nothing: each is asked about by itself.
-@ local hashed = mask.long_walk and mask["open_" .. walk]
-@ local alike = mask.in_blocks and (hashed or not mask.long_walk) and plan.family == "wgmma" and fits_q and fits_k
+@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
+@ -- How many blocks a tile has; 0: they do not fit. Of hashes of what is walked over each is asked about (gen/tiles.c decides likewise).
+@ local function parts(block, tile) return (block == 0 or block % tile == 0) and 1 or tile % block == 0 and tile // block or 0 end
+@ local parts_q, parts_k = parts(mask.block_q, plan.block_m), parts(mask.block_k, plan.block_n)
+@ local hashed = mask.in_blocks and mask.long_walk and mask["open_" .. walk] and parts_q * parts_k >= 1 and parts_q * parts_k <= 4
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
 @ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
 @ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
@@ -26,7 +28,7 @@ struct TileScan {
 @   if size & size - 1 == 0 then return moved and "(x + at.diag | " .. size - 1 .. ") - at.diag" or "x | " .. size - 1 end
 @   return "x + " .. size - 1 .. " - (x" .. (moved and " + (at.diag % " .. size .. " + " .. size .. ")" or "") .. ") % " .. size
 @ end
-@ if mask.in_blocks and not alike then
+@ if mask.in_blocks and not alike and not hashed then
 @   local moved = mask.uses.diag
 @   if fits_q and moved and not mask.long_walk and (fits_k or mask.open_q) or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
 @   if not fits_k and mask.open_k then last_of.k = last_of_block(mask.block_k, false) end
@@ -128,6 +130,10 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 }
 @ end
 
+@ if hashed then
+@   include("piece/scan_blocks.cu", { parts_q = parts_q, parts_k = parts_k, scalars = scalars })
+
+@ end
 @ if last_own then
 // Calls visit(rows) with each part of the CTA's own tile that lies in a block of its own.
 template <class F> __device__ __forceinline__ void for_parts(const Where &at, const F &visit) {
@@ -159,7 +165,7 @@ __device__ __forceinline__ bool is_seen(int n, const Params &p, const Where &at,
 
 // Of few words all tiles are asked about at once.
 __device__ __forceinline__ bool asks_words(int first, const TileRange &tiles, const Where &at) {
-    return $(hashed and "false" or "!within_blocks(at) || tiles.end - first > 8 * 32");
+    return !within_blocks(at) || tiles.end - first > 8 * 32;
 }
 
 // Each lane asks first about its 32 tiles at once; then all lanes together, one tile each, about the words of which that left something
@@ -192,7 +198,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     }
 }
 
-@ else
+@ elseif not hashed then
 // A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
 // tile each, about the words of which that left something open.
 __device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
@@ -252,6 +258,9 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const Params &p, const Where &at) {
     const int word = n & ~31;
     const auto visited = [&](const Where &rows) {
+@   if hashed then
+        return seen_of_blocks(n, p, rows).some;
+@   else
 @   if alike then
         if (asks_words(n & ~1023, tiles, rows)) {
 @   end
@@ -263,6 +272,7 @@ __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const 
         return is_seen(n, p, rows) || (!within_blocks(rows) && is_seen(n, p, rows, true));
 @   else
         return residual_of(n, n, p, rows).hi != 0;
+@   end
 @   end
     };
 @   if last_own then
@@ -278,7 +288,9 @@ __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const 
 @ if mask.residual and not mask.words and mask.unlike then
 // Of tiles first to last, of which a pattern says the same, what scan_tiles finds.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
-@   if alike then
+@   if hashed then
+    return seen_of_blocks(first, p, at).some;
+@   elseif alike then
     return is_seen(first, p, at) || (!within_blocks(at) && is_seen(first, p, at, true));
 @   elseif last_own then
     bool any = false;
