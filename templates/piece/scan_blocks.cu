@@ -1,5 +1,5 @@
-@ -- What scan_tiles.cu has, for patterns with hashes of what is walked over: of several tiles intervals say nothing, so each is asked about by
-@ -- its blocks, $(parts_q) x $(parts_k), of which one pair says all. It is an element's predicate, in 32 bits.
+@ -- What scan_tiles.cu has, for patterns with hashes or arrays of what is walked over: of several tiles intervals say nothing, so each is asked
+@ -- about by its blocks, parts_q x parts_k, of which one pair says all: an element's predicate, in 32 bits.
 struct Seen {
     bool some, all; // of a tile's pairs
 };
@@ -30,17 +30,23 @@ __device__ __forceinline__ Seen seen_of_blocks(int n, const Params &p, const Whe
     return seen;
 }
 
-// All lanes together, one tile each.
+@ local at_once = mask.reads and 4 // (parts_q * parts_k) or 1 -- a read is waited for longer than it takes
+// All lanes together, $(at_once > 1 and at_once .. " tiles" or "one tile") each.
 __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
     const int lane = threadIdx.x % 32;
     scan.first = first;
     scan.active = scan.full = 0;
 #pragma unroll 1
-    for (int word = max(tiles.begin - first, 0) / 32; word < 32 && first + 32 * word < tiles.end; ++word) {
-        const int n = first + 32 * word + lane;
-        const Seen seen = seen_of_blocks(n, p, at);
-        const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && seen.some);
-        const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && seen.all);
-        if (lane == word) scan.active = active, scan.full = full;
+    for (int word = max(tiles.begin - first, 0) / 32; word < 32 && first + 32 * word < tiles.end; word += $(at_once)) {
+        Seen seen[$(at_once)];
+#pragma unroll
+        for (int i = 0; i < $(at_once); ++i) seen[i] = seen_of_blocks(first + 32 * (word + i) + lane, p, at);
+#pragma unroll
+        for (int i = 0; i < $(at_once); ++i) {
+            const int n = first + 32 * (word + i) + lane;
+            const u32 active = __ballot_sync(full_warp, n >= tiles.begin && n < tiles.end && seen[i].some);
+            const u32 full = __ballot_sync(full_warp, n >= tiles.full_begin && n < tiles.full_end && seen[i].all);
+            if (lane == word + i) scan.active = active, scan.full = full;
+        }
     }
 }

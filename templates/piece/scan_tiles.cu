@@ -14,11 +14,11 @@ struct TileScan {
 };
 
 @ local fits_q, fits_k = mask.block_q % plan.block_m == 0, mask.block_k % plan.block_n == 0
-@ local alike = mask.in_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
-@ -- How many blocks a tile has; 0: they do not fit. Of hashes of what is walked over each is asked about (gen/tiles.c decides likewise).
+@ -- How many blocks a tile has; 0: they do not fit. Each is asked about where hashes or arrays of what is walked over leave intervals nothing to
+@ -- say (gen/tiles.c decides likewise); but a row of a table, of which 32 are one word.
 @ local function parts(block, tile) return (block == 0 or block % tile == 0) and 1 or tile % block == 0 and tile // block or 0 end
 @ local parts_q, parts_k = parts(mask.block_q, plan.block_m), parts(mask.block_k, plan.block_n)
-@ local hashed = mask.in_blocks and mask.long_walk and mask["open_" .. walk] and parts_q * parts_k >= 1 and parts_q * parts_k <= 4
+@ local by_blocks = mask.in_blocks and mask["open_" .. walk] and (mask.long_walk or walk == "q") and parts_q * parts_k >= 1 and parts_q * parts_k <= 4
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
 @ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
 @ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.
@@ -28,7 +28,8 @@ struct TileScan {
 @   if size & size - 1 == 0 then return moved and "(x + at.diag | " .. size - 1 .. ") - at.diag" or "x | " .. size - 1 end
 @   return "x + " .. size - 1 .. " - (x" .. (moved and " + (at.diag % " .. size .. " + " .. size .. ")" or "") .. ") % " .. size
 @ end
-@ if mask.in_blocks and not alike and not hashed then
+@ local alike = mask.in_blocks and not by_blocks and not mask.long_walk and plan.family == "wgmma" and fits_q and fits_k
+@ if mask.in_blocks and not alike and not by_blocks then
 @   local moved = mask.uses.diag
 @   if fits_q and moved and not mask.long_walk and (fits_k or mask.open_q) or not fits_q and mask.open_q then last_of.q = last_of_block(mask.block_q, moved) end
 @   if not fits_k and mask.open_k then last_of.k = last_of_block(mask.block_k, false) end
@@ -130,7 +131,7 @@ __device__ __forceinline__ Interval residual_of(int first, int last, const Param
 }
 @ end
 
-@ if hashed then
+@ if by_blocks then
 @   include("piece/scan_blocks.cu", { parts_q = parts_q, parts_k = parts_k, scalars = scalars })
 
 @ end
@@ -198,7 +199,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
     }
 }
 
-@ elseif not hashed then
+@ elseif not by_blocks then
 // A read of the mask's arrays is waited for, so each lane asks first about its 32 tiles at once; then all lanes together, one
 // tile each, about the words of which that left something open.
 __device__ __forceinline__ void $(last_own and "scan_part" or "scan_tiles")(TileScan &scan, int first, const TileRange &tiles, const Params &p, const Where &at) {
@@ -258,7 +259,7 @@ __device__ __forceinline__ void scan_tiles(TileScan &scan, int first, const Tile
 __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const Params &p, const Where &at) {
     const int word = n & ~31;
     const auto visited = [&](const Where &rows) {
-@   if hashed then
+@   if by_blocks then
         return seen_of_blocks(n, p, rows).some;
 @   else
 @   if alike then
@@ -288,7 +289,7 @@ __device__ __forceinline__ bool is_visited(int n, const TileRange &tiles, const 
 @ if mask.residual and not mask.words and mask.unlike then
 // Of tiles first to last, of which a pattern says the same, what scan_tiles finds.
 __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, const Where &at) {
-@   if hashed then
+@   if by_blocks then
     return seen_of_blocks(first, p, at).some;
 @   elseif alike then
     return is_seen(first, p, at) || (!within_blocks(at) && is_seen(first, p, at, true));
