@@ -149,12 +149,15 @@ static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, in
                             plan->block_n, q_order);
 }
 
-/* Where a tile can be split: its parts' O, or dK and dV, come together in another kernel, which adds no sinks. */
+/* Where a tile can be split: its parts' O, or dK and dV, come together in another kernel, which adds no sinks. Family
+ * mma: forward, of kernels whose tiles' columns are one CTA's. */
 static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int leading, int q_order) {
     const fk_problem *p = planner->p;
     const fk_problem_mask *mask = &planner->terms.mask;
     const bool backward = p->op == FK_BACKWARD;
-    const bool splits = fk_plan_tile(p, plan).wgmma && !p->packed && !p->seqused_k && fk_kv_dtype(p) != FK_E4M3 &&
+    const bool wgmma = fk_plan_tile(p, plan).wgmma;
+    const bool can = wgmma || (!backward && !p->split && fk_slices(p) == 1 && !fk_problem_joins_heads(p));
+    const bool splits = can && !p->packed && !p->seqused_k && fk_kv_dtype(p) != FK_E4M3 &&
                         (backward || planner->terms.score.num_sinks == 0) &&
                         (backward ? &mask->split_k : &mask->split)->residual && q_order < 0;
     return splits ? leading * (backward ? plan->block_n : plan->block_m) : 0;

@@ -357,7 +357,8 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
                              fk_forward_params *out, fk_grid grids[FK_MAX_KERNELS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     fk_split_parts splits;
-    const bool persistent = fk_is_persistent(kernel), works = p->split || persistent || fk_looks_up_tiles(kernel);
+    const bool persistent = fk_is_persistent(kernel),
+               works = p->split || persistent || kernel->leading_rows || fk_looks_up_tiles(kernel);
     fk_status status = fk_args_check(p, &kernel->arrays, args, true, works ? workspace : NULL, err);
     if (!status) status = fk_splits_check(p, args, err);
     if (status) return status;

@@ -2,10 +2,12 @@
  * splits there are, and the workspace through which their results come together.
  *
  * Workspace: | O of each split | lse of each split |, float32, each part from a multiple of FK_PART_ALIGNMENT bytes;
- * none where the main kernel writes the result itself. */
+ * none where the main kernel writes the result itself. Of patterns whose first queries see far more than others these
+ * rows alone come in parts. */
 #include "object.h"
 
 #define MAX_WORKSPACE ((int64_t)1 << 60)
+#define PART_TILES 16 /* of keys, in a part of a leading tile: about twice a mean row's */
 
 /* ---- pages -------------------------------------------------------------------------------------------- */
 
@@ -80,9 +82,19 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 
 /* ---- workspace ---------------------------------------------------------------------------------------- */
 
+int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *a) {
+    const int64_t tiles = (a->seqlen_k + kernel->info.plan.block_n - 1) / kernel->info.plan.block_n;
+    const int64_t parts = (tiles + PART_TILES - 1) / PART_TILES;
+    if (fk_is_persistent(kernel) || !kernel->leading_rows || a->seqlen_k <= FK_PART_KEYS) return 1;
+    return parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
+}
+
 bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *a, fk_split_parts *out) {
     *out = (fk_split_parts){.num_splits = fk_num_splits(kernel, a),
                             .rows = a->num_heads_q * fk_rows_q(&kernel->problem, a)};
+    if (kernel->leading_rows && !fk_is_persistent(kernel))
+        *out = (fk_split_parts){.num_splits = fk_num_leading_parts(kernel, a),
+                                .rows = a->batch * a->num_heads_q * kernel->leading_rows};
     if (out->num_splits == 1) return true;
     const int64_t head_dim_v = kernel->problem.head_dim_v, unit = FK_PART_ALIGNMENT / (int64_t)sizeof(float);
     if (out->rows > MAX_WORKSPACE / FK_MAX_SPLITS / (head_dim_v + 1) / (int64_t)sizeof(float) - unit) return false;

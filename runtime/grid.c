@@ -22,14 +22,17 @@ static int64_t own_queries(const fk_kernel *kernel) {
     return kernel->problem.op == FK_BACKWARD ? kernel->dq_block_m : kernel->info.plan.block_m;
 }
 
-/* x: the heads of a group, and within each the slices (fk_slices); y: own tiles, of keys in backward; z: groups, and
- * within each the splits. */
+/* x: the heads of a group, and within each the slices (fk_slices); y: own tiles, of keys in backward, of which leading
+ * ones may come in parts; z: groups, and within each the splits. */
 static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool own_keys, fk_grid *out, fk_error *err) {
     const int64_t ratio = a->num_heads_q / a->num_heads_kv, kv_heads = a->batch * a->num_heads_kv;
     const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
     const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q * row_heads;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
-    const int64_t num_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
+    const int64_t leading = kernel->problem.op == FK_FORWARD ? kernel->leading_rows / block : 0;
+    const int64_t whole_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
+    const int64_t num_tiles =
+        whole_tiles + (leading < whole_tiles ? leading : whole_tiles) * (fk_num_leading_parts(kernel, a) - 1);
     if (num_tiles > MAX_GRID_YZ)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "seqlen_%c%s is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
@@ -75,9 +78,9 @@ static fk_grid make_row_grid(int64_t heads, int64_t blocks) {
 static fk_status make_combine_grid(const fk_kernel *kernel, const fk_args *a, int64_t heads, fk_grid *out,
                                    fk_error *err) {
     int64_t rows = kernel->problem.packed ? fk_packed_tiles(a->total_q, a->batch, 1) : a->seqlen_q;
-    if (fk_is_persistent(kernel)) {
-        fk_persistent tiles;
-        fk_persistent_lay_out(kernel, a, &tiles);
+    if (kernel->leading_rows) {
+        fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
+        if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
         if (rows > kernel->leading_rows) rows = kernel->leading_rows;
         *out = make_row_grid(heads, tiles.num_splits > 1 ? rows : 0);
         return FK_OK;

@@ -296,6 +296,9 @@ bool fk_sides_find(const fk_context *context, fk_sides *out);
 
 /* ---- persistent grids (persistent.c) ------------------------------------------------------------------ */
 
+/** Keys of a part of a leading tile, about: a walk over as many lasts as long as a CTA's share of all others does at
+ * 8,192 tokens and more (docs/block-sparse.md). Where there are no more, none has parts. */
+#define FK_PART_KEYS 8192
 typedef struct fk_persistent {
     int64_t group_heads, last_group_heads; /* query heads that walk together; of the last group, 1 to group_heads */
     int sided;                             /* each side of L2 has heads of its own */
@@ -426,6 +429,8 @@ fk_key_place fk_key_at(const fk_problem *canonical, const fk_args *args, int64_t
 fk_status fk_splits_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
 /** 1 without `split`; else args' own number, or the one that fills the GPU. */
 int fk_num_splits(const fk_kernel *kernel, const fk_args *args);
+/** Parts of each leading tile of a grid that does not stay (fk_source.leading_rows); 1: they are whole. */
+int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *args);
 typedef struct fk_split_parts {
     int num_splits;
     int64_t rows;      /* of lse */

@@ -11,9 +11,6 @@
 #include <unistd.h>
 
 #define CLAIM_BYTES 16 /* what stands before the words of tiles */
-/* Keys of a part, about: a walk over as many lasts as long as a CTA's share of all others does at 8,192 tokens and more
- * (docs/block-sparse.md). */
-#define PART_KEYS 8192
 /* Backward, parts of a tile of keys that all queries see (templates/piece/split_keys.cu). Where a mean one sees eight
  * tiles of queries, as of the usual patterns, and beginning and end cost another, a CTA's share is (9 heads / CTAs) of
  * a whole walk: a part is half of it, but no less than a mean tile's walk. A walk that is no longer than a share stays
@@ -37,7 +34,7 @@ static size_t whole_parts(int64_t elements) {
 /* The leading tiles of all heads in parts, which are claimed before all else. Returns the end of their numbers. */
 static int64_t lay_out_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
                               fk_persistent *out) {
-    const int64_t parts = (a->seqlen_k + PART_KEYS - 1) / PART_KEYS;
+    const int64_t parts = (a->seqlen_k + FK_PART_KEYS - 1) / FK_PART_KEYS;
     const int64_t leading = kernel->leading_rows / kernel->info.plan.block_m;
     const int64_t split = heads * (leading < head_tiles ? leading : head_tiles);
     out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
@@ -134,7 +131,7 @@ bool fk_persistent_lay_out(const fk_kernel *kernel, const fk_args *a, fk_persist
     int64_t end = out->num_tiles;
     if (kernel->leading_rows && own_keys)
         end = lay_out_key_splits(kernel, a, heads, head_tiles, out);
-    else if (kernel->leading_rows && a->seqlen_k > PART_KEYS)
+    else if (kernel->leading_rows && a->seqlen_k > FK_PART_KEYS)
         end = lay_out_splits(kernel, a, heads, head_tiles, out);
     else if (launches(kernel, FK_GRID_PARTS))
         end = lay_out_parts(kernel, a, out);

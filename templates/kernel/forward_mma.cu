@@ -88,7 +88,8 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
 @ include("piece/epilogue.cu", { ones = false, estimates = false, few_keys = false })
 
-@ if problem.split then
+@ local leads = mask.leading_rows > 0 -- tiles of which parts may be claimed by themselves
+@ if problem.split or leads then
 @   include("piece/split.cu")
 
 @ end
@@ -204,13 +205,17 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
-@ if problem.split and arch.early_start then
+@ if (problem.split or leads) and arch.early_start then
     start_next(); // fk_forward_combine, which waits for what is written here
 @ end
     const u32 smem = smem_base();
     const Where at = this_tile(p);
     if (at.b < 0) return;
-@ local function tiles(at) return problem.split and ("split_range(tile_range(p, %s), p, %s)"):format(at, at) or "tile_range(p, " .. at .. ")" end
+@ local function tiles(at)
+@   local all = "tile_range(p, " .. at .. ")"
+@   local share = "split_range(" .. all .. ", p, " .. at .. ")"
+@   return problem.split and share or leads and at .. ".split >= 0 ? " .. share .. " : " .. all or all
+@ end
     TileRange tiles = $(tiles("at"));
 @ if problem.split and strays and not mask.residual then
     if (tiles.full_begin < tiles.full_end && tiles.full_end == tiles.end) --tiles.full_end; // of a share of full tiles one gives the reference
@@ -383,6 +388,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
     }
 @   end
 @ end
+@ if leads then
+    if (at.split >= 0) {
+        store_partial(o, m_i, l_i, p, at);
+        return;
+    }
+@ end
     store_output(o, m_i, l_i, smem + smem_o, p, $(own));
 }
 @ if problem.dropout then
@@ -393,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 
 @   include("piece/pack_blocks.cu")
 @ end
-@ if problem.split then
+@ if problem.split or leads then
 
 @   include("piece/combine.cu")
 @ end

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(combine_threads) fk_forward_combine
 @ if #score.sinks > 0 then
 @   include("piece/sink.cu", { of = "at" })
 @ end
-@ local parts = plan.family == "wgmma" -- of a head's first rows alone
+@ local parts = mask.leading_rows > 0 -- of a head's first rows alone
     const i64 row = lse_start(p, at, at.h) + q, part_row = $(parts and "i64(head) * " .. mask.leading_rows .. " + q" or "row");
     const SplitColumns columns(part_row, p);
     const float lse = int(threadIdx.x) < p.num_splits ? p.lse_partial[threadIdx.x * p.partial_rows + part_row] : NEG_INF;

@@ -58,7 +58,7 @@
 @ else
 @   include("primitive/tensor_core.cu")
 
-@   if (problem.op == "bwd" or problem.split) and arch.early_start then
+@   if (problem.op == "bwd" or problem.split or mask.leading_rows > 0) and arch.early_start then
 @     include("primitive/early_start.cu")
 
 @   end

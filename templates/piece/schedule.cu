@@ -7,8 +7,9 @@ struct Where : Sequence {
 @ if sliced then
     int slice; // of the columns of $(problem.op == "fwd" and "V and O" or "dQ")
 @ end
-@ if problem.split then
-    int split; // of the keys that these queries see
+@ local leads = problem.op == "fwd" and mask.leading_rows > 0
+@ if problem.split or leads then
+    int split; // $(leads and "which part of the keys; -1: all" or "of the keys that these queries see")
 @ end
 @ if problem.kv_dtype == "e4m3" then
     float scale; // of its scores
@@ -74,7 +75,14 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
     static_cast<Sequence &>(at) = sequence(p, $(problem.seqused_k and "min(b, p.batch - 1)" or "b"));
     if (b >= p.batch) at.b = -1;
     at.h = $(problem.joins_heads and "(head - b * p.own_heads) * p.row_heads" or "head - b * p.num_heads_q");
-@   if mask.q_order > 0 then
+@   if leads then
+    // The first $(mask.leading) tiles see far more keys than most. Where there are many, these come in parts, which leave O and lse in float32;
+    // fk_forward_combine adds them up.
+    const int y = $(block).y, parts = p.num_splits > 1 ? min($(mask.leading), (p.seqlen_q + (block_m - 1)) / block_m) * p.num_splits : 0;
+    const int which = quotient(y, p.num_splits, p.splits_inverse);
+    at.split = y < parts ? y - which * p.num_splits : -1;
+    at.q_first = (y < parts ? which : parts ? y - parts + parts / p.num_splits : y) * block_m;
+@   elseif mask.q_order > 0 then
     at.q_first = (gridDim.y - 1 - $(block).y) * block_m;
 @   else
     at.q_first = $(block).y * block_m;

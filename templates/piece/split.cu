@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_partial(const float (&o)[m_atoms][o_atoms]
 @ end
             const float l = quad_sum(l_i[m][r]), inverse = l == 0.0f ? 0.0f : $(factor) / l;
             if (q >= at.seqlen_q) continue;
-            const i64 row = at.split * p.partial_rows + lse_start(p, at, h) + q;
+            const i64 row = at.split * p.partial_rows + $(mask.leading_rows > 0 and "i64(at.b * p.num_heads_q + h) * " .. mask.leading_rows or "lse_start(p, at, h)") + q;
 @ local natural = #score.terms > 0 and "m_i[m][r] * score_unit(p)" or "m_i[m][r] * p.scale" -- of the row's reference
 @ if problem.dtype == "fp32" and #score.terms > 0 then natural = "m_i[m][r]" end
 @ if plan.widens and #score.terms == 0 then natural = "m_i[m][r] * unit" end

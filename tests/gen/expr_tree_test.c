@@ -84,6 +84,47 @@ static void growth_is_limited(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* Hashes of what does not change are taken out, whole, and once. */
+static void takes_own_hashes(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *rest, *own[3];
+    } rows[] = {
+        {"k == hash(q, h) * 3 % 7 || k == hash(q, 1) || q < hash(q, h) * 3 % 7",
+         "k == own0 || k == own1 || q < own0",
+         {"hash(q, h) * 3 % 7", "hash(q, 1)"}},
+        {"hash(hash(0, h), k) % 5 == q", "hash(own0, k) % 5 == q", {"hash(0, h)"}},
+        {"hash(k, q) < 3 && q < k", "hash(k, q) < 3 && q < k", {NULL}},
+        {"k < id[hash(q, h) & 7]",
+         "k < id[own0]",
+         {"hash(q, h) & 7"}}, /* what is read may change, its index does not */
+        {"hash(q, 0) == 1 && k < 3", "own0 == 1 && k < 3", {"hash(q, 0)"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        const fk_expr *own[FK_EXPR_MAX_OWN];
+        int count = 0;
+        assert_prints(fk_expr_take_own(pool, parse(pool, rows[i].text), "k", own, &count), FK_EXPR_C, rows[i].rest);
+        for (int j = 0; j < count; ++j)
+            assert_prints(own[j], FK_EXPR_C, rows[i].own[j]);
+        assert_null(rows[i].own[count]);
+        fk_expr_pool_destroy(pool);
+    }
+    /* More than there is room for stay where they are. */
+    fk_expr_pool *pool = fk_expr_pool_create();
+    const fk_expr *own[FK_EXPR_MAX_OWN], *e = NULL;
+    int count = 0;
+    for (int i = 0; i <= FK_EXPR_MAX_OWN; ++i) {
+        char text[32];
+        snprintf(text, sizeof text, "k == hash(q, %d)", i);
+        e = fk_expr_and(pool, e, parse(pool, text));
+    }
+    e = fk_expr_take_own(pool, e, "k", own, &count);
+    assert_int_equal(count, FK_EXPR_MAX_OWN);
+    assert_true(fk_expr_uses(e, "own7") && fk_expr_uses(e, "q"));
+    fk_expr_pool_destroy(pool);
+}
+
 /* ---- memory ---- */
 
 static int allocations_left;
@@ -129,6 +170,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(substitutes_and_simplifies),
         cmocka_unit_test(growth_is_limited),
+        cmocka_unit_test(takes_own_hashes),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

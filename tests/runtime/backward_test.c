@@ -27,6 +27,10 @@ static void samples(void **state) {
         {"bwd fp16 d64 score=\"k >= 100 ? s - 1e9 : s\"", "t4", 1, 1, 1, 60, 150, FK_BSHD, 0},
         {"bwd bf16 d64 score=\"tanh(s + 1)\"", "h200", 1, 1, 1, 140, 150, FK_BSHD, 0},
         {"bwd fp16 d64 softcap(100000000)", "h200", 1, 1, 1, 140, 150, FK_BSHD, 0},
+        /* a tile's blocks are asked about, of which it has several, or a piece of one more */
+        {"bwd fp16 d32 bigbird(64)", "h200", 1, 2, 2, 300, 377, FK_BSHD, 0},
+        {"bwd bf16 d64 bigbird(32x64)", "h200", 1, 2, 2, 330, 200, FK_BSHD, 0},
+        {"bwd fp16 d32 bigbird(32)", "a100", 1, 1, 1, 200, 277, FK_BSHD, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         run(&all[i]);
@@ -45,6 +49,7 @@ static void deterministic(void **state) {
          */
         {"bwd fp16 d64 blocks(128)=\"float(i) * 0.7 >= float(j)\" deterministic", "h200", 1, 1, 1, 400, 400, FK_BSHD,
          0},
+        {"bwd bf16 d64 bigbird(64) deterministic", "h200", 1, 1, 1, 300, 333, FK_BSHD, 0},
     };
     static const char *const schedules[][2] = {{"0", "1"}, {"7", "4"}, {"12345", "3"}}; /* seed, OS threads */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -12,6 +12,9 @@ static const sample samples[] = {
     {"fwd fp16 d40 dv24", "rtx3090", 1, 1, 1, 65, 33, FK_BSHD, 72},
     {"fwd fp16 d64 causal top-left", "t4", 1, 2, 2, 130, 70, FK_BSHD, 0},
     {"fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\"", "a100", 1, 1, 1, 150, 150, FK_BSHD, 0},
+    /* the first tiles in parts of their keys */
+    {"fwd fp16 d64 gqa longformer(64,1,1,2) top-left dropout", "a100", 1, 2, 1, 300, 8300, FK_BSHD, 0},
+    {"fwd fp16 d64 bigbird(64) top-left", "t4", 2, 1, 1, 60, 9000, FK_BSHD, 0},
 };
 
 static void run(const sample *s, bool expect_stored) {
