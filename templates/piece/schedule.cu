@@ -54,6 +54,17 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
     return at;
 }
 @ else
+@   if leads then
+// The first $(mask.leading) tiles see far more keys than most. Where there are many, these come in parts, which leave O and lse in float32;
+// fk_forward_combine adds them up. Which part row y of the grid is; -1: the whole of its tile.
+__device__ __forceinline__ int part_of(const Params &p, int y, int &tile) {
+    const int leading = p.num_splits > 1 ? min($(mask.leading), (p.seqlen_q + (block_m - 1)) / block_m) : 0;
+    const int nth = quotient(y, p.num_splits, p.splits_inverse);
+    tile = nth < leading ? nth : y - leading * (p.num_splits - 1);
+    return nth < leading ? y - nth * p.num_splits : -1;
+}
+
+@   end
 @   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)
 // CTAs start in the order of x, then y, then z. Heads go in groups (z) whose keys and values share the L2 cache; a group's
 // heads (x) go through their query tiles (y) together, the longest first, so that the last wave is made of short ones.
@@ -76,12 +87,9 @@ __device__ __forceinline__ Where this_tile(const Params &p$(again and ", const P
     if (b >= p.batch) at.b = -1;
     at.h = $(problem.joins_heads and "(head - b * p.own_heads) * p.row_heads" or "head - b * p.num_heads_q");
 @   if leads then
-    // The first $(mask.leading) tiles see far more keys than most. Where there are many, these come in parts, which leave O and lse in float32;
-    // fk_forward_combine adds them up.
-    const int y = $(block).y, parts = p.num_splits > 1 ? min($(mask.leading), (p.seqlen_q + (block_m - 1)) / block_m) * p.num_splits : 0;
-    const int which = quotient(y, p.num_splits, p.splits_inverse);
-    at.split = y < parts ? y - which * p.num_splits : -1;
-    at.q_first = (y < parts ? which : parts ? y - parts + parts / p.num_splits : y) * block_m;
+    int tile;
+    at.split = part_of(p, $(block).y, tile);
+    at.q_first = tile * block_m;
 @   elseif mask.q_order > 0 then
     at.q_first = (gridDim.y - 1 - $(block).y) * block_m;
 @   else
