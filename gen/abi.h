@@ -136,7 +136,7 @@ typedef struct fk_sides {
     X(float *, float *,                                                                                                \
       dq_acc) /* workspace [batch * num_heads_q, q_padded, d_pad], fp32 sum of dq / scale; or null */                  \
     X(uint32_t *, u32 *, claims) /* workspace, persistent: how many tiles were claimed; early: CTAs of each kv head    \
-                                    that are done; or null */                                                          \
+                                    that are done; or what parts of leading tiles leave; or null */                    \
     X(uint32_t *, u32 *, added)  /* workspace [batch * num_heads_q, q_padded / block_m]: one past the tile of keys     \
                                     that added last to a tile of dq, for each CTA of a cluster, or how many tiles have \
                                     come (templates/piece/adds.cu); or null */                                         \

@@ -150,13 +150,16 @@ static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, in
 }
 
 /* Where a tile can be split: its parts' O, or dK and dV, come together in another kernel, which adds no sinks. Family
- * mma: forward, of kernels whose tiles' columns are one CTA's. */
+ * mma: of kernels whose tiles' columns are one CTA's; backward where nothing is counted, nor summed up by keys. */
 static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int leading, int q_order) {
     const fk_problem *p = planner->p;
     const fk_problem_mask *mask = &planner->terms.mask;
     const bool backward = p->op == FK_BACKWARD;
     const bool wgmma = fk_plan_tile(p, plan).wgmma;
-    const bool can = wgmma || (!backward && !p->split && fk_slices(p) == 1 && !fk_problem_joins_heads(p));
+    const bool mma =
+        fk_slices(p) == 1 && (backward ? !p->deterministic && !planner->terms.score.grad && !planner->arch.early_start
+                                       : !p->split && !fk_problem_joins_heads(p));
+    const bool can = wgmma || mma;
     const bool splits = can && !p->packed && !p->seqused_k && fk_kv_dtype(p) != FK_E4M3 &&
                         (backward || planner->terms.score.num_sinks == 0) &&
                         (backward ? &mask->split_k : &mask->split)->residual && q_order < 0;
@@ -229,12 +232,14 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     else if (planner->arch.early_start)
         out->early = (reads_sinks(score) ? 2u : 3u) << out->main_kernel; /* and dq's own */
     add(out, (fk_kernel_launch){"fk_backward", threads, smem, grid});
-    if (out->leading_rows) add(out, (fk_kernel_launch){"fk_backward_combine", 128, 0, FK_GRID_KEYS});
+    const fk_kernel_launch combine = {"fk_backward_combine", 128, 0, FK_GRID_KEYS};
+    if (out->leading_rows && wgmma) add(out, combine);
     if (plan->dq_kernel) {
         add(out, (fk_kernel_launch){"fk_backward_dq_tiles", dq->warps * 32, dq->smem_bytes, FK_GRID_DQ_TILES});
     } else if (!plan->head_rows) {
         add(out, (fk_kernel_launch){"fk_backward_dq", 128, 0, FK_GRID_ROW_CHUNKS});
     }
+    if (out->leading_rows && !wgmma) add(out, combine);
     if (score->grad && p->deterministic) add(out, (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS});
 }
 

@@ -38,11 +38,13 @@ static int64_t counters(const fk_kernel *kernel, const fk_args *a) {
     return kernel->early && !kernel->dq_block_m && !kernel->problem.packed ? a->batch * a->num_heads_kv : 0;
 }
 
-/* dk and dv of keys whose queries are split, which stand behind the counter (templates/piece/split_keys.cu). */
+/* dk and dv of keys whose queries are split, which stand behind the counter, if there is one
+ * (templates/piece/split_keys.cu). */
 static int64_t split_rows(const fk_kernel *kernel, const fk_args *a) {
-    fk_persistent tiles;
+    fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a),
+                           .partial_rows = a->batch * a->num_heads_kv * kernel->leading_rows};
     if (!kernel->leading_rows) return 0;
-    fk_persistent_lay_out(kernel, a, &tiles);
+    if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
     return tiles.num_splits > 1 ? tiles.num_splits * tiles.partial_rows : 0;
 }
 
@@ -109,7 +111,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
     const bool persistent = fk_is_persistent(kernel);
     const int64_t ratio = a->num_heads_q / a->num_heads_kv;
     const int64_t group = p->packed || persistent ? fk_group_kv_heads(kernel, a) : 1;
-    fk_persistent tiles = {.num_splits = 1};
+    fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
     if (persistent) fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
     *out = (fk_backward_params){
         .q = a->q,
@@ -125,7 +127,9 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .delta = (float *)(void *)(memory + part->delta),
         .lse_log2 = (float *)(void *)(memory + part->lse_log2),
         .dq_acc = kernel->dq_block_m || kernel->info.plan.head_rows ? NULL : (float *)(void *)(memory + part->dq_acc),
-        .claims = counters(kernel, a) ? (uint32_t *)(void *)(memory + part->claims) : NULL,
+        .claims = counters(kernel, a)     ? (uint32_t *)(void *)(memory + part->claims)
+                  : split_rows(kernel, a) ? (uint32_t *)(void *)(memory + part->splits)
+                                          : NULL,
         .added = fk_kernel_has_adders(kernel) ? (uint32_t *)(void *)(memory + part->added) : NULL,
         .order = p->packed && kernel->info.plan.head_rows ? (int32_t *)(void *)(memory + part->order) : NULL,
         .seen = (uint8_t *)memory + part->seen,

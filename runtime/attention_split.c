@@ -7,7 +7,7 @@
 #include "object.h"
 
 #define MAX_WORKSPACE ((int64_t)1 << 60)
-#define PART_TILES 16 /* of keys, in a part of a leading tile: about twice a mean row's */
+#define PART_TILES 16 /* that a part of a leading tile walks over: about twice a mean row's */
 
 /* ---- pages -------------------------------------------------------------------------------------------- */
 
@@ -83,9 +83,11 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 /* ---- workspace ---------------------------------------------------------------------------------------- */
 
 int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *a) {
-    const int64_t tiles = (a->seqlen_k + kernel->info.plan.block_n - 1) / kernel->info.plan.block_n;
-    const int64_t parts = (tiles + PART_TILES - 1) / PART_TILES;
-    if (fk_is_persistent(kernel) || !kernel->leading_rows || a->seqlen_k <= FK_PART_KEYS) return 1;
+    const bool backward = kernel->problem.op == FK_BACKWARD;
+    const int64_t walk = backward ? a->seqlen_q * (a->num_heads_q / a->num_heads_kv) : a->seqlen_k;
+    const int64_t block = backward ? kernel->info.plan.block_m : kernel->info.plan.block_n;
+    const int64_t parts = (walk + PART_TILES * block - 1) / (PART_TILES * block);
+    if (fk_is_persistent(kernel) || !kernel->leading_rows || walk <= FK_PART_KEYS) return 1;
     return parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
 }
 

@@ -29,7 +29,8 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
     const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
     const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q * row_heads;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
-    const int64_t leading = kernel->problem.op == FK_FORWARD ? kernel->leading_rows / block : 0;
+    const bool main = own_keys == (kernel->problem.op == FK_BACKWARD); /* and not dq's */
+    const int64_t leading = main ? kernel->leading_rows / block : 0;
     const int64_t whole_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
     const int64_t num_tiles =
         whole_tiles + (leading < whole_tiles ? leading : whole_tiles) * (fk_num_leading_parts(kernel, a) - 1);
@@ -107,8 +108,8 @@ static fk_grid make_parts_grid(const fk_kernel *kernel, const fk_args *a, int64_
 static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a) {
     const int64_t columns = kernel->problem.head_dim + kernel->problem.head_dim_v;
     const int64_t keys = a->seqlen_k < kernel->leading_rows ? a->seqlen_k : kernel->leading_rows;
-    fk_persistent tiles;
-    fk_persistent_lay_out(kernel, a, &tiles);
+    fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
+    if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
     return make_row_grid(a->batch * a->num_heads_kv, tiles.num_splits > 1 ? (keys * columns / 8 + 127) / 128 : 0);
 }
 

@@ -158,6 +158,28 @@ constexpr bool dk_short = dk_atoms * $(shares) != d_pad / 8, dv_short = dv_atoms
             if ($(more)) issue(next);
 @   end
 @ end
+@ local leads = mask.leading_rows > 0
+@ if leads then
+@   include("piece/split_range.cu")
+
+// Leaves what part of the queries gives to a gradient of the warp's keys: columns `first` and on of `width`, in their rows from column `to` on.
+template <int ATOMS>
+__device__ __forceinline__ void leave_part(const float (&x)[m_atoms][ATOMS][4], const Params &p, const Where &at, int kv_head, int to, int first, int width) {
+    const int lane = lane_anew();
+#pragma unroll
+    for (int m = 0; m < m_atoms; ++m)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int k = at.k_first + warp_row() + 16 * m + 8 * r + lane / 4;
+            if (k >= at.seqlen_k) continue;
+            float2 *row = reinterpret_cast<float2 *>(split_row(p, at.split, at.b, kv_head, k) + to + first) + lane % 4;
+#pragma unroll
+            for (int n = 0; n < ATOMS; ++n)
+                if (first + 8 * n < width) row[4 * n] = make_float2(x[m][n][2 * r], x[m][n][2 * r + 1]);
+        }
+}
+
+@ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
     const u32 smem = smem_base();
@@ -201,7 +223,12 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     ArraySums sums;
 @ end
     for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) {
+@ if leads then
+        TileRange tiles = tile_range(p, at);
+        if (at.split >= 0) tiles = split_range(tiles, p, at);
+@ else
         const TileRange tiles = tile_range(p, at);
+@ end
 @ if mask.residual then
         TileScan scan;
         int n = -1, next;
@@ -285,6 +312,18 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ if arch.early_start and not plan.dq_kernel and not problem.packed then
     if (threadIdx.x == 0) red_release_inc(p.claims + at.b * p.num_heads_kv + kv_head);
 @ end
+@ if leads then
+    Where part = at;
+@   if not again then
+    part.split = part_of(p, int(opaque(blockIdx.y)), part.k_first); // found once more: the walk has no register for it
+    part.k_first = at.k_first;
+@   end
+    if (part.split >= 0) {
+        leave_part(dk, p, part, kv_head, 0, 8 * dk_col, head_dim);
+        leave_part(dv, p, part, kv_head, head_dim, 8 * dv_col, head_dim_v);
+        return;
+    }
+@ end
     const int num_rows = at.$(problem.seqused_k and "num_keys" or "seqlen_k") - at.k_first; // keys that are not used have dk = dv = 0
     store_rows<block_n, d_pad, head_dim, dk_short>(dk, scale, smem + smem_k, warp_row(), dk_col, p.dk + k_start(at, p.dk_batch_stride, p.dk_row_stride) + kv_head * p.dk_head_stride +
                                          at.k_first * p.dk_row_stride, p.dk_row_stride, num_rows);
@@ -298,6 +337,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 @ end
 @ if packs_blocks then
 @   include("piece/pack_blocks.cu")
+
+@ end
+@ if mask.leading_rows > 0 then
+@   include("piece/combine_keys.cu")
 
 @ end
 @ include("piece/backward_around.cu")

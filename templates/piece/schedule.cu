@@ -55,14 +55,7 @@ __device__ __forceinline__ Where this_tile(const Params &p) {
 }
 @ else
 @   if leads then
-// The first $(mask.leading) tiles see far more keys than most. Where there are many, these come in parts, which leave O and lse in float32;
-// fk_forward_combine adds them up. Which part row y of the grid is; -1: the whole of its tile.
-__device__ __forceinline__ int part_of(const Params &p, int y, int &tile) {
-    const int leading = p.num_splits > 1 ? min($(mask.leading), (p.seqlen_q + (block_m - 1)) / block_m) : 0;
-    const int nth = quotient(y, p.num_splits, p.splits_inverse);
-    tile = nth < leading ? nth : y - leading * (p.num_splits - 1);
-    return nth < leading ? y - nth * p.num_splits : -1;
-}
+@     include("piece/part_of.cu")
 
 @   end
 @   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)

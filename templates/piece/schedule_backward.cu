@@ -139,6 +139,13 @@ __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head) {
     return at;
 }
 @ else
+@   local leads = mask.leading_rows > 0
+@   if leads then
+@     include("piece/part_of.cu")
+
+@     include("piece/split_keys.cu")
+
+@   end
 @   local block = again and "block" or "blockIdx" -- again: a kernel's end asks once more (piece/place.cu)
 // CTAs start in the order of x, then y, then z, as in the forward kernel: groups of heads that share L2 (z), their key tiles (y),
 // the longest first, and the heads of the group (x). kv_head is that of the batch.
@@ -152,7 +159,11 @@ __device__ __forceinline__ Where this_tile(const Params &p, int &kv_head$(again 
     if (b >= p.batch) at.b = -1;
     kv_head = head - b * p.num_heads_kv;
     at.h = kv_head * p.heads_per_kv;
-@   if mask.q_order > 0 then
+@   if leads then
+    int tile;
+    at.split = part_of(p, $(block).y, tile);
+    at.k_first = tile * block_n;
+@   elseif mask.q_order > 0 then
     at.k_first = (gridDim.y - 1 - $(block).y) * block_n;
 @   else
     at.k_first = $(block).y * block_n;

@@ -1,15 +1,22 @@
+@ local claimed = plan.family == "wgmma"
+@ if claimed then
 // The first $(mask.leading_rows) keys of a head are seen by far more queries than most. Where CTAs are many and heads are few, these come in parts
 // (splits): each is claimed by itself and leaves dK / scale and dV in float32 behind the counter, and fk_backward_combine adds them up in
 // their order. How many parts, the runtime chooses (runtime/persistent.c).
+@ else
+// What parts leave: dK / scale and dV, at p.claims, where nothing is counted.
+@ end
 constexpr int split_keys = $(mask.leading_rows), split_columns = head_dim + head_dim_v;
 
+@ if claimed then
 // The tiles of these keys, of all heads.
 __device__ __forceinline__ int leading_tiles(const Params &p) {
     return min($(mask.leading), p.group_tiles / p.kv_group_heads) * p.batch * p.num_heads_kv;
 }
 
+@ end
 // Where a split's gradients of key k are: of all batch entries' kv heads, then of the next split.
 __device__ __forceinline__ float *split_row(const Params &p, int split, int b, int kv_head, int k) {
     const i64 head = (i64(split) * p.batch + b) * p.num_heads_kv + kv_head;
-    return reinterpret_cast<float *>(p.claims + 64) + (head * split_keys + k) * split_columns;
+    return reinterpret_cast<float *>(p.claims$(claimed and " + 64" or "")) + (head * split_keys + k) * split_columns;
 }

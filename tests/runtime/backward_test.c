@@ -31,6 +31,9 @@ static void samples(void **state) {
         {"bwd fp16 d32 bigbird(64)", "h200", 1, 2, 2, 300, 377, FK_BSHD, 0},
         {"bwd bf16 d64 bigbird(32x64)", "h200", 1, 2, 2, 330, 200, FK_BSHD, 0},
         {"bwd fp16 d32 bigbird(32)", "a100", 1, 1, 1, 200, 277, FK_BSHD, 0},
+        /* the first tiles in parts of their queries, those of all heads of a group */
+        {"bwd fp16 d32 gqa bigbird(64) top-left dropout", "a100", 1, 4, 1, 2100, 130, FK_BSHD, 0},
+        {"bwd fp16 d40 dv24 longformer(64,1,1,2) top-left", "t4", 2, 1, 1, 8300, 60, FK_BHSD, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         run(&all[i]);
