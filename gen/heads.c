@@ -22,11 +22,12 @@ static bool may_turn(const fk_problem *p, const fk_device_info *device, const fk
  * 0.94 to 1.01 from head dim 128 on, below up to 1.07; of half a round 1.03 and more up to head dim 192. At head dim
  * 128 an SM has two tiles at a time where there are so many, so that 384 tiles are a round and a half: 1.22. Sequences
  * of unlike lengths (lengths from 1 to the longest, from half of it, all alike) take 0.84 to 1.005 where an SM has one
- * tile, from head dim 128 on; elsewhere they want splits, as who has the longest would be alone at the end: up to 1.2.
- * Rows of whole sectors alone were timed, and groups that one tile has room for. */
+ * tile, from head dim 128 on, and from 192 on 0.84 to 0.99 of several full rounds as well; elsewhere they want splits,
+ * as who has the longest would be alone at the end: up to 1.13. Rows of whole sectors alone were timed, and groups that
+ * one tile has room for. */
 static bool gains(const fk_problem *p, const fk_device_info *device, const fk_shape *shape) {
     static const double first_round = 0.7, all_rounds = 0.9; /* how full they are, at least */
-    static const int32_t least_dim = 64, of_rounds = 128, always = 192;
+    static const int32_t least_dim = 64, of_rounds = 128, of_unlike_rounds = 192, always = 192;
     static const int64_t rows = 64; /* of the smallest tile */
     const int32_t dim = p->head_dim > p->head_dim_v ? p->head_dim : p->head_dim_v;
     if (fk_is_wide(p)) return true;
@@ -35,7 +36,7 @@ static bool gains(const fk_problem *p, const fk_device_info *device, const fk_sh
     if (shape->num_heads_q > rows * shape->num_heads_kv) return false;
     const double each = (double)shape->batch * (double)shape->num_heads_kv / device->num_sms;
     if (each <= 1) return each >= first_round;
-    if (p->seqused_k || dim < of_rounds) return false;
+    if (dim < (p->seqused_k ? of_unlike_rounds : of_rounds)) return false;
     const double rounds = dim > of_rounds ? each : each / 2;
     return rounds >= all_rounds * ceil(rounds);
 }

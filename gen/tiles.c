@@ -60,11 +60,11 @@ static void counter_init(counter *c, const fk_problem *p, const fk_problem_mask 
     const int64_t diag = p->align == FK_TOP_LEFT ? 0 : shape->seqlen_k - shape->seqlen_q;
     const bool fits_q = mask->block_q % block_m == 0, fits_k = mask->block_k % block_n == 0;
     const int64_t parts = parts_in(mask->block_q, block_m) * parts_in(mask->block_k, block_n);
-    const bool open = walks_q ? mask->open_q : mask->open_k && mask->long_walk;
+    const bool joins = fk_problem_joins_heads(p) && !walks_q; /* rows of several heads */
+    const bool open = walks_q ? mask->open_q : mask->open_k && mask->long_walk && !joins;
     const bool by_blocks = open && parts >= 1 && parts <= 4;
     const bool asked_q = by_blocks || (fits_q ? !mask->long_walk && (fits_k || mask->open_q) : mask->open_q),
                asked_k = by_blocks || (!fits_k && mask->open_k);
-    const bool joins = fk_problem_joins_heads(p) && !walks_q; /* rows of several heads */
     const int64_t part_q = mask->in_blocks && asked_q && !joins && mask->block_q >= LEAST_PART ? mask->block_q : 0;
     const int64_t part_k = mask->in_blocks && asked_k && mask->block_k >= LEAST_PART ? mask->block_k : 0;
     const bool moved = part_q && fk_expr_uses(mask->keep, "diag");

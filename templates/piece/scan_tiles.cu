@@ -18,7 +18,8 @@ struct TileScan {
 @ -- say (gen/tiles.c decides likewise); but a row of a table, of which 32 are one word.
 @ local function parts(block, tile) return (block == 0 or block % tile == 0) and 1 or tile % block == 0 and tile // block or 0 end
 @ local parts_q, parts_k = parts(mask.block_q, plan.block_m), parts(mask.block_k, plan.block_n)
-@ local by_blocks = mask.in_blocks and mask["open_" .. walk] and (mask.long_walk or walk == "q") and parts_q * parts_k >= 1 and parts_q * parts_k <= 4
+@ local by_blocks = mask.in_blocks and mask["open_" .. walk] and (walk == "q" or mask.long_walk and not problem.joins_heads)
+@ by_blocks = by_blocks and parts_q * parts_k >= 1 and parts_q * parts_k <= 4
 @ -- Blocks that share a tile are asked about one by one where of several at once the residual says nothing (gen/tiles.c decides likewise), and
 @ -- where rows of blocks that tiles fit into are moved by the diagonal; not of a long walk, as registers are scarce and tiles mostly lie within one.
 @ -- The last of the block in which x lies, as C++; nil: blocks are not asked about by themselves.

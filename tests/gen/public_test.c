@@ -146,6 +146,8 @@ static void heads_that_are_queries(void **state) {
         {"fwd bf16 d128 gqa split", "h200", NULL, {16, 30, 8, 1, 4096}},
         {"fwd bf16 d128 gqa seqused_k split", "h200", "fwd bf16 d128 seqused_k", {16, 32, 8, 1, 4096}},
         {"fwd bf16 d128 gqa seqused_k split", "h200", NULL, {64, 32, 8, 1, 4096}},
+        {"fwd bf16 d192 gqa seqused_k split", "h200", "fwd bf16 d192 seqused_k", {64, 32, 8, 1, 2048}},
+        {"fwd bf16 d192 gqa seqused_k split", "h200", NULL, {24, 32, 8, 1, 2048}}, /* a round and a half */
         {"fwd bf16 d64 gqa seqused_k split", "h200", NULL, {16, 32, 8, 1, 4096}},
         {"fwd bf16 d256 gqa seqused_k split", "h200", NULL, {4, 16, 4, 1, 8192}},
         {"fwd bf16 d128 gqa split paged", "h200", NULL, {16, 32, 8, 1, 4096}},

@@ -6,12 +6,19 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#define LONG                                                                                                           \
+    "hash(hash(5, i), j) % 5 < 2 && (i + j * 3 + 7 * i * j) % 11 != 3 || i == j && (j * 3 + i * 5 + 1) % 7 != 2 || "   \
+    "hash(i, h) % 97 == 4 && i - j < 100"
+
 static const sample samples[] = {
     {"fwd fp16 d32 causal", "a100", 1, 2, 2, 200, 200, FK_BSHD, 0},
     {"fwd bf16 d64 gqa causal", "a100", 2, 4, 2, 70, 150, FK_BHSD, 0},
     {"fwd fp16 d40 dv24", "rtx3090", 1, 1, 1, 65, 33, FK_BSHD, 72},
     {"fwd fp16 d64 causal top-left", "t4", 1, 2, 2, 130, 70, FK_BSHD, 0},
     {"fwd fp16 d64 keep=\"k <= q && (q - k) % 4 == 0\"", "a100", 1, 1, 1, 150, 150, FK_BSHD, 0},
+    /* hashes of keys in a long predicate: a tile's blocks are asked about, but not of rows of several heads */
+    {"fwd fp16 d32 blocks(64)=\"" LONG "\"", "a100", 1, 2, 2, 140, 333, FK_BSHD, 0},
+    {"fwd fp16 d32 gqa split blocks(64)=\"" LONG "\"", "a100", 1, 8, 2, 40, 700, FK_BSHD, 0},
     /* the first tiles in parts of their keys */
     {"fwd fp16 d64 gqa longformer(64,1,1,2) top-left dropout", "a100", 1, 2, 1, 300, 8300, FK_BSHD, 0},
     {"fwd fp16 d64 bigbird(64) top-left", "t4", 2, 1, 1, 60, 9000, FK_BSHD, 0},
