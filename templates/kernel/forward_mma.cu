@@ -88,7 +88,7 @@ constexpr int o_atoms = dv_pad / 8;         // atoms of 8 value columns
 
 @ include("piece/epilogue.cu", { ones = false, estimates = false, few_keys = false })
 
-@ local leads = mask.leading_rows > 0 -- tiles of which parts may be claimed by themselves
+@ local leads = mask.leading_rows > 0 -- tiles that may come in parts
 @ if problem.split or leads then
 @   include("piece/split.cu")
 
