@@ -170,7 +170,8 @@ fk_status fk_mask_texts_create(const fk_problem_mask *mask, const fk_expr_split 
     if (status == FK_OK && split->residual) {
         status = fk_expr_print(split->residual, FK_EXPR_INTERVAL, &out->residual, err);
         if (status == FK_OK) status = fk_expr_print(split->residual, FK_EXPR_CUDA, &out->residual_keep, err);
-        if (status == FK_OK && mask->num_own) status = fk_expr_print(mask->over_own, FK_EXPR_INTERVAL, &out->over_own, err);
+        if (status == FK_OK && mask->num_own)
+            status = fk_expr_print(mask->over_own, FK_EXPR_INTERVAL, &out->over_own, err);
         for (int i = 0; i < mask->num_own && status == FK_OK; ++i)
             status = fk_expr_print(mask->own[i], FK_EXPR_INTERVAL, &out->own[i], err);
     }

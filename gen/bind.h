@@ -93,9 +93,9 @@ typedef struct fk_smem_layout {
 /** Where a mask is no bound: tiles of keys to look for, whether in a pattern, whether those of a tile of queries may be
  * counted beforehand, and how many of its arrays are read along queries, along keys alone (fk_array_list_reads_row).
  * And the bytes of an element of an array that scores read, of which tiles can be copied (fk_score_staged), or of its
- * gradient's where that takes the tile's place; or 0. How many hashes of its own queries a tile keeps. Whether the mask comes as words of 32 keys, and whether the
- * tensor cores add lines along the keys. Backward: whether the walk over the pattern takes registers from the warps
- * that compute, and whether the scores' way back needs them again. */
+ * gradient's where that takes the tile's place; or 0. How many hashes of its own queries a tile keeps. Whether the mask
+ * comes as words of 32 keys, and whether the tensor cores add lines along the keys. Backward: whether the walk over the
+ * pattern takes registers from the warps that compute, and whether the scores' way back needs them again. */
 typedef struct fk_mask_scan {
     bool needed, pattern, counted, window, runs, bits, lines, long_walk, fused;
     int query_rows, key_rows, staged, own;
@@ -107,7 +107,7 @@ void fk_bind_read_layout(lua_State *L, const fk_problem *p, const fk_tile *tile,
 /** The printed forms of a mask; made outside of bodies, which could not free them. */
 typedef struct fk_mask_texts {
     char *keep, *residual, *residual_keep, *words;
-    char *over_own, *own[FK_EXPR_MAX_OWN]; /* intervals */
+    char *over_own, *own[FK_EXPR_MAX_OWN];                             /* intervals */
     char *upper[FK_EXPR_MAX_BOUNDS], *lower[FK_EXPR_MAX_BOUNDS];       /* intervals */
     char *upper_at[FK_EXPR_MAX_BOUNDS], *lower_at[FK_EXPR_MAX_BOUNDS]; /* at one query; bounds of q: at one key */
 } fk_mask_texts;

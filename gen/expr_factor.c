@@ -1,5 +1,6 @@
 /* What of an expression is the same for many of its values: a product's fixed factors, which whoever goes on with the
- * product multiplies once; hashes of what does not change; a course along one name that is a straight line, of which two points tell all. */
+ * product multiplies once; hashes of what does not change; a course along one name that is a straight line, of which
+ * two points tell all. */
 #include "expr_node.h"
 
 #include <stdio.h>

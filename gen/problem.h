@@ -55,7 +55,7 @@ typedef struct fk_problem_mask {
      */
     int block_q, block_k;
     bool open_q,
-        open_k;     /* of several of its blocks at once the residual says nothing: it has hashes, or arrays, of them */
+        open_k; /* of several of its blocks at once the residual says nothing: it has hashes, or arrays, of them */
     /* Forward, of a long walk: the residual where hashes of a tile's own queries are worked out once for it. */
     const fk_expr *over_own, *own[FK_EXPR_MAX_OWN];
     int num_own;
