@@ -85,9 +85,9 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *a) {
     const bool backward = kernel->problem.op == FK_BACKWARD;
     const int64_t walk = backward ? a->seqlen_q * (a->num_heads_q / a->num_heads_kv) : a->seqlen_k;
-    const int64_t block = backward ? kernel->info.plan.block_m : kernel->info.plan.block_n;
-    const int64_t parts = (walk + PART_TILES * block - 1) / (PART_TILES * block);
     if (fk_is_persistent(kernel) || !kernel->leading_rows || walk <= FK_PART_KEYS) return 1;
+    const int64_t part = PART_TILES * (backward ? kernel->info.plan.block_m : kernel->info.plan.block_n);
+    const int64_t parts = (walk + part - 1) / part;
     return parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
 }
 
