@@ -87,8 +87,11 @@ int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *a) {
     const int64_t walk = backward ? a->seqlen_q * (a->num_heads_q / a->num_heads_kv) : a->seqlen_k;
     if (fk_is_persistent(kernel) || !kernel->leading_rows || walk <= FK_PART_KEYS) return 1;
     const int64_t part = PART_TILES * (backward ? kernel->info.plan.block_m : kernel->info.plan.block_n);
-    const int64_t parts = (walk + part - 1) / part;
-    return parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
+    const int64_t parts = (walk + part - 1) / part, most = parts < FK_MAX_SPLITS ? parts : FK_MAX_SPLITS;
+    const int64_t own = backward ? a->seqlen_k : a->seqlen_q;
+    const int64_t block = backward ? kernel->info.plan.block_n : kernel->info.plan.block_m;
+    const int64_t rows = (own + block - 1) / block + kernel->leading_rows / block * (most - 1); /* of the grid */
+    return rows <= FK_MAX_GRID_YZ ? (int)most : 1;
 }
 
 bool fk_splits_lay_out(const fk_kernel *kernel, const fk_args *a, fk_split_parts *out) {

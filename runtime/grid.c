@@ -1,14 +1,13 @@
 /* The grids of a problem's kernels, as templates/piece/schedule*.cu take them apart. */
 #include "object.h"
 
-#define MAX_GRID_YZ 65535     /* CUDA's limit for gridDim.y and .z */
 #define MAX_ARRAY_BLOCKS 1024 /* of 256 threads: more than any GPU holds, and they take further rows in turn */
 
 /* A grid's z counts groups, and within each the splits. */
 int64_t fk_group_kv_heads(const fk_kernel *kernel, const fk_args *a) {
     const fk_shape shape = {kernel->problem.packed ? 1 : a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q,
                             a->seqlen_k};
-    const int64_t kv_heads = shape.batch * shape.num_heads_kv, most_groups = MAX_GRID_YZ / fk_num_splits(kernel, a);
+    const int64_t kv_heads = shape.batch * shape.num_heads_kv, most_groups = FK_MAX_GRID_YZ / fk_num_splits(kernel, a);
     const int64_t num_sms = fk_is_persistent(kernel) ? kernel->context->runs.num_sms : 0;
     const int64_t group = fk_group_heads(&kernel->problem, &kernel->info.plan, kernel->d_pad, kernel->pattern, &shape,
                                          num_sms, kernel->l2_bytes);
@@ -29,16 +28,16 @@ static fk_status make_tile_grid(const fk_kernel *kernel, const fk_args *a, bool 
     const int64_t row_heads = own_keys ? 1 : fk_row_heads(&kernel->problem, &kernel->info.plan, a->seqlen_q, ratio);
     const int64_t own = own_keys ? a->seqlen_k : a->seqlen_q * row_heads;
     const int64_t block = own_keys ? kernel->info.plan.block_n : own_queries(kernel);
-    const bool main = own_keys == (kernel->problem.op == FK_BACKWARD); /* and not dq's */
-    const int64_t leading = main ? kernel->leading_rows / block : 0;
+    const bool is_main = own_keys == (kernel->problem.op == FK_BACKWARD); /* and not dq's */
+    const int64_t leading = is_main ? kernel->leading_rows / block : 0;
     const int64_t whole_tiles = (own + block - 1) / block, group = fk_group_kv_heads(kernel, a);
     const int64_t num_tiles =
         whole_tiles + (leading < whole_tiles ? leading : whole_tiles) * (fk_num_leading_parts(kernel, a) - 1);
-    if (num_tiles > MAX_GRID_YZ)
+    if (num_tiles > FK_MAX_GRID_YZ)
         return fk_fail(err, FK_BAD_ARGUMENT,
                        "seqlen_%c%s is %lld; this kernel's %s tiles have %lld rows, and the limit is %lld",
                        own_keys ? 'k' : 'q', row_heads > 1 ? " x num_heads_q / num_heads_kv" : "", (long long)own,
-                       own_keys ? "key" : "query", (long long)block, (long long)(MAX_GRID_YZ * block));
+                       own_keys ? "key" : "query", (long long)block, (long long)(FK_MAX_GRID_YZ * block));
     out->x = (uint32_t)(group * (own_keys ? 1 : ratio / row_heads) * fk_slices(&kernel->problem));
     out->y = (uint32_t)num_tiles;
     out->z = (uint32_t)((kv_heads + group - 1) / group * fk_num_splits(kernel, a));
@@ -71,7 +70,7 @@ static fk_status make_packed_grid(const fk_kernel *kernel, const fk_args *a, boo
 
 /* `blocks` for each query head: heads fill y, then z. */
 static fk_grid make_row_grid(int64_t heads, int64_t blocks) {
-    const int64_t y = heads < MAX_GRID_YZ ? heads : MAX_GRID_YZ;
+    const int64_t y = heads < FK_MAX_GRID_YZ ? heads : FK_MAX_GRID_YZ;
     return (fk_grid){(uint32_t)blocks, (uint32_t)y, (uint32_t)((heads + y - 1) / y)};
 }
 

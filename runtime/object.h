@@ -429,6 +429,7 @@ fk_key_place fk_key_at(const fk_problem *canonical, const fk_args *args, int64_t
 fk_status fk_splits_check(const fk_problem *canonical, const fk_args *args, fk_error *err);
 /** 1 without `split`; else args' own number, or the one that fills the GPU. */
 int fk_num_splits(const fk_kernel *kernel, const fk_args *args);
+#define FK_MAX_GRID_YZ 65535 /* CUDA's limit for gridDim.y and .z */
 /** Parts of each leading tile of a grid that does not stay (fk_source.leading_rows), forward and backward; 1: they are
  *  whole. */
 int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *args);

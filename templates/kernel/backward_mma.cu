@@ -162,22 +162,7 @@ constexpr bool dk_short = dk_atoms * $(shares) != d_pad / 8, dv_short = dv_atoms
 @ if leads then
 @   include("piece/split_range.cu")
 
-// Leaves what part of the queries gives to a gradient of the warp's keys: columns `first` and on of `width`, in their rows from column `to` on.
-template <int ATOMS>
-__device__ __forceinline__ void leave_part(const float (&x)[m_atoms][ATOMS][4], const Params &p, const Where &at, int kv_head, int to, int first, int width) {
-    const int lane = lane_anew();
-#pragma unroll
-    for (int m = 0; m < m_atoms; ++m)
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int k = at.k_first + warp_row() + 16 * m + 8 * r + lane / 4;
-            if (k >= at.seqlen_k) continue;
-            float2 *row = reinterpret_cast<float2 *>(split_row(p, at.split, at.b, kv_head, k) + to + first) + lane % 4;
-#pragma unroll
-            for (int n = 0; n < ATOMS; ++n)
-                if (first + 8 * n < width) row[4 * n] = make_float2(x[m][n][2 * r], x[m][n][2 * r + 1]);
-        }
-}
+@   include("piece/leave_keys.cu")
 
 @ end
 extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
@@ -313,14 +298,11 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     if (threadIdx.x == 0) red_release_inc(p.claims + at.b * p.num_heads_kv + kv_head);
 @ end
 @ if leads then
-    Where part = at;
-@   if not again then
-    part.split = part_of(p, int(opaque(blockIdx.y)), part.k_first); // found once more: the walk has no register for it
-    part.k_first = at.k_first;
-@   end
-    if (part.split >= 0) {
-        leave_part(dk, p, part, kv_head, 0, 8 * dk_col, head_dim);
-        leave_part(dv, p, part, kv_head, head_dim, 8 * dv_col, head_dim_v);
+    int tile;
+    const int split = part_of(p, int(opaque(blockIdx.y)), tile); // found once more: the walk has no register for it
+    if (split >= 0) {
+        leave_part(dk, p, at, split, kv_head, 0, 8 * dk_col, head_dim);
+        leave_part(dv, p, at, split, kv_head, head_dim, 8 * dv_col, head_dim_v);
         return;
     }
 @ end

@@ -85,6 +85,10 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 @ end
 // ---- the consumers ----
+@ if splits then
+@   include("piece/leave_keys.cu")
+
+@ end
 @ local consumer = halved and "piece/consumer_backward_halved.cu" or "piece/consumer_backward.cu"
 @ include(consumer, { staged = staged, adders = adders, pair = pair, shared = shared, fused = fused, back = back, sums = sums, splits = splits })
 

@@ -389,10 +389,10 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 @   end
 @ end
 @ if leads then
+    int tile;
     Where part = at;
-    part.split = part_of(p, int(opaque(blockIdx.y)), part.q_first); // found once more: the loop has no register for it
+    part.split = part_of(p, int(opaque(blockIdx.y)), tile); // found once more: the loop has no register for it
     if (part.split >= 0) {
-        part.q_first = at.q_first;
         store_partial(o, m_i, l_i, p, part);
         return;
     }

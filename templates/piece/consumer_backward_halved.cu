@@ -29,10 +29,6 @@ struct Consumer {
 @ include("piece/add_dq.cu", { adders = adders, staged_dq = false, halved = true, by_rows = false, pair = true })
 
 @ include("piece/send_keys.cu", { shared = shared })
-@ if splits then
-@   include("piece/leave_keys.cu")
-
-@ end
     // Computes dK and dV of a tile of keys, and what it gives to dQ.
     __device__ __forceinline__ void compute(int index, u32 key_parity) {
         int kv_head;
@@ -149,8 +145,8 @@ struct Consumer {
 @ local indent = splits and "    " or ""
 @ if splits then
         if (split >= 0) {
-            leave(dk, at, split, kv_head, 0, rank * own_d + group * $(layout.dk_cols), head_dim);
-            leave(dv, at, split, kv_head, head_dim, rank * own_dv + group * $(layout.dv_own_cols), head_dim_v);
+            leave_part(dk, p, at, split, kv_head, 0, rank * own_d + group * $(layout.dk_cols), head_dim);
+            leave_part(dv, p, at, split, kv_head, head_dim, rank * own_dv + group * $(layout.dv_own_cols), head_dim_v);
         } else {
 @ end
         $(indent)send_dk(dk, through, at, kv_head);
