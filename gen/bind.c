@@ -68,7 +68,7 @@ void fk_bind_push_plan(lua_State *L, const fk_problem *p, const fk_tile *tile, c
     fk_table_set_bool(L, "turns", tile->turns);
     fk_table_set_bool(L, "adders", tile->adders);
     fk_table_set_int(L, "overlap", tile->overlap);
-    fk_table_set_bool(L, "parts", tile->parts);
+    fk_table_set_bool(L, "parts", tile->parts && !tile->walks_q); /* backward: leading tiles, which are all */
     fk_table_set_int(L, "parts_alone", FK_PARTS_ALONE);
     fk_table_set_int(L, "head_rows", tile->head_rows);
     fk_table_set_int(L, "teams", fk_tile_teams(tile));
@@ -233,6 +233,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     fk_table_set_int(L, "q_order", order->q_order);
     fk_table_set_int(L, "leading", order->leading);
     fk_table_set_int(L, "leading_rows", order->leading_rows);
+    fk_table_set_bool(L, "all_lead", order->leading_rows == FK_ALL_LEAD);
     fk_table_set_bool(L, "unlike", order->unlike);
     fk_table_set_bool(L, "in_blocks", mask->in_blocks);
     if (mask->has_runs && !mask->split_k.residual) push_runs(L, terms);

@@ -13,7 +13,7 @@
 typedef struct fk_tile {
     int block_m, block_n, warps, stages, q_in_regs, ctas;
     int q_stages, k_stages, turns, overlap; /* wgmma: fk_plan_info's */
-    bool parts;                             /* wgmma, forward: fk_plan_info's */
+    bool parts;                             /* wgmma: fk_plan_info's */
     int head_rows;                          /* wgmma, backward: fk_plan_info's */
     bool walks_q;   /* CTAs own keys and walk over queries: the backward pass, but for its kernel of dq */
     bool dq_kernel; /* backward: dq comes from a kernel of its own */

@@ -153,6 +153,7 @@ static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, in
  * mma: of kernels whose tiles' columns are one CTA's; backward where nothing is counted, nor summed up by keys. */
 static int leading_rows(const fk_planner *planner, const fk_plan_info *plan, int leading, int q_order) {
     const fk_problem *p = planner->p;
+    if (plan->parts && p->op == FK_BACKWARD) return FK_ALL_LEAD;
     const fk_problem_mask *mask = &planner->terms.mask;
     const bool backward = p->op == FK_BACKWARD;
     const bool wgmma = fk_plan_tile(p, plan).wgmma;
@@ -268,7 +269,9 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     fk_plan_model(planner, &layout, &judged);
     out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
-    const int leading = plan->head_rows ? 0 : leading_tiles(planner, plan, out->q_order);
+    const int leading = plan->head_rows                                ? 0
+                        : plan->parts && planner->p->op == FK_BACKWARD ? FK_ALL_LEAD / plan->block_n
+                                                                       : leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
     call.order = (fk_tile_order){.q_order = out->q_order,
                                  .leading = leading,

@@ -122,8 +122,10 @@ typedef struct fk_source {
     int32_t pattern;      /* bool: tiles are those of a pattern */
     int32_t most_keys;    /* that are served */
     int32_t leading_rows; /* forward: queries of a head whose keys may be shared among splits, as they see far more than
-                             most; backward: keys, whose queries may be; 0: none */
+                             most; backward: keys, whose queries may be, or FK_ALL_LEAD; 0: none */
 } fk_source;
+
+#define FK_ALL_LEAD FK_MAX_SEQLEN /* leading_rows: however many keys there are */
 
 fk_status fk_source_create(const fk_problem *p, const fk_device_info *device, const fk_plan_info *plan,
                            const char *template_dir, bool standalone, fk_source *out, fk_error *err);

@@ -219,26 +219,31 @@ static bool is_built_in(const char *path, const char *template_dir) {
     return !fk_template_override(template_dir ? template_dir : fk_template_dir(), path, other, sizeof other);
 }
 
-/* Parts count their keys from their own first one, and the diagonal follows. */
+/* Parts count their keys from their own first one, and the diagonal follows. Backward parts are of the queries, and
+ * what the runtime knows of who sees a key is the diagonal (fk_key_parts_choose). */
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
-    if (p->op != FK_FORWARD || p->packed || p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
+    if (p->packed || p->num_masks > 1) return false;
     const char *mask = p->num_masks ? p->mask[0].name : NULL, *score = p->num_scores ? p->score[0].name : NULL;
     if (mask && (strcmp(mask, "causal") != 0 || !is_built_in("templates/mask/causal.lua", template_dir))) return false;
+    if (p->op == FK_BACKWARD) return !p->seqused_k && !p->grad;
+    if (p->dropout || p->num_scores > 1) return false;
     if (!score) return true;
     if (strcmp(score, "softcap") == 0) return is_built_in("templates/score/softcap.lua", template_dir);
     return strcmp(score, "alibi") == 0 && is_built_in("templates/score/alibi.lua", template_dir);
 }
 
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir) {
-    return fk_problem_may_have_parts(p, template_dir) && tile->wgmma && fk_tile_teams(tile) == 1 &&
-           (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
+    if (!fk_problem_may_have_parts(p, template_dir) || !tile->wgmma) return false;
+    if (tile->walks_q) return !tile->head_rows && !fk_tile_halved(p, tile);
+    return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->template_dir)) {
         fk_plan_reject(plan,
-                       "parts 1: must be 0, but in forward kernels of family wgmma without masks but causal, scores "
-                       "but softcap and alibi (those built in), dropout, packed sequences, clusters and teams");
+                       "parts 1: must be 0, but in kernels of family wgmma without masks but causal and packed "
+                       "sequences; forward without scores but softcap and alibi (those built in), dropout, clusters "
+                       "and teams, backward without seqused_k, head_rows, gradients of arrays and head dims above 256");
         return false;
     }
     if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {

@@ -42,7 +42,7 @@ static int64_t counters(const fk_kernel *kernel, const fk_args *a) {
  * (templates/piece/split_keys.cu). */
 static int64_t split_rows(const fk_kernel *kernel, const fk_args *a) {
     fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a),
-                           .partial_rows = a->batch * a->num_heads_kv * kernel->leading_rows};
+                           .partial_rows = a->batch * a->num_heads_kv * fk_leading_keys(kernel, a)};
     if (!kernel->leading_rows) return 0;
     if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
     return tiles.num_splits > 1 ? tiles.num_splits * tiles.partial_rows : 0;

@@ -106,7 +106,7 @@ static fk_grid make_parts_grid(const fk_kernel *kernel, const fk_args *a, int64_
 /* Of the keys whose queries were split (templates/piece/combine_keys.cu). */
 static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a) {
     const int64_t columns = kernel->problem.head_dim + kernel->problem.head_dim_v;
-    const int64_t keys = a->seqlen_k < kernel->leading_rows ? a->seqlen_k : kernel->leading_rows;
+    const int64_t keys = fk_leading_keys(kernel, a);
     fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
     if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
     return make_row_grid(a->batch * a->num_heads_kv, tiles.num_splits > 1 ? (keys * columns / 8 + 127) / 128 : 0);

@@ -161,6 +161,34 @@ static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical,
     return FK_OK;
 }
 
+/* Backward, few kv heads: the tiles of all heads are fewer than SMs, or few rounds of them, so that they come in parts
+ * of the queries. Walks are short then, which turns would not gain in. */
+static fk_status wants_key_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
+    fk_plan_options planning = s->context->planning;
+    fk_plan_info plan, *plans;
+    size_t count;
+    *out = false;
+    if (canonical->op != FK_BACKWARD || !compiles_for_sizes(s->context) ||
+        !fk_problem_may_have_parts(canonical, s->context->template_dir))
+        return FK_OK;
+    fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    if (status || !plan.k_stages) return status; /* family mma */
+    planning.shape = bucket_shape(s, canonical);
+    const int32_t ctas = s->context->runs.num_sms * plan.ctas_per_sm / fk_plan_cluster(canonical, &plan);
+    if (fk_key_parts_choose(canonical, &plan, ctas, &planning.shape) <= 1) return FK_OK;
+    status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
+    if (status) return status;
+    fk_plan_info other = plan;
+    other.turns = 0;
+    const size_t at = fk_plan_find(plans, count, &other);
+    if (at < count && plans[at].legal) plan = other;
+    free(plans);
+    *out = fk_plan_may_have_parts(canonical, &plan, s->context->template_dir);
+    plan.parts = 1;
+    *ask = (asked){.context = s->context, .plan = plan, .variant = FK_IN_PARTS};
+    return FK_OK;
+}
+
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
 static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
@@ -170,7 +198,7 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     fk_plan_info plan;
     fk_status status = FK_OK;
     *out = false;
-    if (!fk_problem_may_have_parts(canonical, s->context->template_dir)) return FK_OK;
+    if (canonical->op != FK_FORWARD || !fk_problem_may_have_parts(canonical, s->context->template_dir)) return FK_OK;
     if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
     if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
     const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
@@ -310,6 +338,7 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     status = wants_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
+    if (!status && !*shared) status = wants_key_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) status = plan_for_decoding(s, canonical, ask, shared, err);
     if (!status && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
         status = plan_for_few(s, canonical, &planning, plan, found, err);

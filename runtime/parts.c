@@ -1,6 +1,9 @@
 /* Tiles that are all alike go in rounds, of as many as there are CTAs, and the last round is seldom full: of its tiles
  * keys are shared, so that all CTAs have some of them (templates/piece/parts.cu). As many tiles as fill whole rounds
- * with parts come in `splits` parts each, and those for which that leaves no room in `late_splits`, which are short. */
+ * with parts come in `splits` parts each, and those for which that leaves no room in `late_splits`, which are short.
+ *
+ * Backward tiles are of keys, and few kv heads make few of them, each of which walks over the queries of a whole group:
+ * all of them come in as many parts of the queries as let SMs have about the same (templates/piece/split_keys.cu). */
 #include "object.h"
 
 #include <math.h>
@@ -20,6 +23,14 @@
 #define MOST_ROUNDS 32
 /* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first. */
 #define KEYS_A_QUERY 4
+/* Backward: clocks of a walk besides its visits, of which one takes 1.5 times what its products take; where walks are
+ * unlike, the longest are first, and the last ones add so much of a mean one; and what parts are to take of the time.
+ */
+#define WALK_CLOCKS 3000
+#define VISIT_TIMES 1.5
+#define TAIL 0.25
+#define WORTH 0.95
+#define MOST_KEY_SPLITS 16
 
 static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -66,6 +77,47 @@ fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t 
         if (clocks >= least) continue;
         least = clocks;
         best = (fk_parts){filling, late, (int32_t)splits, (int32_t)late_splits};
+    }
+    return best;
+}
+
+/* ---- backward ----------------------------------------------------------------------------------------- */
+
+/* How many tiles of queries see the first tile of keys of a head, and, in the mean, one of them. */
+typedef struct walks {
+    double longest, mean;
+} walks;
+
+static walks count_walks(const fk_problem *p, const fk_shape *s, double block_m) {
+    const double q = (double)s->seqlen_q, k = (double)s->seqlen_k;
+    if (p->num_masks == 0) return (walks){ceil(q / block_m), ceil(q / block_m)};
+    const double diag = p->align == FK_TOP_LEFT ? 0 : k - q, all = fmax(diag, 0); /* keys that all queries see */
+    const double first = fmin(q, q + diag), fewer = fmin(k - all, first);
+    const double sum = all * q + fewer * (first - fewer / 2);
+    return (walks){ceil(first / block_m), fmax(sum / k / block_m + 0.5, 1)};
+}
+
+int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, const fk_shape *s) {
+    const double cluster = fk_plan_cluster(p, plan), pairs = (double)plan->block_m * plan->block_n / cluster;
+    const double products = 3.0 * p->head_dim + 2.0 * p->head_dim_v,
+                 bytes = plan->block_n * (p->head_dim + p->head_dim_v) * 4.0;
+    const double visit = VISIT_TIMES * pairs * products / (double)multiply_adds(p);
+    const double group = (double)(s->num_heads_q / s->num_heads_kv);
+    const double tiles = (double)(s->batch * s->num_heads_kv * ceil_div(s->seqlen_k, plan->block_n));
+    const walks walk = count_walks(p, s, plan->block_m);
+    double least = INFINITY;
+    int32_t best = 1;
+    for (int32_t splits = 1; splits <= MOST_KEY_SPLITS; splits++) {
+        if (splits > 1 && leaves_none(splits, (int64_t)walk.longest)) continue;
+        const double part = WALK_CLOCKS + (splits > 1 ? bytes / cluster / STORE_BYTES : 0);
+        const double longest = ceil(walk.longest / splits) * group * visit + part;
+        const double mean = walk.mean / splits * group * visit + part, share = tiles * splits * mean / (double)ctas;
+        double clocks = walk.mean < walk.longest ? fmax(share + TAIL * mean, longest)
+                                                 : ceil(tiles * splits / (double)ctas) * longest;
+        if (splits > 1) clocks += COMBINE_CLOCKS + tiles * splits * bytes / COMBINE_BYTES;
+        if (clocks >= least) continue;
+        least = splits > 1 ? clocks : WORTH * clocks;
+        best = splits;
     }
     return best;
 }

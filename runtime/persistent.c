@@ -77,16 +77,29 @@ static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persi
     return out->num_tiles;
 }
 
-/* The same backward: the leading tiles of keys. */
-static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
-                                  fk_persistent *out) {
+int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *a) {
+    return a->seqlen_k < kernel->leading_rows ? a->seqlen_k : kernel->leading_rows;
+}
+
+/* How many parts tiles of keys have that all queries see, of a pattern. */
+static int64_t leading_parts(const fk_kernel *kernel, const fk_args *a, int64_t heads) {
     const int64_t wanted = 2 * count_clusters(kernel) / ((MEAN_WALK + 1) * heads);
     const int64_t queries = a->seqlen_q * (a->num_heads_q / a->num_heads_kv);
-    const int64_t worth = queries / (MEAN_WALK * kernel->info.plan.block_m), parts = wanted < worth ? wanted : worth;
-    const int64_t leading = kernel->leading_rows / kernel->info.plan.block_n;
+    const int64_t worth = queries / (MEAN_WALK * kernel->info.plan.block_m);
+    return wanted < worth ? wanted : worth;
+}
+
+/* The same backward: the leading tiles of keys, or all of them. */
+static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int64_t heads, int64_t head_tiles,
+                                  fk_persistent *out) {
+    const fk_plan_info *plan = &kernel->info.plan;
+    const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
+    const int64_t parts = plan->parts ? fk_key_parts_choose(&kernel->problem, plan, count_clusters(kernel), &shape)
+                                      : leading_parts(kernel, a, heads);
+    const int64_t leading = kernel->leading_rows / plan->block_n;
     if (parts <= 1) return out->num_tiles;
     out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;
-    out->partial_rows = heads * kernel->leading_rows;
+    out->partial_rows = heads * fk_leading_keys(kernel, a);
     out->num_tiles += heads * (leading < head_tiles ? leading : head_tiles) * (out->num_splits - 1);
     return out->num_tiles;
 }

@@ -14,6 +14,16 @@ int fk_short_rows_of(const fk_problem *p) {
     return p->split ? 0 : p->packed ? FK_SHORT_PACKED : FK_SHORT_ROWS;
 }
 
+/* Backward, by rounds of the SMs. Of heads that are less than half of one, whose CTAs leave SMs idle, fewer are another
+ * matter: a CTA takes its time for all keys of a head, however few CTAs there are. */
+static double class_of_rounds(double rounds) {
+    return rounds <= 0.125 ? 0 : rounds <= 0.25 ? 1 : ceil(2 * rounds) + 1;
+}
+
+static double rounds_of_class(int class) {
+    return class == 0 ? 0.08 : class == 1 ? 0.19 : (class - 1 - 0.3) / 2;
+}
+
 /* Where a tile of queries ends, and how many rounds of tiles the SMs have, is what one tile does better than another,
  * so that queries and heads have fine classes. */
 fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shape, int num_sms) {
@@ -22,7 +32,7 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
                  shape->seqlen_q <= FK_SHORT_STEP * fk_short_rows_of(problem);
     if (!c.is_short) return (fk_short_class){0};
     const double heads = (double)shape->batch * (double)shape->num_heads_q;
-    const double halves = problem->op == FK_FORWARD ? round(2 * log2(heads)) : ceil(2 * heads / num_sms);
+    const double halves = problem->op == FK_FORWARD ? round(2 * log2(heads)) : class_of_rounds(heads / num_sms);
     c.q = steps(shape->seqlen_q) * FK_SHORT_STEP;
     c.k = c.square ? c.q : 0;
     c.half = halves < FK_SHORT_HALVES - 1 ? (int32_t)halves : FK_SHORT_HALVES - 1;
@@ -33,7 +43,7 @@ fk_short_class fk_short_class_of(const fk_problem *problem, const fk_shape *shap
  * takes hides what tiles take; of packed sequences, the longest of which has q rows, backward nine sixteenths of them:
  * forward the model takes the longest. */
 fk_shape fk_short_shape(const fk_problem *problem, const fk_short_class *c, int64_t ratio, int num_sms) {
-    const double heads = problem->op == FK_FORWARD ? exp2(c->half / 2.0) : (c->half - 0.3) * num_sms / 2;
+    const double heads = problem->op == FK_FORWARD ? exp2(c->half / 2.0) : rounds_of_class(c->half) * num_sms;
     const int64_t group = ratio > 0 ? ratio : 1, kv_heads = llround(heads) / group;
     const int64_t heads_kv = kv_heads > 0 ? kv_heads : 1;
     const bool forward = problem->op == FK_FORWARD;
@@ -59,7 +69,7 @@ const fk_plan_info *fk_short_choose(const fk_problem *problem, const fk_short_cl
     while (best < plans + at && (!best->k_stages || (backward && best->head_rows < class->q)))
         best++;
     const int64_t tiles = (class->k + best->block_n - 1) / best->block_n; /* of the longest sequence's keys */
-    if (backward && problem->packed && 2 * class->half < 3 * tiles) return NULL;
+    if (backward && problem->packed && 2 * (class->half - 1) < 3 * tiles) return NULL;
     const bool gains = plans[at].legal && best->smem_bytes <= smem &&
                        plans[at].model_us > fmax(times * best->model_us, best->model_us + more_us);
     return gains ? best : NULL;

@@ -11,7 +11,8 @@ enum {
     FK_SHORT_BACK = 8,    /* the same backward: up to 512, of which a CTA can sum up dq */
     FK_SHORT_PACKED = 8,  /* and of packed sequences */
     FK_SHORT_HALVES = 32, /* classes of heads, in half octaves: up to 2^15.5, and all that are more; backward, where a
-                             CTA has a whole head, in half rounds of the SMs: up to 15, and all that are more */
+                             CTA has a whole head, an eighth of a round of the SMs, a quarter, and then half rounds: up
+                             to 14, and all that are more */
     FK_SHORT_PLANS = 32   /* plans of a map; sizes of others have the kernel for all sizes */
 };
 
@@ -19,7 +20,7 @@ typedef struct fk_short_class {
     bool is_short; /* the problem and its rows are of those that may have a plan of their own */
     bool square;   /* there are as many keys as queries */
     int64_t q, k;  /* rows that stand for those of the class, packed of the longest; k: 0 if not square */
-    int32_t half;  /* heads of all sequences, in half octaves or rounds */
+    int32_t half;  /* heads of all sequences: which class */
 } fk_short_class;
 
 /** Classes of rows in which the problem's kernel for all sizes may not be the best; 0: it always is. */

@@ -46,7 +46,7 @@ bool random_plan(const drawn *d, const char *gpu, char out[FK_MAX_PLAN]) {
     } else if (d->backward && rng_chance(&r, 30)) {
         plan.turns = !plan.turns;
         try_change(d, gpu, &plan, out);
-    } else if (!d->backward && rng_chance(&r, 40)) {
+    } else if (rng_chance(&r, d->backward ? 30 : 40)) {
         plan.parts = 1;
         try_change(d, gpu, &plan, out);
     }

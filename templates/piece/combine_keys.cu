@@ -3,7 +3,7 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_combine(const __gr
     if (is_off(p)) return;
     constexpr int chunks = split_columns / 8;
     const int head = blockIdx.y + gridDim.y * blockIdx.z, i = blockIdx.x * 128 + threadIdx.x, k = i / chunks, column = i % chunks * 8;
-    if (head >= p.batch * p.num_heads_kv || k >= min(split_keys, p.seqlen_k)) return;
+    if (head >= p.batch * p.num_heads_kv || k >= split_keys(p)) return;
     const int b = head / p.num_heads_kv, kv_head = head - b * p.num_heads_kv;
     float sum[8] = {};
 #pragma unroll 4

@@ -1,12 +1,13 @@
 @ local claimed = plan.family == "wgmma"
 @ if claimed then
-// The first $(mask.leading_rows) keys of a head are seen by far more queries than most. Where CTAs are many and heads are few, these come in parts
+// $(mask.all_lead and "Where CTAs are many and heads are few, tiles of keys" or "The first " .. mask.leading_rows .. " keys of a head are seen by far more queries than most. Where CTAs are many and heads are few, these") come in parts
 // (splits): each is claimed by itself and leaves dK / scale and dV in float32 behind the counter, and fk_backward_combine adds them up in
 // their order. How many parts, the runtime chooses (runtime/persistent.c).
 @ else
 // What parts leave: dK / scale and dV, at p.claims, where nothing is counted.
 @ end
-constexpr int split_keys = $(mask.leading_rows), split_columns = head_dim + head_dim_v;
+constexpr int split_columns = head_dim + head_dim_v;
+__device__ __forceinline__ int split_keys(const Params &p) { return $(mask.all_lead and "p.seqlen_k" or "min(" .. mask.leading_rows .. ", p.seqlen_k)"); } // of a head
 
 @ if claimed then
 // The tiles of these keys, of all heads.
@@ -18,5 +19,5 @@ __device__ __forceinline__ int leading_tiles(const Params &p) {
 // Where a split's gradients of key k are: of all batch entries' kv heads, then of the next split.
 __device__ __forceinline__ float *split_row(const Params &p, int split, int b, int kv_head, int k) {
     const i64 head = (i64(split) * p.batch + b) * p.num_heads_kv + kv_head;
-    return reinterpret_cast<float *>(p.claims$(claimed and " + 64" or "")) + (head * split_keys + k) * split_columns;
+    return reinterpret_cast<float *>(p.claims$(claimed and " + 64" or "")) + (head * split_keys(p) + k) * split_columns;
 }

@@ -1,0 +1,130 @@
+/* Backward kernels whose tiles of keys come in parts of the queries, on the emulator: results against float64, in how
+ * many parts, and who gets such a kernel. */
+#include "backward_sample.h"
+#include "emulated.h"
+#include "runtime/object.h"
+#include "store.h"
+
+/* The results of two schedules: dk and dv have the same bits, as the parts' sums are added in their order; dq as well
+ * where that is asked for. */
+static void run(const sample *s, const char *sms, int splits) {
+    const fk_shape shape = {s->batch, s->num_heads_q, s->num_heads_kv, s->seqlen_q, s->seqlen_k};
+    uint16_t *first[3] = {NULL};
+    for (int turn = 0; turn < 2; turn++) {
+        const emulated how = {sms, turn ? "7" : "3", turn ? "1" : "0"};
+        fk_context *context = emulated_context("h200", store_dir, &how);
+        fk_kernel *kernel = emulated_kernel(context, s->spelling, &shape);
+        fk_persistent tiles;
+        backward_tensors t;
+        assert_true(kernel->info.plan.parts);
+        assert_true(backward_make(context, s, &t));
+        assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
+        assert_int_equal(tiles.num_splits, splits);
+        t.workspace_bytes = fk_kernel_workspace(kernel, &t.args);
+        assert_true(backward_allocate(context, t.workspace_bytes, &t.workspace));
+        backward_forward(context, s, &t);
+        backward_execute(context, s, &t, kernel);
+        backward_check(s, &t);
+        for (int n = t.p.deterministic ? 0 : 1; n < 3; n++) {
+            const size_t bytes = t.rows[BWD_DQ + n] * t.dim[BWD_DQ + n] * 2;
+            if (turn == 0) {
+                first[n] = malloc(bytes);
+                assert_non_null(first[n]);
+                memcpy(first[n], t.data[BWD_DQ + n], bytes);
+            } else {
+                assert_memory_equal(first[n], t.data[BWD_DQ + n], bytes);
+            }
+        }
+        fk_kernel_destroy(kernel);
+        backward_free(context, &t);
+        fk_context_destroy(context);
+    }
+    for (int n = 0; n < 3; n++)
+        free(first[n]);
+}
+
+static void in_parts(void **state) {
+    (void)state;
+    static const struct {
+        sample s;
+        const char *sms;
+        int splits;
+    } cases[] = {
+        {{"bwd bf16 d64 gqa causal", "h200", 1, 4, 1, 700, 700, FK_BSHD, 0}, "132", 6},
+        {{"bwd fp16 d64 gqa", "h200", 1, 6, 2, 513, 300, FK_BHSD, 0}, "12", 2},
+        {{"bwd bf16 d64 causal deterministic", "h200", 1, 2, 2, 900, 900, FK_BSHD, 0}, "40", 3},
+        {{"bwd bf16 d128 gqa causal", "h200", 2, 4, 2, 600, 500, FK_BSHD, 0}, "132", 8},
+        {{"bwd fp16 d128 gqa dropout", "h200", 1, 4, 1, 450, 700, FK_BHSD, 0}, "132", 8},
+        {{"bwd bf16 d128 gqa causal top-left softcap(20)", "h200", 1, 4, 1, 500, 900, FK_BSHD, 0}, "132", 8},
+        {{"bwd bf16 d256 gqa causal", "h200", 1, 4, 1, 600, 600, FK_BSHD, 0}, "132", 10}, /* clusters of two */
+        {{"bwd bf16 d256 gqa deterministic", "h200", 1, 2, 1, 700, 400, FK_BSHD, 0}, "132", 11},
+    };
+    for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
+        run(&cases[i].s, cases[i].sms, cases[i].splits);
+}
+
+/* How many parts each tile comes in, on 132 SMs. */
+static void how_many(void **state) {
+    (void)state;
+    static const emulated plain = {"132", "0", "0"};
+    static const struct {
+        const char *spelling;
+        fk_shape shape;
+        int splits; /* 0: no kernel that can */
+    } cases[] = {
+        {"bwd bf16 d128 causal gqa", {1, 8, 1, 8192, 8192}, 7},
+        {"bwd bf16 d128 causal gqa", {1, 8, 2, 4096, 4096}, 4},
+        {"bwd bf16 d128 causal gqa", {1, 32, 8, 2048, 2048}, 2},
+        {"bwd bf16 d128 causal gqa", {1, 32, 8, 4096, 4096}, 1},
+        {"bwd bf16 d128 causal gqa", {4, 32, 8, 4096, 4096}, 0},
+        {"bwd bf16 d64 gqa", {1, 4, 2, 4096, 4096}, 2},
+        {"bwd bf16 d64 gqa", {1, 8, 2, 320, 320}, 3},
+        {"bwd bf16 d64 gqa", {2, 8, 1, 320, 320}, 3},
+        {"bwd bf16 d64", {1, 4, 4, 4096, 4096}, 1},
+        {"bwd bf16 d64", {1, 1, 1, 1024, 1024}, 8},
+        {"bwd bf16 d64", {1, 2, 2, 256, 256}, 0},
+        {"bwd bf16 d64 causal", {1, 2, 2, 64, 4096}, 0},
+        {"bwd bf16 d64 causal", {8, 16, 16, 2048, 2048}, 0},
+        {"bwd bf16 d64 causal", {1, 16, 16, 2048, 2048}, 0},
+        {"bwd bf16 d256 gqa", {1, 4, 1, 3072, 3072}, 8},
+        {"bwd bf16 d64 window(128,0)", {1, 2, 2, 4096, 4096}, 0},
+    };
+    fk_context *context = emulated_context("h200", store_dir, &plain);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const fk_shape *s = &cases[i].shape;
+        fk_problem p;
+        fk_plan_info plan;
+        assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
+        assert_int_equal(fk_plan_for(context, &p, s, &plan), FK_OK);
+        const int splits = plan.parts ? fk_key_parts_choose(&p, &plan, 132 / fk_plan_cluster(&p, &plan), s) : 0;
+        assert_int_equal(splits, cases[i].splits);
+    }
+    fk_context_destroy(context);
+}
+
+/* But the diagonal's, the runtime knows of no mask who sees a key. */
+static void refused(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"bwd bf16 d64 window(64,0)", "bwd bf16 d64 packed",
+                                            "bwd bf16 d64 seqused_k", "bwd bf16 d64 bias grad=bias",
+                                            "bwd bf16 d64 causal key_padding"};
+    fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o1 p1";
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        fk_problem p;
+        fk_plan_info *plans;
+        size_t count;
+        assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
+        assert_int_equal(fk_plan_list(&p, "h200", &options, &plans, &count), FK_UNSUPPORTED);
+        if (!strstr(fk_last_error(), "parts 1: must be 0")) fail_msg("%s", fk_last_error());
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(how_many),
+        cmocka_unit_test(in_parts),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, make_sized_store, remove_store);
+}
