@@ -275,13 +275,23 @@ struct Producer {
 @ if mask.residual then
 @   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d, latent = latent })
 @ else
-    // Sends the keys that a tile visits. In between, when the first ones have found room, calls `between`, once.
-    template <class Between> __device__ __forceinline__ void send_k(const Where &at, const Between &between) {
-        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
+@   local late = plan.q_stages == 2 -- the next tile's queries need not come soon
+    // Sends the keys that a tile visits. In between calls `between`, once: $(late and "when few are left, as who claims a tile long before it is needed keeps it from others. `ask` a little sooner." or "when the first ones have found room.")
+    template <class $(late and "Ask, class " or "")Between> __device__ __forceinline__ void send_k(const Where &at, $(late and "const Ask &ask, " or "")const Between &between) {
+        int to_go = $(late and "k_stages" or "1");
+@   if late then
+        bool asked = false, called = false;
+@   end
         TileWalk walk;
         if (at.b >= 0) walk = $(mask.runs and plan.q_stages == 2 and "written_walk(smem + tile_places + place_bytes * (q.slot() ^ 1))" or "TileWalk(p, at)");
         for (;; walk.next(p, at)) {
+@   if late then
+            const int left = walk.n < 0 ? 0 : walk.n + 1 - walk.tiles.begin;
+            if (!asked && left <= k_stages + 2) ask(), asked = true;
+            if (!called && (left == 0 || (to_go <= 0 && left <= k_stages))) between(), called = true;
+@   else
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
+@   end
             if (walk.n < 0) break;
             --to_go;
 @   if problem.paged then
@@ -413,14 +423,14 @@ struct Producer {
                 at = claimed(p, smem, before);
             }
 @   end
-@   if not mask.residual then
+@   if not mask.residual and plan.q_stages == 1 then
             if (claims_more(word) && turn > 1) next = claims.next(p); // arrives while copies are issued
 @   end
             Where at_next;
 @   if (lone or latent) and trusts then
             values.clean = is_redo($(sent));
 @   end
-            send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or "")[&] {
+            send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or plan.q_stages == 2 and "[&] { if (claims_more(word) && turn > 1) next = claims.next(p); }, " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, $(sent));

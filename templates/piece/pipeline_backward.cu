@@ -385,9 +385,13 @@ struct Producer {
         send_tile(of_tile, walk.n < 0 ? word + is_last : word);
     }
 
-@ if waits then
+@ if not heads then
+    // The next tile, as late as can be: who claims one while its own has still a long way to go, as over the queries of a group, keeps it from
+    // all others, and these wait in the end. The claim arrives while the last tiles of queries are computed.
     __device__ __forceinline__ int claim() {
-        free_stage();
+@   if waits then
+        free_stage(); // a tile claimed ahead of its need would keep those behind it waiting
+@   end
 @   if cluster then
         int index = 0;
         if (rank == 0 && threadIdx.x % 32 == 0) index = claim_tile(p);
@@ -407,19 +411,10 @@ struct Producer {
             tma_prefetch_map(&p.map_v);
             tma_prefetch_map(&p.map_dout);
         }
-@ if waits then
-        // A tile claimed ahead of its need would keep those behind it waiting: not before there is a stage for it.
-        for (int claimed = claim(); claimed < p.num_tiles; claimed = claim()) {
-@ elseif cluster then
-        for (int claimed = blockIdx.x / $(plan.cluster), next = 0; claimed < p.num_tiles; claimed = next_tile(next)) {
-            if (rank == 0 && threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
-@ elseif heads then
+@ if heads then
         for (HeadTiles tiles; tiles.index(p) < p.num_tiles;) {
 @ else
-        for (int claimed = blockIdx.x, next; claimed < p.num_tiles; claimed = __shfl_sync(full_warp, next, 0)) {
-@   if not mask.residual or problem.packed then -- of packed sequences some tiles are none, and the next one is needed at once
-            if (threadIdx.x % 32 == 0) next = claim_tile(p); // arrives while copies are issued
-@   end
+        for (int claimed = $(waits and "claim()" or cluster and "blockIdx.x / " .. plan.cluster or "blockIdx.x"); claimed < p.num_tiles; claimed = claim()) {
 @ end
 @ if splits then
             int split;
@@ -453,9 +448,6 @@ struct Producer {
                 if (walk.n >= 0) send_next(walk, at);
                 if (first) send_keys(at, kv_head, index);
             }
-@ end
-@ if not waits and not cluster and not heads and mask.residual and not problem.packed then
-            if (threadIdx.x % 32 == 0) next = claim_tile(p); // as late as can be: it arrives while the last tiles are computed
 @ end
         }
 @ if kv > 1 then
