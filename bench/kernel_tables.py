@@ -322,6 +322,25 @@ def front(folder):
     return lines and grid(["", "forward", "backward", ""], lines + steps_line(folder) + memory_line(folder)) or ""
 
 
+SURVEY = {"self": "self-attention, 256 to 16,384 tokens", "short": "the same, 16 to 512 tokens", "few": "the same, 256 to 16,384 tokens of 1 to 16 heads",
+          "cross": "queries and keys of unlike lengths, 32 to 8,192", "chunk": "16 to 2,048 queries behind 256 to 32,768 keys, causal"}
+
+
+def survey(folder):
+    """Of survey.py's random shapes, by kind: the best peer's time over ours."""
+    rows, shapes, lines = read(folder, "survey-h200"), {}, []
+    for r in rows:
+        key = tuple(r[x] for x in ("kind", "op", "dtype", "head_dim", "mask", "batch", "heads", "heads_kv", "seqlen_q", "seqlen_k"))
+        shapes.setdefault(key, {})[r["name"]] = float(r["median_us"])
+    for kind, what in SURVEY.items():
+        for op in ("fwd", "bwd"):
+            ratios = [min(t for n, t in us.items() if n != OURS) / us[OURS] for key, us in shapes.items() if key[:2] == (kind, op) and len(us) > 1]
+            if ratios:
+                slower = sum(x < 1 for x in ratios)
+                lines.append([what, {"fwd": "forward", "bwd": "backward"}[op], len(ratios), f"**{geomean(ratios):.2f}**", f"{min(ratios):.2f}", slower or ""])
+    return rows and grid(["shapes", "", "drawn", "best peer's time over ours, geometric mean", "least", "slower"], lines) or ""
+
+
 def steps_line(folder):
     rows, peers, eager, memory = read(os.path.join(folder, "suite"), "steps"), [], [], []
     for case in dict.fromkeys((r["model"], r["seqlen"], r["dropout"]) for r in rows):
@@ -351,4 +370,4 @@ def memory_line(folder):
 
 TABLES = {"front": front, "forward": forward, "backward": backward, "h100": h100, "short-rows": short_rows, "deterministic": deterministic,
           "forward-dropout": forward_dropout, "backward-dropout": backward_dropout, "features": features, "sparse": sparse,
-          "bits": bits, "chunks": chunks, "narrow-chunks": narrow_chunks, "decode": decode, "pages": pages, "packed": packed}
+          "bits": bits, "chunks": chunks, "narrow-chunks": narrow_chunks, "decode": decode, "pages": pages, "packed": packed, "survey": survey}

@@ -322,7 +322,8 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is multiplied while dS is computed; else 0 */
-    int32_t parts; /**< wgmma, forward: 1: where the last round of tiles leaves SMs idle, they come in parts of keys */
+    int32_t parts;     /**< wgmma: 1: where SMs would be idle tiles come in parts: forward the last round's, of keys;
+                          backward all, of the queries of their group */
     int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums
                           up their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */
     double mma_flops;  /**< FLOP per SM and clock that tensor_us is taken at: the device's, or what wgmma reaches */
@@ -472,7 +473,8 @@ FK_API fk_status fk_context_count(const fk_context *context, fk_context_counts *
 FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem, fk_kernel **out);
 /** The kernel whose plan a record of timings names for sizes like these (all five at least 1; docs/tuning.md). Else,
  * where no pack is loaded, one whose last tiles may come in parts of their keys, with smaller tiles for few queries,
- * where rounds of tiles are long and few; or the model's for short rows and few heads, where the plan for all sizes
+ * where rounds of tiles are long and few, or, backward, whose tiles may all come in parts of the queries, where kv
+ * heads are few; or the model's for short rows and few heads, where the plan for all sizes
  * would take a twentieth longer; or, backward, one with the other choice of turns, where rows are much longer or
  * shorter than those that are planned for. Or a pack's for such sizes (fk_pack_options.sized). Else that of
  * fk_kernel_create. Of short rows backward a kernel may serve at most fk_plan_info.head_rows queries; fk_execute
@@ -585,7 +587,8 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
  * 4 for each tile of queries of each head; of e4m3 the values once more, of kv_e4m3 both in 16 bits; of patterns with
  * rows that see all of more than 8,192 keys, and with fk_plan_info.parts, 4 for each element of o and lse of those
  * rows, or of the last round's tiles, times the parts. `split`: the same of all, times the splits, or 0 where there is
- * one. Backward: 8 for each row of queries, and 4 for each element of q (docs/backward.md says when), and with
+ * one. Backward: 8 for each row of queries, and 4 for each element of q (docs/backward.md says when), with
+ * fk_plan_info.parts 4 for each element of k and v, times the parts, where heads are so few that there are any, and with
  * `deterministic` 80 for each element of an array's gradient that several pairs of query and key add to. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
