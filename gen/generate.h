@@ -43,6 +43,8 @@ bool fk_has_sides(const fk_problem *p, const fk_plan_info *plan, const fk_shape 
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir);
 /** fk_tile_may_have_parts of its tile. */
 bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan, const char *template_dir);
+/** That plan with tiles in parts. */
+fk_plan_info fk_plan_in_parts(const fk_problem *p, const fk_plan_info *plan);
 /** How many kv heads walk together, where tiles of `plan` begin in groups of heads that share `l2_bytes` (groups.c);
  * packed: shape->batch is 1. `d_pad`: columns of dq's sum; `pattern`: fk_source's. */
 int64_t fk_group_heads(const fk_problem *p, const fk_plan_info *plan, int d_pad, bool pattern, const fk_shape *shape,

@@ -115,6 +115,14 @@ bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan, const
     return fk_tile_may_have_parts(p, &tile, template_dir);
 }
 
+/* Backward walks are short then, and turns would take more for each than they gain in its visits. */
+fk_plan_info fk_plan_in_parts(const fk_problem *p, const fk_plan_info *plan) {
+    fk_plan_info out = *plan;
+    out.parts = 1;
+    if (p->op == FK_BACKWARD) out.turns = 0;
+    return out;
+}
+
 fk_tile fk_plan_dq_tile(const fk_planner *planner) {
     fk_tile tile = fk_plan_tile(planner->p, &planner->dq);
     tile.walks_q = tile.dq_kernel = false;

@@ -219,14 +219,28 @@ static bool is_built_in(const char *path, const char *template_dir) {
     return !fk_template_override(template_dir ? template_dir : fk_template_dir(), path, other, sizeof other);
 }
 
-/* Parts count their keys from their own first one, and the diagonal follows. Backward parts are of the queries, and
- * what the runtime knows of who sees a key is the diagonal (fk_key_parts_choose). */
+static bool is_causal(const fk_mask *mask, const char *template_dir) {
+    return strcmp(mask->name, "causal") == 0 && is_built_in("templates/mask/causal.lua", template_dir);
+}
+
+static bool is_window(const fk_mask *mask, const char *template_dir) {
+    return strcmp(mask->name, "window") == 0 && is_built_in("templates/mask/window.lua", template_dir);
+}
+
+/* Backward parts are of the queries; the runtime counts those that see a key (fk_key_parts_choose). */
+static bool may_have_key_parts(const fk_problem *p, const char *template_dir) {
+    for (int i = 0; i < p->num_masks; i++)
+        if (!is_causal(&p->mask[i], template_dir) && !is_window(&p->mask[i], template_dir)) return false;
+    return !p->seqused_k && !p->grad;
+}
+
+/* Forward parts count their keys from their own first one, and the diagonal follows. */
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
-    if (p->packed || p->num_masks > 1) return false;
-    const char *mask = p->num_masks ? p->mask[0].name : NULL, *score = p->num_scores ? p->score[0].name : NULL;
-    if (mask && (strcmp(mask, "causal") != 0 || !is_built_in("templates/mask/causal.lua", template_dir))) return false;
-    if (p->op == FK_BACKWARD) return !p->seqused_k && !p->grad;
-    if (p->dropout || p->num_scores > 1) return false;
+    if (p->packed) return false;
+    if (p->op == FK_BACKWARD) return may_have_key_parts(p, template_dir);
+    if (p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
+    if (p->num_masks && !is_causal(&p->mask[0], template_dir)) return false;
+    const char *score = p->num_scores ? p->score[0].name : NULL;
     if (!score) return true;
     if (strcmp(score, "softcap") == 0) return is_built_in("templates/score/softcap.lua", template_dir);
     return strcmp(score, "alibi") == 0 && is_built_in("templates/score/alibi.lua", template_dir);
@@ -241,9 +255,9 @@ bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->template_dir)) {
         fk_plan_reject(plan,
-                       "parts 1: must be 0, but in kernels of family wgmma without masks but causal and packed "
-                       "sequences; forward without scores but softcap and alibi (those built in), dropout, clusters "
-                       "and teams, backward without seqused_k, head_rows, gradients of arrays and head dims above 256");
+                       "parts 1: must be 0, but in kernels of family wgmma without packed sequences and masks but "
+                       "causal; forward without scores but softcap and alibi, dropout, clusters and teams; backward, "
+                       "also with window, without seqused_k, head_rows, gradients of arrays, head dims above 256");
         return false;
     }
     if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {

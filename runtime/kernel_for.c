@@ -161,32 +161,38 @@ static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical,
     return FK_OK;
 }
 
-/* Backward, few kv heads: the tiles of all heads are fewer than SMs, or few rounds of them, so that they come in parts
- * of the queries. Walks are short then, which turns would not gain in. */
-static fk_status wants_key_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
-    fk_plan_options planning = s->context->planning;
-    fk_plan_info plan, *plans;
-    size_t count;
-    *out = false;
-    if (canonical->op != FK_BACKWARD || !compiles_for_sizes(s->context) ||
-        !fk_problem_may_have_parts(canonical, s->context->template_dir))
-        return FK_OK;
-    fk_status status = plan_for_all(s->context, canonical, &plan, err);
-    if (status || !plan.k_stages) return status; /* family mma */
-    planning.shape = bucket_shape(s, canonical);
-    const int32_t ctas = s->context->runs.num_sms * plan.ctas_per_sm / fk_plan_cluster(canonical, &plan);
-    if (fk_key_parts_choose(canonical, &plan, ctas, &planning.shape) <= 1) return FK_OK;
-    status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
-    if (status) return status;
-    fk_plan_info other = plan;
-    other.turns = 0;
-    const size_t at = fk_plan_find(plans, count, &other);
-    if (at < count && plans[at].legal) plan = other;
-    free(plans);
-    *out = fk_plan_may_have_parts(canonical, &plan, s->context->template_dir);
-    plan.parts = 1;
-    *ask = (asked){.context = s->context, .plan = plan, .variant = FK_IN_PARTS};
+/* A kernel of that plan whose tiles come in parts; `*out`: it can be had. */
+static fk_status ask_for_parts(const sized *s, const fk_problem *canonical, const fk_plan_info *plan, int32_t variant,
+                               asked *ask, bool *out) {
+    *out = fk_plan_may_have_parts(canonical, plan, s->context->template_dir);
+    *ask = (asked){.context = s->context, .plan = fk_plan_in_parts(canonical, plan), .variant = variant};
+    if (compiles_for_sizes(s->context) || !*out) return FK_OK;
+    fk_plan_write(&ask->plan, ask->packed);
+    const fk_pack_query query = fk_pack_query_of(s->context, canonical, ask->packed);
+    *out = fk_packs_have(&s->context->packs, &query);
     return FK_OK;
+}
+
+/* The plan that has parts, if the problem may; `*found`: it may. */
+static fk_status plan_of_parts(const sized *s, const fk_problem *canonical, int32_t op, fk_plan_info *plan, bool *found,
+                               fk_error *err) {
+    *found = canonical->op == op && fk_problem_may_have_parts(canonical, s->context->template_dir);
+    if (!*found) return FK_OK;
+    if (compiles_for_sizes(s->context)) return plan_for_all(s->context, canonical, plan, err);
+    *found = plan_packed(s, canonical, plan);
+    return FK_OK;
+}
+
+/* Backward, few kv heads: the tiles of all heads are fewer than SMs, or few rounds of them, so that they come in parts
+ * of the queries, if those of the bucket do. */
+static fk_status wants_key_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
+    const fk_shape shape = bucket_shape(s, canonical);
+    fk_plan_info plan;
+    const fk_status status = plan_of_parts(s, canonical, FK_BACKWARD, &plan, out, err);
+    if (status || !*out) return status;
+    const int32_t ctas = s->context->runs.num_sms * plan.ctas_per_sm / fk_plan_cluster(canonical, &plan);
+    *out = fk_key_parts_choose(canonical, &plan, ctas, &shape) > 1;
+    return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
 }
 
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
@@ -194,27 +200,17 @@ static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked 
     const fk_buckets *buckets = fk_advice_buckets();
     const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
     const double heads = buckets->edge[2][s->bucket.index[2]];
-    const bool compiles = compiles_for_sizes(s->context);
     fk_plan_info plan;
-    fk_status status = FK_OK;
-    *out = false;
-    if (canonical->op != FK_FORWARD || !fk_problem_may_have_parts(canonical, s->context->template_dir)) return FK_OK;
-    if (compiles) status = plan_for_all(s->context, canonical, &plan, err);
-    if (status || (!compiles && !plan_packed(s, canonical, &plan))) return status;
+    fk_status status = plan_of_parts(s, canonical, FK_FORWARD, &plan, out, err);
+    if (status || !*out) return status;
     const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
-    if (!fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k)) return FK_OK;
     int32_t variant = FK_IN_PARTS;
-    if (compiles) status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
-    if (status) return status;
-    const bool few = 2 * seqlen_q <= plan.block_m && 2 * heads > s->context->runs.num_sms; /* still smaller ones do */
-    *out = !few && fk_plan_may_have_parts(canonical, &plan, s->context->template_dir);
-    plan.parts = 1;
-    *ask = (asked){.context = s->context, .plan = plan, .variant = variant};
-    if (compiles || !*out) return FK_OK;
-    fk_plan_write(&plan, ask->packed);
-    const fk_pack_query query = fk_pack_query_of(s->context, canonical, ask->packed);
-    *out = fk_packs_have(&s->context->packs, &query);
-    return FK_OK;
+    *out = fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k);
+    if (*out && compiles_for_sizes(s->context))
+        status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
+    if (status || !*out) return status;
+    *out = 2 * seqlen_q > plan.block_m || 2 * heads <= s->context->runs.num_sms; /* else still smaller tiles do */
+    return *out ? ask_for_parts(s, canonical, &plan, variant, ask, out) : FK_OK;
 }
 
 /* Backward, turns keep warpgroups half a visit apart: that costs each row, and gains in each visit. Do these sizes want

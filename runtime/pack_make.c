@@ -118,7 +118,7 @@ static fk_status plan_sized(maker *m, size_t base, const fk_device_info *device,
     const fk_plan_options *planning = &m->work.how->planning;
     const fk_advice advice = {.dir = NULL};
     fk_problem p;
-    fk_plan_info *plans, in_parts;
+    fk_plan_info *plans, of_all;
     fk_short_map map;
     char line[FK_MAX_PLAN];
     size_t count;
@@ -127,11 +127,11 @@ static fk_status plan_sized(maker *m, size_t base, const fk_device_info *device,
         fk_plan_for_all(&p, device, planning, &advice, &plans, &count, &why))
         return FK_OK;
     fk_status status = fk_short_map_make(&p, device, planning->template_dir, &plans[0], &map, err);
-    in_parts = plans[0];
-    in_parts.parts = 1;
+    of_all = plans[0];
     free(plans);
     if (!status) status = add_short_jobs(m, base, &map, device->key, err);
-    if (status || !fk_plan_may_have_parts(&p, &in_parts, planning->template_dir)) return status;
+    if (status || !fk_plan_may_have_parts(&p, &of_all, planning->template_dir)) return status;
+    const fk_plan_info in_parts = fk_plan_in_parts(&p, &of_all);
     fk_plan_write(&in_parts, line);
     return add_sized_job(m, base, line, err);
 }

@@ -83,18 +83,31 @@ fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t 
 
 /* ---- backward ----------------------------------------------------------------------------------------- */
 
-/* How many tiles of queries see the first tile of keys of a head, and, in the mean, one of them. */
+/* How many tiles of queries see a tile of keys: the most, and in the mean. */
 typedef struct walks {
     double longest, mean;
 } walks;
 
-static walks count_walks(const fk_problem *p, const fk_shape *s, double block_m) {
-    const double q = (double)s->seqlen_q, k = (double)s->seqlen_k;
-    if (p->num_masks == 0) return (walks){ceil(q / block_m), ceil(q / block_m)};
-    const double diag = p->align == FK_TOP_LEFT ? 0 : k - q, all = fmax(diag, 0); /* keys that all queries see */
-    const double first = fmin(q, q + diag), fewer = fmin(k - all, first);
-    const double sum = all * q + fewer * (first - fewer / 2);
-    return (walks){ceil(first / block_m), fmax(sum / k / block_m + 0.5, 1)};
+/* The queries that see a key lie between two lines along the diagonal, those of causal and windows. */
+static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk_shape *s) {
+    enum { SAMPLES = 16 };
+    const double q = (double)s->seqlen_q, k = (double)s->seqlen_k, diag = p->align == FK_TOP_LEFT ? 0 : k - q;
+    const double tiles = ceil(k / plan->block_n), samples = fmin(tiles, SAMPLES);
+    double ahead = INFINITY, behind = INFINITY; /* of a query's own place, the keys that it sees */
+    walks out = {0, 0};
+    for (int i = 0; i < p->num_masks; i++) {
+        const bool window = p->mask[i].num_values == 2;
+        ahead = fmin(ahead, window ? (double)p->mask[i].value[1] : 0);
+        behind = fmin(behind, window ? (double)p->mask[i].value[0] : (double)INFINITY);
+    }
+    for (int i = 0; i < (int)samples; i++) {
+        const double tile = samples > 1 ? floor(i * (tiles - 1) / (samples - 1)) : 0, key = tile * plan->block_n;
+        const double first = fmax(key - diag - ahead, 0), last = fmin(key + plan->block_n - 1 - diag + behind, q - 1);
+        const double visits = last < first ? 0 : floor(last / plan->block_m) - floor(first / plan->block_m) + 1;
+        out.longest = fmax(out.longest, visits);
+        out.mean += visits / samples;
+    }
+    return out;
 }
 
 int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, const fk_shape *s) {
@@ -104,7 +117,7 @@ int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64
     const double visit = VISIT_TIMES * pairs * products / (double)multiply_adds(p);
     const double group = (double)(s->num_heads_q / s->num_heads_kv);
     const double tiles = (double)(s->batch * s->num_heads_kv * ceil_div(s->seqlen_k, plan->block_n));
-    const walks walk = count_walks(p, s, plan->block_m);
+    const walks walk = count_walks(p, plan, s);
     double least = INFINITY;
     int32_t best = 1;
     for (int32_t splits = 1; splits <= MOST_KEY_SPLITS; splits++) {

@@ -272,13 +272,15 @@ struct Producer {
         q.next();
     }
 
+@ local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
+@ local late = false
 @ if mask.residual then
 @   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d, latent = latent })
 @ else
-@   local late = plan.q_stages == 2 -- the next tile's queries need not come soon
+@   late = plan.q_stages == 2 and not reads -- the next tile's queries need not come soon
     // Sends the keys that a tile visits. In between calls `between`, once: $(late and "when few are left, as who claims a tile long before it is needed keeps it from others. `ask` a little sooner." or "when the first ones have found room.")
     template <class $(late and "Ask, class " or "")Between> __device__ __forceinline__ void send_k(const Where &at, $(late and "const Ask &ask, " or "")const Between &between) {
-        int to_go = $(late and "k_stages" or "1");
+        int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
 @   if late then
         bool asked = false, called = false;
 @   end
@@ -403,7 +405,6 @@ struct Producer {
         }
 @ else
 @   local sent = sparse and "sent" or "word"
-@   local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
 @   if reads then
         bool any = false; // whether there is a tile at hand
 @   else
@@ -423,14 +424,14 @@ struct Producer {
                 at = claimed(p, smem, before);
             }
 @   end
-@   if not mask.residual and plan.q_stages == 1 then
+@   if not mask.residual and not late then
             if (claims_more(word) && turn > 1) next = claims.next(p); // arrives while copies are issued
 @   end
             Where at_next;
 @   if (lone or latent) and trusts then
             values.clean = is_redo($(sent));
 @   end
-            send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or plan.q_stages == 2 and "[&] { if (claims_more(word) && turn > 1) next = claims.next(p); }, " or "")[&] {
+            send_k(at, $(mask.residual and "is_careful(" .. sent .. "), " or late and "[&] { if (claims_more(word) && turn > 1) next = claims.next(p); }, " or "")[&] {
 @   if plan.q_stages == 1 then
                 // Queries have room when the consumers have all scores of the tile before; until then the first keys come.
                 if (turn > 0 && (at.b >= 0 || word < 0)) send_q(at, $(sent));

@@ -53,9 +53,11 @@ static void in_parts(void **state) {
         {{"bwd bf16 d64 gqa causal", "h200", 1, 4, 1, 700, 700, FK_BSHD, 0}, "132", 6},
         {{"bwd fp16 d64 gqa", "h200", 1, 6, 2, 513, 300, FK_BHSD, 0}, "12", 2},
         {{"bwd bf16 d64 causal deterministic", "h200", 1, 2, 2, 900, 900, FK_BSHD, 0}, "40", 3},
-        {{"bwd bf16 d128 gqa causal", "h200", 2, 4, 2, 600, 500, FK_BSHD, 0}, "132", 8},
+        {{"bwd bf16 d128 gqa causal", "h200", 2, 4, 2, 600, 500, FK_BSHD, 0}, "132", 9},
         {{"bwd fp16 d128 gqa dropout", "h200", 1, 4, 1, 450, 700, FK_BHSD, 0}, "132", 8},
         {{"bwd bf16 d128 gqa causal top-left softcap(20)", "h200", 1, 4, 1, 500, 900, FK_BSHD, 0}, "132", 8},
+        {{"bwd fp16 d128 gqa window(200,100)", "h200", 1, 4, 1, 900, 800, FK_BSHD, 0}, "132", 7},
+        {{"bwd bf16 d64 gqa causal window(300,0)", "h200", 1, 8, 1, 1000, 1000, FK_BHSD, 0}, "132", 4},
         {{"bwd bf16 d256 gqa causal", "h200", 1, 4, 1, 600, 600, FK_BSHD, 0}, "132", 10}, /* clusters of two */
         {{"bwd bf16 d256 gqa deterministic", "h200", 1, 2, 1, 700, 400, FK_BSHD, 0}, "132", 11},
     };
@@ -88,6 +90,10 @@ static void how_many(void **state) {
         {"bwd bf16 d64 causal", {1, 16, 16, 2048, 2048}, 0},
         {"bwd bf16 d256 gqa", {1, 4, 1, 3072, 3072}, 8},
         {"bwd bf16 d64 window(128,0)", {1, 2, 2, 4096, 4096}, 0},
+        {"bwd bf16 d128 window(1024,0) gqa", {1, 8, 1, 8192, 8192}, 4},
+        {"bwd bf16 d128 window(1024,0) gqa", {4, 32, 8, 8192, 8192}, 0},
+        {"bwd bf16 d64 window(-300,900) gqa", {1, 8, 1, 2048, 2048}, 7},
+        {"bwd bf16 d64 dilated(2) gqa", {1, 8, 1, 8192, 8192}, 0},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -105,9 +111,8 @@ static void how_many(void **state) {
 /* But the diagonal's, the runtime knows of no mask who sees a key. */
 static void refused(void **state) {
     (void)state;
-    static const char *const spellings[] = {"bwd bf16 d64 window(64,0)", "bwd bf16 d64 packed",
-                                            "bwd bf16 d64 seqused_k", "bwd bf16 d64 bias grad=bias",
-                                            "bwd bf16 d64 causal key_padding"};
+    static const char *const spellings[] = {"bwd bf16 d64 dilated(2)", "bwd bf16 d64 packed", "bwd bf16 d64 seqused_k",
+                                            "bwd bf16 d64 bias grad=bias", "bwd bf16 d64 causal key_padding"};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
     options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o1 p1";
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {

@@ -6,7 +6,7 @@
 
 static char dir[256], with_path[300], without_path[300], merged_path[300], store_dir[300];
 
-static const char *const spellings[] = {"fwd bf16 d64", "fwd fp16 d128 gqa", "bwd fp16 d64"};
+static const char *const spellings[] = {"fwd bf16 d64", "fwd fp16 d128 gqa", "bwd fp16 d64", "bwd bf16 d64 gqa causal"};
 enum { SPELLINGS = sizeof spellings / sizeof *spellings };
 
 static fk_context *open_context(fk_cache_mode mode, const char *packs, const char *template_dir) {
@@ -38,6 +38,8 @@ static const struct {
     {1, {64, 16, 2, 257, 257}, true},     {1, {64, 16, 2, 512, 512}, false},
     {2, {4, 16, 16, 4096, 4096}, false},  {1, {1, 8, 1, 512, 8192}, true},   /* its last tiles come in parts */
     {1, {1, 8, 1, 512, 1024}, false},     {2, {64, 16, 16, 256, 256}, true}, /* a CTA has a whole head */
+    {3, {1, 8, 1, 4096, 4096}, true},                                        /* its tiles of keys come in parts */
+    {3, {4, 32, 8, 8192, 8192}, false},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
