@@ -47,8 +47,9 @@ bool fk_tile_halved(const fk_problem *p, const fk_tile *tile);
 bool fk_tile_takes_values_from_keys(const fk_problem *p, const fk_tile *tile);
 /** May each side of L2 have heads of its own (groups.c: fk_has_sides)? */
 bool fk_tile_may_have_sides(const fk_problem *p, const fk_tile *tile);
-/** May tiles come in parts of their keys (templates/piece/parts.cu), which fk_problem_may_have_parts allows? */
-bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir);
+/** May tiles come in parts (templates/piece/parts.cu, split_keys.cu), which fk_problem_may_have_parts allows? `sm`: of
+ * the primitives. */
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, const char *template_dir);
 
 #define FK_MAX_TILES 72
 

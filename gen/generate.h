@@ -37,9 +37,10 @@ int fk_plan_own_keys(const fk_problem *p, const fk_plan_info *plan);
 int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan);
 /** Whether heads are worth dividing between the sides of L2 (groups.c), as fk_tile_may_have_sides lets them be. */
 bool fk_has_sides(const fk_problem *p, const fk_plan_info *plan, const fk_shape *shape);
-/** Whether the last tiles may come in parts of their keys, if the plan lets them: nothing but the diagonal, and what
- * goes by the distance from it, says where a key is, and nothing is added to a row once. `template_dir`: files of its
- * masks and scores may say otherwise (null: fk_template_dir). */
+/** Whether tiles may come in parts, if the plan lets them. Forward the last ones, of their keys: nothing but the
+ * diagonal, and what goes by the distance from it, says where a key is, and nothing is added to a row once. Backward
+ * all, of their queries: the host knows which of these see a key. `template_dir`: files of its masks and scores may say
+ * otherwise (null: fk_template_dir). */
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir);
 /** fk_tile_may_have_parts of its tile. */
 bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan, const char *template_dir);

@@ -112,7 +112,7 @@ int fk_plan_teams(const fk_problem *p, const fk_plan_info *plan) {
 
 bool fk_plan_may_have_parts(const fk_problem *p, const fk_plan_info *plan, const char *template_dir) {
     const fk_tile tile = fk_plan_tile(p, plan);
-    return fk_tile_may_have_parts(p, &tile, template_dir);
+    return fk_tile_may_have_parts(p, &tile, plan->sm, template_dir);
 }
 
 /* Backward walks are short then, and turns would take more for each than they gain in its visits. */

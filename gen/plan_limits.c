@@ -246,18 +246,21 @@ bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
     return strcmp(score, "alibi") == 0 && is_built_in("templates/score/alibi.lua", template_dir);
 }
 
-bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, const char *template_dir) {
-    if (!fk_problem_may_have_parts(p, template_dir) || !tile->wgmma) return false;
+/* Of family mma backward, where no CTAs are counted, as Hopper's are, and a tile's columns are one CTA's. */
+bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, const char *template_dir) {
+    if (!fk_problem_may_have_parts(p, template_dir)) return false;
+    if (!tile->wgmma) return tile->walks_q && sm < 90 && !p->deterministic && fk_slices(p) == 1;
     if (tile->walks_q) return !tile->head_rows && !fk_tile_halved(p, tile);
     return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
-    if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->template_dir)) {
+    if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->arch.sm, planner->template_dir)) {
         fk_plan_reject(plan,
-                       "parts 1: must be 0, but in kernels of family wgmma without packed sequences and masks but "
-                       "causal; forward without scores but softcap and alibi, dropout, clusters and teams; backward, "
-                       "also with window, without seqused_k, head_rows, gradients of arrays, head dims above 256");
+                       "parts 1: must be 0, but without packed sequences and masks but causal; forward in kernels of "
+                       "family wgmma without scores but softcap and alibi, dropout, clusters and teams; backward, also "
+                       "with window, without seqused_k, head_rows, gradients of arrays and head dims above 256, in "
+                       "family mma below sm_90 and without deterministic");
         return false;
     }
     if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {

@@ -322,7 +322,7 @@ typedef struct fk_plan_info {
     int32_t turns;     /**< wgmma: 1: the warpgroups issue their products in turns; else 0 */
     int32_t overlap;   /**< wgmma: arrays of weights, 1 or 2: with two, one is made while the other is multiplied;
                           backward: 2: P is multiplied while dS is computed; else 0 */
-    int32_t parts;     /**< wgmma: 1: where SMs would be idle tiles come in parts: forward the last round's, of keys;
+    int32_t parts;     /**< 1: where SMs would be idle tiles come in parts: wgmma forward the last round's, of keys;
                           backward all, of the queries of their group */
     int32_t head_rows; /**< wgmma, backward: a CTA has all keys of a head, whose queries are at most so many, and sums
                           up their dq in shared memory: one kernel, nothing beside it; 0: a CTA has a tile of keys */

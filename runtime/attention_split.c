@@ -82,10 +82,21 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 
 /* ---- workspace ---------------------------------------------------------------------------------------- */
 
+/* Of all tiles, as many as the grid has rows for. */
+static int key_parts(const fk_kernel *kernel, const fk_args *a) {
+    const fk_plan_info *plan = &kernel->info.plan;
+    const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
+    const int32_t parts = fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape);
+    const int64_t tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
+    return tiles * parts <= FK_MAX_GRID_YZ ? parts : 1;
+}
+
 int fk_num_leading_parts(const fk_kernel *kernel, const fk_args *a) {
     const bool backward = kernel->problem.op == FK_BACKWARD;
     const int64_t walk = backward ? a->seqlen_q * (a->num_heads_q / a->num_heads_kv) : a->seqlen_k;
-    if (fk_is_persistent(kernel) || !kernel->leading_rows || walk <= FK_PART_KEYS) return 1;
+    if (fk_is_persistent(kernel) || !kernel->leading_rows) return 1;
+    if (kernel->info.plan.parts) return key_parts(kernel, a);
+    if (walk <= FK_PART_KEYS) return 1;
     const int64_t part = PART_TILES * (backward ? kernel->info.plan.block_m : kernel->info.plan.block_n);
     const int64_t parts = (walk + part - 1) / part, most = parts < FK_MAX_SPLITS ? parts : FK_MAX_SPLITS;
     const int64_t own = backward ? a->seqlen_k : a->seqlen_q;

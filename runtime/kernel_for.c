@@ -190,8 +190,7 @@ static fk_status wants_key_parts(const sized *s, const fk_problem *canonical, as
     fk_plan_info plan;
     const fk_status status = plan_of_parts(s, canonical, FK_BACKWARD, &plan, out, err);
     if (status || !*out) return status;
-    const int32_t ctas = s->context->runs.num_sms * plan.ctas_per_sm / fk_plan_cluster(canonical, &plan);
-    *out = fk_key_parts_choose(canonical, &plan, ctas, &shape) > 1;
+    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape) > 1;
     return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
 }
 

@@ -318,8 +318,9 @@ typedef struct fk_parts {
     int32_t splits, late_splits;
 } fk_parts;
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
-/** Backward, of a kernel whose plan has parts: in how many each tile of keys comes; 1: it stays whole. */
-int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, const fk_shape *shape);
+/** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole. */
+int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
+                            const fk_shape *shape);
 /** Backward: how many keys of a head come in parts, if any do. */
 int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *args);
 /** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */

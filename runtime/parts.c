@@ -7,6 +7,7 @@
 #include "object.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Clocks, as measured on an H200 or on the safe side of it: between a part's tiles of keys and the next part's, the
  * launch of fk_forward_combine and what it waits for once and for each part of a row; and bytes that it reads in a
@@ -28,6 +29,7 @@
  */
 #define WALK_CLOCKS 3000
 #define VISIT_TIMES 1.5
+#define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up */
 #define TAIL 0.25
 #define WORTH 0.95
 #define MOST_KEY_SPLITS 16
@@ -110,12 +112,16 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
     return out;
 }
 
-int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, const fk_shape *s) {
+int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
+                            const fk_shape *s) {
     const double cluster = fk_plan_cluster(p, plan), pairs = (double)plan->block_m * plan->block_n / cluster;
     const double products = 3.0 * p->head_dim + 2.0 * p->head_dim_v,
                  bytes = plan->block_n * (p->head_dim + p->head_dim_v) * 4.0;
-    const double visit = VISIT_TIMES * pairs * products / (double)multiply_adds(p);
-    const double group = (double)(s->num_heads_q / s->num_heads_kv);
+    const bool wgmma = strcmp(plan->family, "wgmma") == 0;
+    const double rate = wgmma ? (double)multiply_adds(p) : device->mma_flops / 2;
+    const double visit = VISIT_TIMES * pairs * products / rate, ctas = device->num_sms / (int)cluster;
+    const double combine = COMBINE_SHARE * device->hbm_gbps / device->clock_ghz,
+                 group = (double)(s->num_heads_q / s->num_heads_kv);
     const double tiles = (double)(s->batch * s->num_heads_kv * ceil_div(s->seqlen_k, plan->block_n));
     const walks walk = count_walks(p, plan, s);
     double least = INFINITY;
@@ -124,10 +130,10 @@ int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64
         if (splits > 1 && leaves_none(splits, (int64_t)walk.longest)) continue;
         const double part = WALK_CLOCKS + (splits > 1 ? bytes / cluster / STORE_BYTES : 0);
         const double longest = ceil(walk.longest / splits) * group * visit + part;
-        const double mean = walk.mean / splits * group * visit + part, share = tiles * splits * mean / (double)ctas;
-        double clocks = walk.mean < walk.longest ? fmax(share + TAIL * mean, longest)
-                                                 : ceil(tiles * splits / (double)ctas) * longest;
-        if (splits > 1) clocks += COMBINE_CLOCKS + tiles * splits * bytes / COMBINE_BYTES;
+        const double mean = walk.mean / splits * group * visit + part, share = tiles * splits * mean / ctas;
+        double clocks =
+            walk.mean < walk.longest ? fmax(share + TAIL * mean, longest) : ceil(tiles * splits / ctas) * longest;
+        if (splits > 1) clocks += COMBINE_CLOCKS + tiles * splits * bytes / combine;
         if (clocks >= least) continue;
         least = splits > 1 ? clocks : WORTH * clocks;
         best = splits;

@@ -94,7 +94,7 @@ static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int
                                   fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
     const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
-    const int64_t parts = plan->parts ? fk_key_parts_choose(&kernel->problem, plan, count_clusters(kernel), &shape)
+    const int64_t parts = plan->parts ? fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape)
                                       : leading_parts(kernel, a, heads);
     const int64_t leading = kernel->leading_rows / plan->block_n;
     if (parts <= 1) return out->num_tiles;

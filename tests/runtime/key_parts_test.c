@@ -12,13 +12,14 @@ static void run(const sample *s, const char *sms, int splits) {
     uint16_t *first[3] = {NULL};
     for (int turn = 0; turn < 2; turn++) {
         const emulated how = {sms, turn ? "7" : "3", turn ? "1" : "0"};
-        fk_context *context = emulated_context("h200", store_dir, &how);
+        fk_context *context = emulated_context(s->plan_for, store_dir, &how);
         fk_kernel *kernel = emulated_kernel(context, s->spelling, &shape);
         fk_persistent tiles;
         backward_tensors t;
         assert_true(kernel->info.plan.parts);
         assert_true(backward_make(context, s, &t));
-        assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
+        tiles.num_splits = fk_num_leading_parts(kernel, &t.args);
+        if (fk_is_persistent(kernel)) assert_true(fk_persistent_lay_out(kernel, &t.args, &tiles));
         assert_int_equal(tiles.num_splits, splits);
         t.workspace_bytes = fk_kernel_workspace(kernel, &t.args);
         assert_true(backward_allocate(context, t.workspace_bytes, &t.workspace));
@@ -60,6 +61,11 @@ static void in_parts(void **state) {
         {{"bwd bf16 d64 gqa causal window(300,0)", "h200", 1, 8, 1, 1000, 1000, FK_BHSD, 0}, "132", 4},
         {{"bwd bf16 d256 gqa causal", "h200", 1, 4, 1, 600, 600, FK_BSHD, 0}, "132", 10}, /* clusters of two */
         {{"bwd bf16 d256 gqa deterministic", "h200", 1, 2, 1, 700, 400, FK_BSHD, 0}, "132", 11},
+        /* family mma */
+        {{"bwd bf16 d64 gqa causal", "a100", 1, 8, 1, 700, 700, FK_BSHD, 0}, "108", 11},
+        {{"bwd fp16 d128 gqa dropout", "a100", 1, 4, 1, 500, 700, FK_BHSD, 0}, "108", 8},
+        {{"bwd fp16 d64 gqa", "t4", 1, 4, 1, 700, 700, FK_BSHD, 0}, "40", 3},
+        {{"bwd fp16 d256 gqa causal", "a100", 1, 4, 1, 400, 400, FK_BSHD, 0}, "108", 7},
     };
     for (size_t i = 0; i < emulated_cases(sizeof cases / sizeof *cases); i++)
         run(&cases[i].s, cases[i].sms, cases[i].splits);
@@ -96,13 +102,15 @@ static void how_many(void **state) {
         {"bwd bf16 d64 dilated(2) gqa", {1, 8, 1, 8192, 8192}, 0},
     };
     fk_context *context = emulated_context("h200", store_dir, &plain);
+    fk_device_info runs;
+    assert_int_equal(fk_context_devices(context, &runs, NULL), FK_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const fk_shape *s = &cases[i].shape;
         fk_problem p;
         fk_plan_info plan;
         assert_int_equal(fk_problem_parse(cases[i].spelling, &p), FK_OK);
         assert_int_equal(fk_plan_for(context, &p, s, &plan), FK_OK);
-        const int splits = plan.parts ? fk_key_parts_choose(&p, &plan, 132 / fk_plan_cluster(&p, &plan), s) : 0;
+        const int splits = plan.parts ? fk_key_parts_choose(&p, &plan, &runs, s) : 0;
         assert_int_equal(splits, cases[i].splits);
     }
     fk_context_destroy(context);
@@ -114,15 +122,20 @@ static void refused(void **state) {
     static const char *const spellings[] = {"bwd bf16 d64 dilated(2)", "bwd bf16 d64 packed", "bwd bf16 d64 seqused_k",
                                             "bwd bf16 d64 bias grad=bias", "bwd bf16 d64 causal key_padding"};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
+    fk_problem p;
+    fk_plan_info *plans;
+    size_t count;
     options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o1 p1";
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
-        fk_problem p;
-        fk_plan_info *plans;
-        size_t count;
         assert_int_equal(fk_problem_parse(spellings[i], &p), FK_OK);
         assert_int_equal(fk_plan_list(&p, "h200", &options, &plans, &count), FK_UNSUPPORTED);
         if (!strstr(fk_last_error(), "parts 1: must be 0")) fail_msg("%s", fk_last_error());
     }
+    options.plan = "mma m64 n64 w4 s1 c1 p1"; /* whose CTAs are counted on Hopper, and elsewhere not */
+    assert_int_equal(fk_problem_parse("bwd bf16 d64", &p), FK_OK);
+    assert_int_equal(fk_plan_list(&p, "h200", &options, &plans, &count), FK_UNSUPPORTED);
+    assert_int_equal(fk_plan_list(&p, "a100", &options, &plans, &count), FK_OK);
+    fk_free(plans);
 }
 
 int main(void) {
