@@ -293,6 +293,7 @@ def front(folder):
         if all(both):
             lines.append([title, *(f"{geomean(x.values()):.2f}" for x in both), "to the better of cuDNN and FlashAttention-2; "
                           "least " + " and ".join(f"{min(x.values()):.2f}" for x in both)])
+    lines += survey_line(folder)
     ratios = {op: [r for key, (_, r) in sparse_rows(folder).items() if key[0] == op and r] for op in ("fwd", "bwd")}
     if all(ratios.values()):
         lines.append(["block-sparse, 5 to 100 % of 128 x 128 blocks", span(ratios["fwd"]), span(ratios["bwd"]), "to FlexAttention"])
@@ -326,19 +327,29 @@ SURVEY = {"self": "self-attention, 256 to 16,384 tokens", "short": "the same, 16
           "cross": "queries and keys of unlike lengths, 32 to 8,192", "chunk": "16 to 2,048 queries behind 256 to 32,768 keys, causal"}
 
 
-def survey(folder):
-    """Of survey.py's random shapes, by kind: the best peer's time over ours."""
-    rows, shapes, lines = read(folder, "survey-h200"), {}, []
-    for r in rows:
+def survey_ratios(folder):
+    """{(kind, op, ...): the best peer's time over ours} of survey.py's random shapes"""
+    shapes = {}
+    for r in read(folder, "survey-h200"):
         key = tuple(r[x] for x in ("kind", "op", "dtype", "head_dim", "mask", "batch", "heads", "heads_kv", "seqlen_q", "seqlen_k"))
         shapes.setdefault(key, {})[r["name"]] = float(r["median_us"])
+    return {key: min(t for n, t in us.items() if n != OURS) / us[OURS] for key, us in shapes.items() if len(us) > 1}
+
+
+def survey(folder):
+    ratios, lines = survey_ratios(folder), []
     for kind, what in SURVEY.items():
         for op in ("fwd", "bwd"):
-            ratios = [min(t for n, t in us.items() if n != OURS) / us[OURS] for key, us in shapes.items() if key[:2] == (kind, op) and len(us) > 1]
-            if ratios:
-                slower = sum(x < 1 for x in ratios)
-                lines.append([what, {"fwd": "forward", "bwd": "backward"}[op], len(ratios), f"**{geomean(ratios):.2f}**", f"{min(ratios):.2f}", slower or ""])
-    return rows and grid(["shapes", "", "drawn", "best peer's time over ours, geometric mean", "least", "slower"], lines) or ""
+            mine = [r for key, r in ratios.items() if key[:2] == (kind, op)]
+            if mine:
+                lines.append([what, {"fwd": "forward", "bwd": "backward"}[op], len(mine), f"**{geomean(mine):.2f}**", f"{min(mine):.2f}", sum(r < 1 for r in mine) or ""])
+    return ratios and grid(["shapes", "", "drawn", "best peer's time over ours, geometric mean", "least", "slower"], lines) or ""
+
+
+def survey_line(folder):
+    both = [[r for key, r in survey_ratios(folder).items() if key[1] == op] for op in ("fwd", "bwd")]
+    return [[f"{sum(map(len, both))} random shapes: batch, heads, grouped heads, lengths from 16, head dims 32 to 256", *(f"{geomean(r):.2f}" for r in both),
+             f"to the best of cuDNN, FlashAttention-2 and EFFICIENT; {sum(r < 1 for r in sum(both, []))} slower, least {min(sum(both, [])):.2f} (docs/measured.md)"]] if all(both) else []
 
 
 def steps_line(folder):
