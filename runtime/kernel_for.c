@@ -1,6 +1,5 @@
 /* Kernels that are asked for with sizes: which plan serves them where that for all sizes does not do as well. */
-#include "object.h"
-#include "short_rows.h"
+#include "kernel_for.h"
 
 #include "gen/lua_host.h"
 
@@ -8,23 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel that is asked for with sizes. */
-typedef struct sized {
-    fk_context *context;
-    const fk_shape *shape;
-    fk_bucket bucket;
-    fk_short_class class; /* with rows of keys, square or not */
-    int32_t variant;
-} sized;
-
-/* A pack is there to spare compiling, also of kernels for some sizes; and who is sealed has no Lua to plan with. */
-static bool compiles_for_sizes(fk_context *context) {
+bool fk_compiles_for_sizes(fk_context *context) {
     return !fk_packs_open(&context->packs) && context->cache_mode != FK_CACHE_SEALED;
 }
 
-/* The plan that serves all sizes. */
-static fk_status plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out,
-                              fk_error *err) {
+fk_status fk_sized_plan_for_all(const fk_context *context, const fk_problem *canonical, fk_plan_info *out,
+                                fk_error *err) {
     const fk_advice advice = fk_advice_of(context);
     fk_plan_info *plans;
     size_t count;
@@ -36,33 +24,7 @@ static fk_status plan_for_all(const fk_context *context, const fk_problem *canon
     return FK_OK;
 }
 
-/* Without a class a kernel is kept for a whole bucket of sizes, of which a plan for short rows may not serve all. */
-static bool serves(const sized *s, const fk_plan_info *plan) {
-    return !plan->head_rows || s->class.is_short;
-}
-
-/* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
- * what came with the library gives way to it. */
-static fk_status recorded_plan(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
-                               fk_plan_info *out, bool *found, fk_error *err) {
-    fk_context *context = s->context;
-    const fk_advice advice = fk_advice_of(context);
-    fk_plan_info *plans;
-    size_t count;
-    fk_status status = fk_advice_find(canonical, &context->planned, planning, &advice, found, err);
-    if (status || !*found) return status;
-    status = fk_plan_advised(canonical, &context->planned, planning, &advice, &plans, &count, err);
-    if (status) return status;
-    *out = plans[0];
-    const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
-                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && compiles_for_sizes(context));
-    *found = counts && serves(s, out) && out->smem_bytes <= context->runs.smem_per_block;
-    free(plans);
-    return FK_OK;
-}
-
-/* Sizes that stand for all of the bucket's, as it must not matter which of them are asked for first. */
-static fk_shape bucket_shape(const sized *s, const fk_problem *canonical) {
+fk_shape fk_sized_bucket(const fk_sized *s, const fk_problem *canonical) {
     const fk_buckets *buckets = fk_advice_buckets();
     const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
                   group = ratio ? ratio : 1;
@@ -74,15 +36,50 @@ static fk_shape bucket_shape(const sized *s, const fk_problem *canonical) {
     return out;
 }
 
+bool fk_sized_plan_packed(const fk_sized *s, const fk_problem *canonical, fk_plan_info *out) {
+    fk_kernel *kernel;
+    fk_error err;
+    if (!fk_asks_packs(s->context) ||
+        fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, &kernel, &err))
+        return false;
+    *out = kernel->info.plan;
+    return kernel->info.from_store == 2;
+}
+
+/* Without a class a kernel is kept for a whole bucket of sizes, of which a plan for short rows may not serve all. */
+static bool serves(const fk_sized *s, const fk_plan_info *plan) {
+    return !plan->head_rows || s->class.is_short;
+}
+
+/* The plan that a record names for these sizes; `*found`: there is one that fits. A pack is there to spare compiling:
+ * what came with the library gives way to it. */
+static fk_status recorded_plan(const fk_sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+                               fk_plan_info *out, bool *found, fk_error *err) {
+    fk_context *context = s->context;
+    const fk_advice advice = fk_advice_of(context);
+    fk_plan_info *plans;
+    size_t count;
+    fk_status status = fk_advice_find(canonical, &context->planned, planning, &advice, found, err);
+    if (status || !*found) return status;
+    status = fk_plan_advised(canonical, &context->planned, planning, &advice, &plans, &count, err);
+    if (status) return status;
+    *out = plans[0];
+    const bool counts = out->chosen == FK_CHOSEN_BY_RECORD ||
+                        (out->chosen == FK_CHOSEN_BY_SHIPPED_RECORD && fk_compiles_for_sizes(context));
+    *found = counts && serves(s, out) && out->smem_bytes <= context->runs.smem_per_block;
+    free(plans);
+    return FK_OK;
+}
+
 /* The model's plan for few queries, which would leave the warps of a large tile idle: one more kernel is compiled where
  * that for all sizes would take so many times as long, and so many microseconds more in each launch. */
-static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const fk_plan_options *planning,
+static fk_status plan_for_few(const fk_sized *s, const fk_problem *canonical, const fk_plan_options *planning,
                               fk_plan_info *out, bool *found, fk_error *err) {
     static const double times = 1.5, more_us = 20.0;
     const fk_context *context = s->context;
     fk_plan_info of_all, *plans;
     size_t count;
-    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    fk_status status = fk_sized_plan_for_all(context, canonical, &of_all, err);
     if (status) return status;
     *found = 2 * s->shape->seqlen_q <= of_all.block_m;
     if (!*found) return FK_OK;
@@ -97,17 +94,9 @@ static fk_status plan_for_few(const sized *s, const fk_problem *canonical, const
     return FK_OK;
 }
 
-/* A kernel that several classes of sizes may ask for. */
-typedef struct asked {
-    fk_context *context;
-    fk_plan_info plan;
-    int32_t variant;
-    char packed[FK_MAX_PLAN]; /* "", or the plan's line, for a pack's kernel */
-} asked;
-
 /* Where the compiler spills registers after all, the kernel for all sizes stands in, so that it is asked once. */
 static fk_status build_asked(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    const asked *a = user;
+    const fk_asked *a = user;
     const fk_status status = *a->packed ? fk_kernel_build_packed(a->context, canonical, a->packed, out, err)
                                         : fk_kernel_build(a->context, canonical, &a->plan, out, err);
     if (status) return status;
@@ -123,108 +112,20 @@ static fk_status build_asked(void *user, const fk_problem *canonical, fk_kernel 
     return FK_OK;
 }
 
-/* The plan that serves all sizes, as a pack has it; false: none does. */
-static bool plan_packed(const sized *s, const fk_problem *canonical, fk_plan_info *out) {
-    fk_kernel *kernel;
-    fk_error err;
-    if (!fk_asks_packs(s->context) ||
-        fk_table_find(&s->context->table, canonical, 0, fk_kernel_build_for_all, s->context, &kernel, &err))
-        return false;
-    *out = kernel->info.plan;
-    return kernel->info.from_store == 2;
-}
-
-/* Parts of few queries, whose tiles wait for HBM, want tiles of as many rows, and up to 256 queries two of 128, which
- * are shared among more SMs: of these the model's best for them, whose warpgroups take turns if there are several.
- * Measured on an H100 (docs/performance-log.md): 0.78 to 0.95 of the time. `plan` stays where it is as small. */
-static fk_status plan_smaller_parts(const sized *s, const fk_problem *canonical, double seqlen_q, fk_plan_info *plan,
-                                    int32_t *variant, fk_error *err) {
-    const int32_t rows = seqlen_q <= 64 ? 64 : 128;
-    fk_plan_options planning = s->context->planning;
-    fk_plan_info *plans;
-    size_t count;
-    if (seqlen_q > 256 || (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan, s->context->template_dir)))
-        return FK_OK;
-    planning.shape = (fk_shape){1, 1, 1, rows, 32768};
-    const fk_status status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
-    if (status) return status;
-    for (size_t i = 0; i < count && plans[i].legal; i++) {
-        if (plans[i].block_m != rows || plans[i].turns != (rows > 64) ||
-            plans[i].smem_bytes > s->context->runs.smem_per_block ||
-            !fk_plan_may_have_parts(canonical, &plans[i], s->context->template_dir))
-            continue;
-        *plan = plans[i];
-        *variant = rows == 64 ? FK_PARTS_OF_64 : FK_PARTS_OF_128;
-        break;
-    }
-    free(plans);
-    return FK_OK;
-}
-
-/* A kernel of that plan whose tiles come in parts; `*out`: it can be had. */
-static fk_status ask_for_parts(const sized *s, const fk_problem *canonical, const fk_plan_info *plan, int32_t variant,
-                               asked *ask, bool *out) {
-    *out = fk_plan_may_have_parts(canonical, plan, s->context->template_dir);
-    *ask = (asked){.context = s->context, .plan = fk_plan_in_parts(canonical, plan), .variant = variant};
-    if (compiles_for_sizes(s->context) || !*out) return FK_OK;
-    fk_plan_write(&ask->plan, ask->packed);
-    const fk_pack_query query = fk_pack_query_of(s->context, canonical, ask->packed);
-    *out = fk_packs_have(&s->context->packs, &query);
-    return FK_OK;
-}
-
-/* The plan that has parts, if the problem may; `*found`: it may. */
-static fk_status plan_of_parts(const sized *s, const fk_problem *canonical, int32_t op, fk_plan_info *plan, bool *found,
-                               fk_error *err) {
-    *found = canonical->op == op && fk_problem_may_have_parts(canonical, s->context->template_dir);
-    if (!*found) return FK_OK;
-    if (compiles_for_sizes(s->context)) return plan_for_all(s->context, canonical, plan, err);
-    *found = plan_packed(s, canonical, plan);
-    return FK_OK;
-}
-
-/* Backward, few kv heads: the tiles of all heads are fewer than SMs, or few rounds of them, so that they come in parts
- * of the queries, if those of the bucket do. */
-static fk_status wants_key_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
-    const fk_shape shape = bucket_shape(s, canonical);
-    fk_plan_info plan;
-    const fk_status status = plan_of_parts(s, canonical, FK_BACKWARD, &plan, out, err);
-    if (status || !*out) return status;
-    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape) > 1;
-    return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
-}
-
-/* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
-static fk_status wants_parts(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
-    const fk_buckets *buckets = fk_advice_buckets();
-    const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
-    const double heads = buckets->edge[2][s->bucket.index[2]];
-    fk_plan_info plan;
-    fk_status status = plan_of_parts(s, canonical, FK_FORWARD, &plan, out, err);
-    if (status || !*out) return status;
-    const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
-    int32_t variant = FK_IN_PARTS;
-    *out = fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k);
-    if (*out && compiles_for_sizes(s->context))
-        status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
-    if (status || !*out) return status;
-    *out = 2 * seqlen_q > plan.block_m || 2 * heads <= s->context->runs.num_sms; /* else still smaller tiles do */
-    return *out ? ask_for_parts(s, canonical, &plan, variant, ask, out) : FK_OK;
-}
-
 /* Backward, turns keep warpgroups half a visit apart: that costs each row, and gains in each visit. Do these sizes want
  * the other choice than that for all sizes? The bucket says so here, too. */
-static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, asked *ask, bool *out, fk_error *err) {
+static fk_status wants_other_turns(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *out,
+                                   fk_error *err) {
     fk_plan_options planning = s->context->planning;
     fk_plan_info plan, other, *plans;
     size_t count;
     *out = false;
-    if (canonical->op != FK_BACKWARD || !compiles_for_sizes(s->context)) return FK_OK;
-    fk_status status = plan_for_all(s->context, canonical, &plan, err);
+    if (canonical->op != FK_BACKWARD || !fk_compiles_for_sizes(s->context)) return FK_OK;
+    fk_status status = fk_sized_plan_for_all(s->context, canonical, &plan, err);
     if (status || !plan.k_stages) return status; /* family mma knows no turns */
     other = plan;
     other.turns = !plan.turns;
-    planning.shape = bucket_shape(s, canonical);
+    planning.shape = fk_sized_bucket(s, canonical);
     status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
     if (status) return status;
     for (size_t i = 0; i < count && plans[i].legal; i++) { /* in the model's order */
@@ -235,7 +136,7 @@ static fk_status wants_other_turns(const sized *s, const fk_problem *canonical, 
         }
     }
     free(plans);
-    *ask = (asked){.context = s->context, .plan = other, .variant = FK_OTHER_TURNS};
+    *ask = (fk_asked){.context = s->context, .plan = other, .variant = FK_OTHER_TURNS};
     return FK_OK;
 }
 
@@ -254,14 +155,15 @@ static int32_t rank_of(const fk_plan_info *plans, size_t count, const fk_plan_in
 }
 
 /* The model's plan for rows of few tiles, or for few heads. */
-static fk_status plan_for_short(const sized *s, const fk_problem *canonical, asked *ask, bool *found, fk_error *err) {
+static fk_status plan_for_short(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *found,
+                                fk_error *err) {
     fk_context *context = s->context;
     fk_plan_options planning = context->planning;
     fk_plan_info of_all, *plans;
     size_t count;
     *found = false;
-    if (!s->class.is_short || !compiles_for_sizes(context)) return FK_OK;
-    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    if (!s->class.is_short || !fk_compiles_for_sizes(context)) return FK_OK;
+    fk_status status = fk_sized_plan_for_all(context, canonical, &of_all, err);
     if (status || !of_all.k_stages) return status; /* family mma */
     planning.shape =
         fk_short_shape(canonical, &s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
@@ -274,39 +176,40 @@ static fk_status plan_for_short(const sized *s, const fk_problem *canonical, ask
     const fk_plan_info *best =
         fk_short_choose(canonical, &s->class, plans, count, &of_all, context->runs.smem_per_block);
     *found = best != NULL;
-    if (best) *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
+    if (best)
+        *ask = (fk_asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
     free(plans);
     return FK_OK;
 }
 
 /* Decoding on Hopper, bound by HBM: the model's plan if its tile is the smallest, whatever it gains, as such kernels
  * are launched over and over, and measured they gain twice what the model says (1 to 8 %). */
-static fk_status plan_for_decoding(const sized *s, const fk_problem *canonical, asked *ask, bool *found,
+static fk_status plan_for_decoding(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *found,
                                    fk_error *err) {
     static const int64_t queries = 16, keys = 512, rows = 64;
     fk_context *context = s->context;
     fk_plan_options planning = context->planning;
     fk_plan_info of_all, *plans;
     size_t count;
-    planning.shape = bucket_shape(s, canonical);
+    planning.shape = fk_sized_bucket(s, canonical);
     *found = false;
     if (canonical->op != FK_FORWARD || canonical->packed || planning.shape.seqlen_q > queries ||
-        planning.shape.seqlen_k < keys || !compiles_for_sizes(context))
+        planning.shape.seqlen_k < keys || !fk_compiles_for_sizes(context))
         return FK_OK;
-    fk_status status = plan_for_all(context, canonical, &of_all, err);
+    fk_status status = fk_sized_plan_for_all(context, canonical, &of_all, err);
     if (status || strcmp(of_all.family, "wgmma") != 0 || of_all.block_m <= rows) return status;
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
     const fk_plan_info *best = &plans[0];
     *found = strcmp(best->family, "wgmma") == 0 && best->block_m == rows && strcmp(best->bound, "hbm") == 0 &&
              best->smem_bytes <= context->runs.smem_per_block;
-    *ask = (asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
+    *ask = (fk_asked){.context = context, .plan = *best, .variant = FK_OTHER_TILE - rank_of(plans, count, best)};
     free(plans);
     return FK_OK;
 }
 
 /* The same from a pack, which tells for rows of as many keys as queries what was planned when it was made. */
-static bool packed_for_short(const sized *s, const fk_problem *canonical, asked *ask) {
+static bool packed_for_short(const fk_sized *s, const fk_problem *canonical, fk_asked *ask) {
     fk_context *context = s->context;
     if (!s->class.is_short || !s->class.square || !fk_asks_packs(context)) return false;
     const fk_pack_query query = fk_pack_query_of(context, canonical, NULL);
@@ -320,7 +223,7 @@ static bool packed_for_short(const sized *s, const fk_problem *canonical, asked 
 
 /* `*found`: the plan is of this bucket alone; `*shared`: other sizes may ask for the same kernel. Neither: that for all
  * sizes. Sealed, or where there is no Lua, there is nothing to plan with. */
-static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_info *plan, asked *ask, bool *found,
+static fk_status choose(const fk_sized *s, const fk_problem *canonical, fk_plan_info *plan, fk_asked *ask, bool *found,
                         bool *shared, fk_error *err) {
     static const int64_t few = 128; /* half of the largest tile of queries */
     fk_plan_options planning = s->context->planning;
@@ -330,12 +233,12 @@ static fk_status choose(const sized *s, const fk_problem *canonical, fk_plan_inf
     if (s->context->cache_mode != FK_CACHE_SEALED && fk_lua_library(NULL) == FK_OK)
         status = recorded_plan(s, canonical, &planning, plan, found, err);
     if (status || *found) return status;
-    status = wants_parts(s, canonical, ask, shared, err);
+    status = fk_wants_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
-    if (!status && !*shared) status = wants_key_parts(s, canonical, ask, shared, err);
+    if (!status && !*shared) status = fk_wants_key_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) status = plan_for_decoding(s, canonical, ask, shared, err);
-    if (!status && !*shared && s->shape->seqlen_q <= few && compiles_for_sizes(s->context))
+    if (!status && !*shared && s->shape->seqlen_q <= few && fk_compiles_for_sizes(s->context))
         status = plan_for_few(s, canonical, &planning, plan, found, err);
     if (!status && !*found && !*shared) status = wants_other_turns(s, canonical, ask, shared, err);
     return status;
@@ -347,9 +250,9 @@ static bool cannot_compile(fk_status status) {
 }
 
 static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **out, fk_error *err) {
-    const sized *s = user;
+    const fk_sized *s = user;
     fk_plan_info plan;
-    asked ask = {0};
+    fk_asked ask = {0};
     bool found, shared;
     fk_status status = choose(s, canonical, &plan, &ask, &found, &shared, err);
     if (status) return status;
@@ -365,7 +268,7 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
 }
 
 /* 1 and more: a bucket of sizes, and a class of short rows. */
-static int32_t variant_of(const sized *s, const fk_buckets *buckets) {
+static int32_t variant_of(const fk_sized *s, const fk_buckets *buckets) {
     int32_t out = 0;
     for (int i = 0; i < FK_BUCKET_AXES; i++)
         out = out * buckets->count[i] + s->bucket.index[i];
@@ -392,11 +295,11 @@ static fk_status check_call(const fk_context *context, const fk_problem *problem
                      (long long)shape->seqlen_q, (long long)shape->seqlen_k);
 }
 
-static sized sized_of(fk_context *context, const fk_problem *problem, const fk_shape *shape) {
-    sized s = {.context = context,
-               .shape = shape,
-               .bucket = fk_bucket_of(fk_advice_buckets(), shape),
-               .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
+static fk_sized sized_of(fk_context *context, const fk_problem *problem, const fk_shape *shape) {
+    fk_sized s = {.context = context,
+                  .shape = shape,
+                  .bucket = fk_bucket_of(fk_advice_buckets(), shape),
+                  .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
     if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
         s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
     s.variant = variant_of(&s, fk_advice_buckets());
@@ -408,7 +311,7 @@ fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, c
     const fk_status status = check_call(context, problem, shape, out);
     if (status) return status;
     if (fk_advice_is_off(&context->planning)) return fk_kernel_create(context, problem, out);
-    sized s = sized_of(context, problem, shape);
+    fk_sized s = sized_of(context, problem, shape);
     fk_kernel *kernel;
     if (fk_table_find(&context->table, problem, s.variant, build_for, &s, &kernel, &err)) {
         fk_count(&context->counts.failed);
@@ -423,18 +326,18 @@ fk_status fk_plan_for(fk_context *context, const fk_problem *problem, const fk_s
     fk_error err;
     fk_problem canonical;
     fk_plan_info plan = {0};
-    asked ask = {0};
+    fk_asked ask = {0};
     bool found = false, shared = false;
     fk_status status = check_call(context, problem, shape, out);
     if (status) return status;
-    const sized s = sized_of(context, problem, shape);
+    const fk_sized s = sized_of(context, problem, shape);
     status = fk_problem_normalise(problem, &canonical, &err);
     if (!status && !fk_advice_is_off(&context->planning))
         status = choose(&s, &canonical, &plan, &ask, &found, &shared, &err);
     if (!status && shared && *ask.packed) status = fk_plan_read(ask.packed, &plan, &err);
     if (!status && shared && !*ask.packed) plan = ask.plan;
-    if (!status && !shared && !found && !plan_packed(&s, &canonical, &plan))
-        status = plan_for_all(context, &canonical, &plan, &err);
+    if (!status && !shared && !found && !fk_sized_plan_packed(&s, &canonical, &plan))
+        status = fk_sized_plan_for_all(context, &canonical, &plan, &err);
     if (status) return fk_report(&err);
     *out = plan;
     return FK_OK;
