@@ -476,8 +476,8 @@ FK_API fk_status fk_kernel_create(fk_context *context, const fk_problem *problem
  * where rounds of tiles are long and few, or, backward, whose tiles may all come in parts of the queries, where kv
  * heads are few; or the model's for short rows and few heads, where the plan for all sizes would take a twentieth
  * longer; or, backward, one with the other choice of turns, where rows are much longer or shorter than those that are
- * planned for. Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create. Of short rows backward
- * a kernel may serve at most fk_plan_info.head_rows queries; fk_execute refuses more. Compiled if need be.
+ * planned for. Or a pack's for such sizes (fk_pack_options.sized). Else that of fk_kernel_create. Of short rows
+ * backward a kernel may serve at most fk_plan_info.head_rows queries; fk_execute refuses more. Compiled if need be.
  * @return as fk_kernel_create; FK_BAD_ARGUMENT */
 FK_API fk_status fk_kernel_create_for(fk_context *context, const fk_problem *problem, const fk_shape *shape,
                                       fk_kernel **out);
