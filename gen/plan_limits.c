@@ -254,13 +254,17 @@ bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, co
     return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
+static void reject_parts(const fk_tile *tile, fk_plan_info *plan) {
+    fk_plan_reject(plan, "parts 1: must be 0, but in %s",
+                   tile->walks_q ? "backward kernels without packed, seqused_k, head_rows, grad, masks but causal and "
+                                   "window (those built in), d > 256; mma: below sm_90"
+                                 : "forward wgmma kernels without masks but causal, scores but softcap, "
+                                   "alibi (those built in), dropout, packed, clusters, teams");
+}
+
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {
     if (tile->parts && !fk_tile_may_have_parts(planner->p, tile, planner->arch.sm, planner->template_dir)) {
-        fk_plan_reject(plan,
-                       "parts 1: must be 0, but without packed sequences and masks but causal; forward in kernels of "
-                       "family wgmma without scores but softcap and alibi, dropout, clusters and teams; backward, also "
-                       "with window, without seqused_k, head_rows, gradients of arrays and head dims above 256, in "
-                       "family mma below sm_90 and without deterministic");
+        reject_parts(tile, plan);
         return false;
     }
     if (tile->head_rows && !(tile->wgmma && tile->walks_q)) {

@@ -4,7 +4,7 @@
  * arrays' gradients | the order of sequences | what tiles of a mask hold |, each part from a multiple of 256 bytes;
  * rows are padded to whole query tiles. Where dq has a kernel of its own it needs no sum; exact sums are there if the
  * problem is deterministic. */
-#include "object.h"
+#include "parts.h"
 
 #include <string.h>
 

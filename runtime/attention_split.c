@@ -4,7 +4,7 @@
  * Workspace: | O of each split | lse of each split |, float32, each part from a multiple of FK_PART_ALIGNMENT bytes;
  * none where the main kernel writes the result itself. Of patterns whose first queries see far more than others these
  * rows alone come in parts. */
-#include "object.h"
+#include "parts.h"
 
 #define MAX_WORKSPACE ((int64_t)1 << 60)
 #define PART_TILES 16 /* that a part of a leading tile walks over: about twice a mean row's */

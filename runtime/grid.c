@@ -1,5 +1,5 @@
 /* The grids of a problem's kernels, as templates/piece/schedule*.cu take them apart. */
-#include "object.h"
+#include "parts.h"
 
 #define MAX_ARRAY_BLOCKS 1024 /* of 256 threads: more than any GPU holds, and they take further rows in turn */
 

@@ -1,5 +1,6 @@
 /* Kernels whose tiles come in parts (parts.c): for which sizes one is worth compiling. */
 #include "kernel_for.h"
+#include "parts.h"
 
 #include <stdlib.h>
 

@@ -311,23 +311,6 @@ typedef struct fk_persistent {
     size_t bytes;                          /* of the workspace */
 } fk_persistent;
 bool fk_is_persistent(const fk_kernel *kernel);
-/** How the last tiles come in parts (parts.c): so many of them in `splits` parts each, and the very last ones in
- * late_splits. All 0: none do. `k_tiles`: that each visits. */
-typedef struct fk_parts {
-    int64_t tiles, late_tiles;
-    int32_t splits, late_splits;
-} fk_parts;
-fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
-/** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole. */
-int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
-                            const fk_shape *shape);
-/** Backward: how many keys of a head come in parts, if any do. */
-int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *args);
-/** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */
-bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double heads, double seqlen_q,
-                  double seqlen_k);
-/** Whether tiles take so nearly the same time that the last round alone is worth parts, or all are in one round. */
-bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k);
 /** Backward: it is written down who has added to a tile of dq's sum (templates/piece/adds.cu). */
 bool fk_kernel_has_adders(const fk_kernel *kernel);
 /** False: more tiles than a launch may have. Sizes have been checked. */

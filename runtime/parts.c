@@ -4,7 +4,7 @@
  *
  * Backward tiles are of keys, and few kv heads make few of them, each of which walks over the queries of a whole group:
  * all of them come in as many parts of the queries as let SMs have about the same (templates/piece/split_keys.cu). */
-#include "object.h"
+#include "parts.h"
 
 #include <math.h>
 #include <string.h>

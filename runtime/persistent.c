@@ -5,7 +5,7 @@
  * bytes. It may hold anything: the first CTA that finds another epoch than its launch's starts it afresh. Where tiles
  * are split there follow | O of each split | lse of each split |, float32, in such parts as well; of the last tiles
  * each part's block_m rows. */
-#include "object.h"
+#include "parts.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * many parts, and who gets such a kernel. */
 #include "backward_sample.h"
 #include "emulated.h"
-#include "runtime/object.h"
+#include "runtime/parts.h"
 #include "store.h"
 
 /* The results of two schedules: dk and dv have the same bits, as the parts' sums are added in their order; dq as well
