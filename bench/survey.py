@@ -26,6 +26,7 @@ DIMS = {64: 5, 128: 5, 32: 1, 40: 1, 48: 1, 72: 1, 80: 2, 96: 2, 112: 1, 160: 1,
 PEERS = ("CUDNN", "FLASH", "EFFICIENT")
 MOST_ELEMENTS, MOST_FLOPS = 1 << 26, 2e12  # of q or k; of a forward launch
 GRAPH_US, MOST_LAUNCHES = 300.0, 40  # of a graph
+THREADS = 14  # that compile
 
 
 def length(draw, least, most):
@@ -92,10 +93,10 @@ def sdpa(backend):
 
 
 class Graphed:
-    """A contender: some launches in a CUDA graph, which reads x for as long as it lives."""
+    """A contender: some launches in a CUDA graph, which reads x, and what a forward pass left, for as long as it lives."""
 
     def __init__(self, torch, name, attend, s, x, stream):
-        self.torch, self.name, self.x, self.stream = torch, name, x, stream
+        self.torch, self.name, self.stream = torch, name, stream
         with torch.cuda.stream(stream):
             work = lambda: [attend(torch, s, x)]
             if s.op == "bwd":
@@ -103,14 +104,15 @@ class Graphed:
                 work = lambda: torch.autograd.grad(o, x.leaves(), x.dout, retain_graph=True)
             work()
             self.out = [y.detach() for y in work()]
-            self.capture(work, 1)
-            self.capture(work, min(MOST_LAUNCHES, math.ceil(GRAPH_US / self.time())))
+            self.work = work
+            self.capture(1)
+            self.capture(min(MOST_LAUNCHES, math.ceil(GRAPH_US / self.time())))
 
-    def capture(self, work, count):
+    def capture(self, count):
         self.count, self.graph = count, self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(self.graph, stream=self.stream):
             for _ in range(count):
-                work()
+                self.work()
 
     def time(self):
         """Microseconds of the graph."""
@@ -152,7 +154,7 @@ def compile_all(torch, shapes):
         o = ours(torch, s, x)
         if s.op == "bwd":
             torch.autograd.grad(o, x.leaves(), x.dout)
-    with concurrent.futures.ThreadPoolExecutor(14) as pool:
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(one, shapes))
     torch.cuda.synchronize()
 
