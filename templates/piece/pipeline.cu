@@ -277,7 +277,9 @@ struct Producer {
 @ if mask.residual then
 @   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d, latent = latent })
 @ else
-@   late = plan.q_stages == 2 and not reads -- the next tile's queries need not come soon
+@   -- The next tile's queries need not come soon, but where a warpgroup may be done long before the last tile of keys: it waits for them, and
+@   -- only then goes past the tiles that others need.
+@   late = plan.q_stages == 2 and not reads and #mask.lower == 0
     // Sends the keys that a tile visits. In between calls `between`, once: $(late and "when few are left, as who claims a tile long before it is needed keeps it from others. `ask` a little sooner." or "when the first ones have found room.")
     template <class $(late and "Ask, class " or "")Between> __device__ __forceinline__ void send_k(const Where &at, $(late and "const Ask &ask, " or "")const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");

@@ -20,6 +20,8 @@ static void samples(void **state) {
         /* rows that see their first key in a tile that others see all of, and then a masked one */
         {"fwd bf16 d128 window(1,191)", "h200", 1, 1, 1, 225, 225, FK_BSHD, 0},
         {"fwd fp16 d64 keep=\"(q - k) % 3 != 1\"", "h100", 1, 1, 1, 129, 257, FK_BSHD, 0},
+        /* a tile whose last rows are done long before its first ones */
+        {"fwd bf16 d64 chunked(1472)", "h200", 1, 1, 1, 2900, 2900, FK_BSHD, 0},
         {"fwd bf16 d64 causal top-left softcap(20)", "h100", 1, 1, 1, 260, 100, FK_BSHD, 0},
         /* of more tiles of keys than are looked through at once, some on either side */
         {"fwd fp16 d64 keep=\"k / 1000 % 69 == q / 100\"", "h100", 1, 1, 1, 200, 140000, FK_BSHD, 0},
