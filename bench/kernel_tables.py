@@ -3,6 +3,7 @@ docs/results. One function a table, given the folder of those files: Markdown, o
 import os
 
 from plots import read, where
+from survey import Shape
 from tables import geomean, grouped
 
 PEERS = ("sdpa-cudnn", "sdpa-flash")
@@ -331,7 +332,7 @@ def survey_ratios(folder):
     """{(kind, op, ...): the best peer's time over ours} of survey.py's random shapes"""
     shapes = {}
     for r in read(folder, "survey-h200"):
-        key = tuple(r[x] for x in ("kind", "op", "dtype", "head_dim", "mask", "batch", "heads", "heads_kv", "seqlen_q", "seqlen_k"))
+        key = tuple(r[x] for x in Shape._fields)
         shapes.setdefault(key, {})[r["name"]] = float(r["median_us"])
     return {key: min(t for n, t in us.items() if n != OURS) / us[OURS] for key, us in shapes.items() if len(us) > 1}
 

@@ -144,6 +144,7 @@ static int tile_order(const fk_planner *planner, const fk_plan_info *plan, bool 
  * table shows is known then alone. */
 static int leading_tiles(const fk_planner *planner, const fk_plan_info *plan, int q_order) {
     const fk_problem_mask *mask = &planner->terms.mask;
+    if (plan->parts && planner->p->op == FK_BACKWARD) return FK_ALL_LEAD / plan->block_n;
     if (!mask->in_blocks || mask->num_params || reads_blocks(planner)) return 0;
     return fk_tiles_leading(planner->p, mask, planner->p->op == FK_BACKWARD, &planner->shape, plan->block_m,
                             plan->block_n, q_order);
@@ -269,9 +270,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     fk_plan_model(planner, &layout, &judged);
     out->q_order = tile_order(planner, plan, planner->p->op == FK_BACKWARD);
     render_call call = {.planner = planner, .plan = &judged, .standalone = standalone};
-    const int leading = plan->head_rows                                ? 0
-                        : plan->parts && planner->p->op == FK_BACKWARD ? FK_ALL_LEAD / plan->block_n
-                                                                       : leading_tiles(planner, plan, out->q_order);
+    const int leading = plan->head_rows ? 0 : leading_tiles(planner, plan, out->q_order);
     out->leading_rows = leading_rows(planner, plan, leading, out->q_order);
     call.order = (fk_tile_order){.q_order = out->q_order,
                                  .leading = leading,

@@ -98,7 +98,7 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
     double ahead = INFINITY, behind = INFINITY; /* of a query's own place, the keys that it sees */
     walks out = {0, 0};
     for (int i = 0; i < p->num_masks; i++) {
-        const bool window = p->mask[i].num_values == 2;
+        const bool window = p->mask[i].num_values == 2; /* causal has none */
         ahead = fmin(ahead, window ? (double)p->mask[i].value[1] : 0);
         behind = fmin(behind, window ? (double)p->mask[i].value[0] : (double)INFINITY);
     }

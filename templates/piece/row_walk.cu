@@ -1,5 +1,4 @@
 @ local rotates = plan.cluster > 1 and not plan.adders and not mask.residual -- walks begin at different tiles of queries
-@ local tiles = mask.leading_rows > 0 and "at.split < 0 ? tile_range(p, at) : split_range(tile_range(p, at), p, at)" or "tile_range(p, at)"
 @ if rotates then
 // The tiles that the keys of `at` visit, from the last to the first, but from another one on for each tile of keys: clusters that go
 // through the keys of a head side by side then add to different sums.
@@ -7,7 +6,7 @@ struct TurnedWalk {
     TileRange tiles;
     int left, n; // tiles to come with the one at hand, n; -1: there is none
 
-    __device__ __forceinline__ TurnedWalk(const Params &p, const Where &at) : tiles($(tiles)), left(max(tiles.end - tiles.begin, 0)) {
+    __device__ __forceinline__ TurnedWalk(const Params &p, const Where &at) : tiles(TileWalk(p, at).tiles), left(max(tiles.end - tiles.begin, 0)) {
         n = left > 0 ? tiles.end - 1 - at.k_first / block_m % left : -1;
     }
     __device__ __forceinline__ bool whole() const { return n >= tiles.full_begin && n < tiles.full_end; }
