@@ -233,9 +233,15 @@ static fk_status choose(const fk_sized *s, const fk_problem *canonical, fk_plan_
     if (s->context->cache_mode != FK_CACHE_SEALED && fk_lua_library(NULL) == FK_OK)
         status = recorded_plan(s, canonical, &planning, plan, found, err);
     if (status || *found) return status;
-    status = fk_wants_parts(s, canonical, ask, shared, err);
+    fk_asked of_short = {0};
+    bool is_short;
+    status = plan_for_short(s, canonical, &of_short, &is_short, err);
+    if (!status) status = fk_wants_parts(s, canonical, is_short ? &of_short.plan : NULL, ask, shared, err);
     if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
-    if (!status && !*shared) status = plan_for_short(s, canonical, ask, shared, err);
+    if (!status && !*shared && is_short) {
+        *ask = of_short;
+        *shared = true;
+    }
     if (!status && !*shared) status = fk_wants_key_parts(s, canonical, ask, shared, err);
     if (!status && !*shared) status = plan_for_decoding(s, canonical, ask, shared, err);
     if (!status && !*shared && s->shape->seqlen_q <= few && fk_compiles_for_sizes(s->context))

@@ -32,8 +32,10 @@ bool fk_sized_plan_packed(const fk_sized *s, const fk_problem *canonical, fk_pla
 /** Sizes that stand for all of the bucket's, as it must not matter which of them are asked for first. */
 fk_shape fk_sized_bucket(const fk_sized *s, const fk_problem *canonical);
 
-/** Whether these sizes want a kernel whose tiles come in parts, and which: forward the last ones, backward all. */
-fk_status fk_wants_parts(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *out, fk_error *err);
+/** Whether these sizes want a kernel whose tiles come in parts, and which: forward the last ones, backward all.
+ * `instead`: the plan for few rows or heads that they would have, or NULL. */
+fk_status fk_wants_parts(const fk_sized *s, const fk_problem *canonical, const fk_plan_info *instead, fk_asked *ask,
+                         bool *out, fk_error *err);
 fk_status fk_wants_key_parts(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *out, fk_error *err);
 
 #endif

@@ -4,17 +4,18 @@
 
 #include <stdlib.h>
 
+enum { SMALLER_ROWS = 128 }; /* of a tile, where few want parts */
+
 /* Parts of few queries, whose tiles wait for HBM, want tiles of as many rows, and up to 256 queries two of 128, which
- * are shared among more SMs: of these the model's best for them, whose warpgroups take turns if there are several.
- * Measured on an H100 (docs/performance-log.md): 0.78 to 0.95 of the time. `plan` stays where it is as small. */
-static fk_status plan_smaller_parts(const fk_sized *s, const fk_problem *canonical, double seqlen_q, fk_plan_info *plan,
+ * are shared among more SMs; and so do parts of few tiles: of these the model's best for them, whose warpgroups take
+ * turns if there are several. Measured on an H100 (docs/performance-log.md): 0.78 to 0.95 of the time. `plan` stays
+ * where it is as small. */
+static fk_status plan_smaller_parts(const fk_sized *s, const fk_problem *canonical, int32_t rows, fk_plan_info *plan,
                                     int32_t *variant, fk_error *err) {
-    const int32_t rows = seqlen_q <= 64 ? 64 : 128;
     fk_plan_options planning = s->context->planning;
     fk_plan_info *plans;
     size_t count;
-    if (seqlen_q > 256 || (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan, s->context->template_dir)))
-        return FK_OK;
+    if (plan->block_m <= rows && fk_plan_may_have_parts(canonical, plan, s->context->template_dir)) return FK_OK;
     planning.shape = (fk_shape){1, 1, 1, rows, 32768};
     const fk_status status = fk_plan_enumerate(canonical, &s->context->planned, &planning, &plans, &count, err);
     if (status) return status;
@@ -64,20 +65,31 @@ fk_status fk_wants_key_parts(const fk_sized *s, const fk_problem *canonical, fk_
     return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
 }
 
+/* What stands for these sizes where a tile more or less matters: classes of short rows are finer than buckets. */
+static fk_shape few_heads(const fk_sized *s, const fk_problem *canonical) {
+    if (!s->class.is_short) return fk_sized_bucket(s, canonical);
+    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
+    return fk_short_shape(canonical, &s->class, ratio, s->context->planned.num_sms);
+}
+
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */
-fk_status fk_wants_parts(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *out, fk_error *err) {
+fk_status fk_wants_parts(const fk_sized *s, const fk_problem *canonical, const fk_plan_info *instead, fk_asked *ask,
+                         bool *out, fk_error *err) {
     const fk_buckets *buckets = fk_advice_buckets();
     const double seqlen_q = buckets->edge[0][s->bucket.index[0]], seqlen_k = buckets->edge[1][s->bucket.index[1]];
     const double heads = buckets->edge[2][s->bucket.index[2]];
+    const fk_shape few = few_heads(s, canonical);
     fk_plan_info plan;
     fk_status status = plan_of_parts(s, canonical, FK_FORWARD, &plan, out, err);
     if (status || !*out) return status;
     const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
     int32_t variant = FK_IN_PARTS;
-    *out = fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k);
-    if (*out && fk_compiles_for_sizes(s->context))
-        status = plan_smaller_parts(s, canonical, seqlen_q, &plan, &variant, err);
+    const bool pays = fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k);
+    *out = pays || fk_tiles_alone(&few, SMALLER_ROWS, ctas);
+    if (*out && (!pays || seqlen_q <= 2 * SMALLER_ROWS) && fk_compiles_for_sizes(s->context))
+        status = plan_smaller_parts(s, canonical, seqlen_q <= 64 ? 64 : SMALLER_ROWS, &plan, &variant, err);
     if (status || !*out) return status;
-    *out = 2 * seqlen_q > plan.block_m || 2 * heads <= s->context->runs.num_sms; /* else still smaller tiles do */
+    *out = pays ? 2 * seqlen_q > plan.block_m || 2 * heads <= s->context->runs.num_sms /* else still smaller tiles do */
+                : fk_parts_pay_alone(canonical, &plan, instead, ctas, &few);
     return *out ? ask_for_parts(s, canonical, &plan, variant, ask, out) : FK_OK;
 }

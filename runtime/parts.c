@@ -24,6 +24,12 @@
 #define MOST_ROUNDS 32
 /* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first. */
 #define KEYS_A_QUERY 4
+/* Where SMs have a tile each at most: a visit's clocks besides what its pairs take, as nobody else hides what it waits
+ * for; pairs in a clock; the second kernel, which comes at once then; and what parts are to take of the time. */
+#define ALONE_VISIT 1000
+#define ALONE_PAIRS 18
+#define ALONE_COMBINE 2500
+#define ALONE_WORTH 0.92
 /* Backward: clocks of a walk besides its visits, of which one takes 1.5 times what its products take; where walks are
  * unlike, the longest are first, and the last ones add so much of a mean one; and what parts are to take of the time.
  */
@@ -47,6 +53,16 @@ static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
     return p->dtype == FK_E4M3 ? 4096 : 2048;
 }
 
+static int64_t tile_bytes(const fk_problem *p, const fk_plan_info *plan) { /* of a part, in float32 */
+    return (int64_t)plan->block_m * p->head_dim_v * 4;
+}
+
+static int64_t visit_clocks(const fk_problem *p, const fk_plan_info *plan, bool alone) {
+    const int64_t pairs = (int64_t)plan->block_m * plan->block_n, least = ALONE_VISIT + pairs / ALONE_PAIRS;
+    const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
+    return alone && visit < least ? least : visit;
+}
+
 bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k) {
     return p->num_masks == 0 || tiles < ctas || seqlen_k >= KEYS_A_QUERY * seqlen_q;
 }
@@ -60,12 +76,12 @@ bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, d
 }
 
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
-    const int64_t pairs = (int64_t)plan->block_m * plan->block_n, rest = tiles % ctas;
-    const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
-    const int64_t bytes = (int64_t)plan->block_m * p->head_dim_v * 4, part = PART_CLOCKS + bytes / STORE_BYTES;
-    fk_parts best = {0};
-    int64_t least = k_tiles * visit + PART_CLOCKS;
-    if (rest == 0 || k_tiles * visit / ctas * (ctas - rest) < COMBINE_CLOCKS) return best;
+    const bool alone = tiles < ctas;
+    const int64_t visit = visit_clocks(p, plan, alone), rest = tiles % ctas;
+    const int64_t bytes = tile_bytes(p, plan), part = PART_CLOCKS + bytes / STORE_BYTES;
+    const int64_t combine = alone ? ALONE_COMBINE : COMBINE_CLOCKS;
+    fk_parts best = {.clocks = k_tiles * visit + PART_CLOCKS};
+    if (rest == 0 || k_tiles * visit / ctas * (ctas - rest) < combine) return best;
     for (int64_t splits = 2; splits <= MOST_SPLITS; splits++) {
         const int64_t whole = rest * splits / ctas, rounds = whole ? whole : 1;
         const int64_t filling = whole ? whole * ctas / splits : rest, late = rest - filling;
@@ -73,14 +89,35 @@ fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t 
         if (leaves_none(splits, k_tiles) || leaves_none(late_splits, k_tiles) || (late && late_splits == 1)) continue;
         const int64_t most = splits > late_splits ? splits : late_splits;
         const int64_t clocks = rounds * (part + ceil_div(k_tiles, splits) * visit) +
-                               (late ? part + ceil_div(k_tiles, late_splits) * visit : 0) + COMBINE_CLOCKS +
+                               (late ? part + ceil_div(k_tiles, late_splits) * visit : 0) + combine +
                                most * COMBINE_SPLIT_CLOCKS +
                                (filling * splits + late * late_splits) * bytes / COMBINE_BYTES;
-        if (clocks >= least) continue;
-        least = clocks;
-        best = (fk_parts){filling, late, (int32_t)splits, (int32_t)late_splits};
+        if (clocks < best.clocks) best = (fk_parts){filling, late, (int32_t)splits, (int32_t)late_splits, clocks};
     }
     return best;
+}
+
+static int64_t count_tiles(const fk_shape *s, int32_t rows) {
+    return s->batch * s->num_heads_q * ceil_div(s->seqlen_q, rows);
+}
+
+bool fk_tiles_alone(const fk_shape *s, int32_t rows, int64_t ctas) {
+    return count_tiles(s, rows) < ctas;
+}
+
+/* Of tiles that are whole, of which some CTAs may have several. */
+static int64_t whole_clocks(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, const fk_shape *s) {
+    return ceil_div(count_tiles(s, plan->block_m), ctas) *
+           (ceil_div(s->seqlen_k, plan->block_n) * visit_clocks(p, plan, true) + PART_CLOCKS);
+}
+
+bool fk_parts_pay_alone(const fk_problem *p, const fk_plan_info *plan, const fk_plan_info *instead, int64_t ctas,
+                        const fk_shape *s) {
+    if (!fk_tiles_alone(s, plan->block_m, ctas)) return false;
+    const fk_parts parts =
+        fk_parts_choose(p, plan, ctas, count_tiles(s, plan->block_m), ceil_div(s->seqlen_k, plan->block_n));
+    const int64_t whole = whole_clocks(p, plan, ctas, s), other = instead ? whole_clocks(p, instead, ctas, s) : whole;
+    return parts.splits > 1 && (double)parts.clocks < ALONE_WORTH * (double)(other < whole ? other : whole);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------------- */

@@ -5,10 +5,11 @@
 #include "object.h"
 
 /** How the last tiles come in parts: so many of them in `splits` parts each, and the very last ones in
- * late_splits. All 0: none do. `k_tiles`: that each visits. */
+ * late_splits; 0: none do. `clocks`: that the last round takes. `k_tiles`: that each visits. */
 typedef struct fk_parts {
     int64_t tiles, late_tiles;
     int32_t splits, late_splits;
+    int64_t clocks;
 } fk_parts;
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
 /** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole. */
@@ -19,6 +20,12 @@ int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *args);
 /** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */
 bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double heads, double seqlen_q,
                   double seqlen_k);
+/** Whether tiles of so many queries are fewer than CTAs. */
+bool fk_tiles_alone(const fk_shape *s, int32_t rows, int64_t ctas);
+/** Whether it is where SMs have a tile each at most; `instead`: another plan for these sizes, whose tiles are whole, or
+ * NULL. */
+bool fk_parts_pay_alone(const fk_problem *p, const fk_plan_info *plan, const fk_plan_info *instead, int64_t ctas,
+                        const fk_shape *s);
 /** Whether tiles take so nearly the same time that the last round alone is worth parts, or all are in one round. */
 bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k);
 

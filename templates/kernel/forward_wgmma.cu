@@ -101,7 +101,13 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @ end
 @ -- Behind a packed sequence's values lie others', which are finite as a rule; but piece/widen.cu may have left them as they were.
 @ local trusts = problem.packed and not (problem.seqused_k or problem.paged or problem.dtype == "e4m3" or plan.widens_before)
-@ include("piece/pipeline.cu", { staged = staged, trusts = trusts, sparse = mask.words ~= nil and estimates })
+@ -- Of a team one warp loads, and has few registers: where its tile lies among sequences it reads again.
+@ local team, bounds = plan.teams > 1, not mask.residual and #mask.upper + #mask.lower > 0
+@ local reads = team and bounds and (problem.packed or problem.seqused_k)
+@ -- A tile is claimed when few tiles of keys are left of the one before, as who claims it long before it is needed keeps it from others. Masks
+@ -- with lower bounds have rows so short that it then comes too late where a warp loads all, or looks up in memory what a tile visits.
+@ local late = not mask.residual and not reads and (plan.q_stages == 1 or #mask.lower == 0 or not (team or mask.reads))
+@ include("piece/pipeline.cu", { staged = staged, trusts = trusts, reads = reads, late = late, sparse = mask.words ~= nil and estimates })
 
 @ include("piece/epilogue.cu", { ones = ones, estimates = estimates, few_keys = few_keys })
 
@@ -119,7 +125,7 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 @   steps.drops_absent = steps.drops_absent or absent and term.value:find("tanh", 1, true) and true
 @ end
 @ include("piece/consumer_steps.cu", { steps = steps })
-@ include("piece/consumer.cu", { steps = steps, staged = staged, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })
+@ include("piece/consumer.cu", { steps = steps, staged = staged, late = late, estimates = estimates, trusts = trusts, along_tiles = along_tiles, lines = lines })
 
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     if (is_off(p)) return;

@@ -260,7 +260,12 @@ struct Consumer {
         done = q;
         q.next();
 @   if plan.q_stages == 2 then
+@     if late and #mask.lower > 0 then
+        // The producer claims a tile when few tiles of keys are left, to which others must have come, and this warpgroup be past them.
+        const int word = behind <= k_stages ? next_word(q) : flush;
+@     else
         const int word = next_word(q);
+@     end
         opened = is_tile(word);
 @     if plan.parts then
         follows_whole = u32(word) < u32(p.first_part);

@@ -272,19 +272,15 @@ struct Producer {
         q.next();
     }
 
-@ local reads = lone and bounds and (problem.packed or problem.seqused_k) -- where a tile lies is read again: a loader has few registers
-@ local late = false
 @ if mask.residual then
 @   include("piece/scanned_keys.cu", { k_row = k_row, kv_head = kv_head, k_batch = batch, stages_keys = stages_keys, scanner = scanner, load_keys = load_keys, own_d = own_d, latent = latent })
 @ else
-@   -- The next tile's queries need not come soon, but where a warpgroup may be done long before the last tile of keys: it waits for them, and
-@   -- only then goes past the tiles that others need.
-@   late = plan.q_stages == 2 and not reads and #mask.lower == 0
-    // Sends the keys that a tile visits. In between calls `between`, once: $(late and "when few are left, as who claims a tile long before it is needed keeps it from others. `ask` a little sooner." or "when the first ones have found room.")
+@   local sends_late = late and plan.q_stages == 2
+    // Sends the keys that a tile visits. In between calls `between`, once: $(sends_late and "when few are left" or "when the first ones have found room").$(late and " Where few are left, `ask`." or "")
     template <class $(late and "Ask, class " or "")Between> __device__ __forceinline__ void send_k(const Where &at, $(late and "const Ask &ask, " or "")const Between &between) {
         int to_go = $(plan.q_stages == 1 and 1 or "k_stages");
 @   if late then
-        bool asked = false, called = false;
+        bool asked = false$(sends_late and ", called = false" or "");
 @   end
         TileWalk walk;
         if (at.b >= 0) walk = $(mask.runs and plan.q_stages == 2 and "written_walk(smem + tile_places + place_bytes * (q.slot() ^ 1))" or "TileWalk(p, at)");
@@ -292,6 +288,8 @@ struct Producer {
 @   if late then
             const int left = walk.n < 0 ? 0 : walk.n + 1 - walk.tiles.begin;
             if (!asked && left <= k_stages + 2) ask(), asked = true;
+@   end
+@   if sends_late then
             if (!called && (left == 0 || (to_go <= 0 && left <= k_stages))) between(), called = true;
 @   else
             if (to_go == 0 || (to_go > 0 && walk.n < 0)) between();
@@ -398,8 +396,10 @@ struct Producer {
 @   if latent and trusts then
             values.clean = is_redo(word);
 @   end
+@   if not late then
             if (claims_more(word) && turn > 0) next = claims.next(p); // arrives while copies are issued
-            send_k(at, [&] {
+@   end
+            send_k(at, $(late and "[&] { if (claims_more(word) && turn > 0) next = claims.next(p); }, " or "")[&] {
                 if (at.b >= 0 || word < 0) send_q(at, word);
             });
             if (word == no_more) return;

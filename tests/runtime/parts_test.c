@@ -130,6 +130,9 @@ static void in_parts(void **state) {
         {{"fwd fp16 d64", "h200", 1, 1, 1, 50, 8192, FK_BSHD, 0}, "132", false, true, 64, true},
         {{"fwd fp16 d64 causal", "h200", 1, 2, 2, 200, 8300, FK_BHSD, 0}, "37", false, false, 128, true},
         {{"fwd bf16 d64 causal", "h200", 1, 1, 1, 100, 8192, FK_BSHD, 0}, "20", false, true, 128, true},
+        /* fewer tiles than SMs */
+        {{"fwd fp16 d64 causal", "h200", 1, 1, 1, 700, 700, FK_BSHD, 0}, "132", false, false, 128, false},
+        {{"fwd bf16 d128 gqa", "h200", 1, 2, 1, 650, 900, FK_BHSD, 0}, "132", false, true, 0, false},
         /* clusters of two */
         {{"fwd bf16 d320 causal", "h200", 1, 2, 2, 200, 4101, FK_BSHD, 0}, "12", false, false, 128, false},
         {{"fwd fp16 d576 dv512", "h200", 1, 1, 1, 300, 2300, FK_BHSD, 0}, "9", true, true, 128, false},
@@ -154,6 +157,12 @@ static void who_gets_one(void **state) {
         {"fwd bf16 d128", {4, 16, 16, 4096, 4096}, OF_ALL},
         {"fwd bf16 d128", {1, 8, 8, 512, 8192}, OF_ALL},
         {"fwd bf16 d128", {16, 16, 16, 1024, 1024}, NO_PARTS},
+        /* fewer tiles than SMs, each of many keys; in the last one smaller tiles are enough */
+        {"fwd bf16 d128", {1, 1, 1, 2048, 2048}, OF_ALL},
+        {"fwd bf16 d128", {2, 2, 2, 1024, 1024}, OF_ALL},
+        {"fwd bf16 d128", {1, 8, 8, 512, 512}, NO_PARTS},
+        {"fwd bf16 d64 causal", {1, 1, 1, 2048, 2048}, 128},
+        {"fwd bf16 d256", {1, 4, 4, 1024, 1024}, NO_PARTS},
         {"fwd bf16 d128", {64, 96, 96, 8192, 8192}, NO_PARTS},
         {"fwd bf16 d128 causal", {1, 16, 16, 8192, 8192}, NO_PARTS},
         {"fwd bf16 d128 causal", {1, 8, 8, 512, 8192}, OF_ALL},
