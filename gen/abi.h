@@ -191,6 +191,9 @@ typedef struct fk_sides {
     X(uint32_t, u32, group_tiles_inverse)   /* floor(2^32 / group_tiles), at most 2^32 - 1 */                          \
     X(int32_t, int, num_splits)             /* of the keys that most queries see (templates/piece/split_keys.cu) */    \
     X(uint32_t, u32, splits_inverse)        /* floor(2^32 / num_splits), at most 2^32 - 1 */                           \
+    X(int32_t, int, part_heads)             /* of a group, in a split: as many splits as share out its heads ... */    \
+    X(int32_t, int, query_splits)           /* ... have each so many, which share out their queries */                 \
+    X(uint32_t, u32, query_splits_inverse)  /* floor(2^32 / query_splits), at most 2^32 - 1 */                         \
     X(uint32_t, u32, heads_inverse)         /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                          \
     X(uint32_t, u32, kv_heads_inverse)      /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                         \
     X(int32_t, int, condition_value)                                                                                   \

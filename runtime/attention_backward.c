@@ -113,6 +113,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
     const int64_t group = p->packed || persistent ? fk_group_kv_heads(kernel, a) : 1;
     fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
     if (persistent) fk_persistent_lay_out(kernel, a, &tiles); /* fits: a grid has been made of it */
+    const int32_t head_parts = kernel->info.plan.parts ? fk_head_parts(tiles.num_splits, ratio) : 1;
     *out = (fk_backward_params){
         .q = a->q,
         .k = a->k,
@@ -168,6 +169,9 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .group_tiles_inverse = persistent ? fk_inverse(tiles.group_tiles) : 0,
         .num_splits = tiles.num_splits,
         .splits_inverse = fk_inverse(tiles.num_splits),
+        .part_heads = (int32_t)(ratio / head_parts),
+        .query_splits = tiles.num_splits / head_parts,
+        .query_splits_inverse = fk_inverse(tiles.num_splits / head_parts),
         .heads_inverse = fk_inverse(a->num_heads_q),
         .kv_heads_inverse = fk_inverse(a->num_heads_kv),
         .scale_log2 = (float)(scale * 1.4426950408889634),

@@ -24,10 +24,13 @@ fk_status fk_sized_plan_for_all(const fk_context *context, const fk_problem *can
     return FK_OK;
 }
 
+int64_t fk_sized_group(const fk_sized *s, const fk_problem *canonical) {
+    return canonical->gqa ? (int64_t)1 << s->group : 1;
+}
+
 fk_shape fk_sized_bucket(const fk_sized *s, const fk_problem *canonical) {
     const fk_buckets *buckets = fk_advice_buckets();
-    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
-                  group = ratio ? ratio : 1;
+    const int64_t group = fk_sized_group(s, canonical);
     const int64_t heads = (int64_t)buckets->edge[2][s->bucket.index[2]] / group;
     fk_shape out = {.batch = 1, .num_heads_kv = heads ? heads : 1};
     out.num_heads_q = group * out.num_heads_kv;
@@ -165,9 +168,7 @@ static fk_status plan_for_short(const fk_sized *s, const fk_problem *canonical, 
     if (!s->class.is_short || !fk_compiles_for_sizes(context)) return FK_OK;
     fk_status status = fk_sized_plan_for_all(context, canonical, &of_all, err);
     if (status || !of_all.k_stages) return status; /* family mma */
-    planning.shape =
-        fk_short_shape(canonical, &s->class, canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1,
-                       context->planned.num_sms);
+    planning.shape = fk_short_shape(canonical, &s->class, fk_sized_group(s, canonical), context->planned.num_sms);
     status = fk_plan_enumerate(canonical, &context->planned, &planning, &plans, &count, err);
     if (status) return status;
     fk_plan_info other = of_all;
@@ -273,11 +274,12 @@ static fk_status build_for(void *user, const fk_problem *canonical, fk_kernel **
     return status;
 }
 
-/* 1 and more: a bucket of sizes, and a class of short rows. */
+/* 1 and more: a bucket of sizes, a class of groups, and one of short rows. */
 static int32_t variant_of(const fk_sized *s, const fk_buckets *buckets) {
     int32_t out = 0;
     for (int i = 0; i < FK_BUCKET_AXES; i++)
         out = out * buckets->count[i] + s->bucket.index[i];
+    out = out * FK_SIZED_GROUPS + s->group;
     const fk_short_class *c = &s->class;
     const int32_t row = (int32_t)(c->q / FK_SHORT_STEP) - 1;
     const int32_t class = c->is_short ? 1 + (2 * row + c->square) * FK_SHORT_HALVES + c->half : 0;
@@ -308,6 +310,9 @@ static fk_sized sized_of(fk_context *context, const fk_problem *problem, const f
                   .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
     if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
         s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
+    for (int64_t heads = shape->num_heads_q / shape->num_heads_kv; heads > 1 && s.group < FK_SIZED_GROUPS - 1;
+         heads /= 2)
+        s.group++;
     s.variant = variant_of(&s, fk_advice_buckets());
     return s;
 }

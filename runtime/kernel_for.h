@@ -5,12 +5,15 @@
 #include "object.h"
 #include "short_rows.h"
 
+enum { FK_SIZED_GROUPS = 6 };
+
 /** A kernel that is asked for with sizes. */
 typedef struct fk_sized {
     fk_context *context;
     const fk_shape *shape;
     fk_bucket bucket;
     fk_short_class class; /* with rows of keys, square or not */
+    int32_t group;        /* query heads of a kv head: 1 << group, or up to twice as many */
     int32_t variant;
 } fk_sized;
 
@@ -29,6 +32,8 @@ fk_status fk_sized_plan_for_all(const fk_context *context, const fk_problem *can
                                 fk_error *err);
 /** The same as a pack has it; false: none does. */
 bool fk_sized_plan_packed(const fk_sized *s, const fk_problem *canonical, fk_plan_info *out);
+/** Query heads of a kv head, of those that stand for all of the class's. */
+int64_t fk_sized_group(const fk_sized *s, const fk_problem *canonical);
 /** Sizes that stand for all of the bucket's, as it must not matter which of them are asked for first. */
 fk_shape fk_sized_bucket(const fk_sized *s, const fk_problem *canonical);
 

@@ -55,21 +55,25 @@ static fk_status plan_of_parts(const fk_sized *s, const fk_problem *canonical, i
 }
 
 /* Backward, few kv heads: the tiles of all heads are fewer than SMs, or few rounds of them, so that they come in parts
- * of the queries, if those of the bucket do. */
+ * of the group's heads and of the queries, if those of the bucket do, or of half its heads: as whole tiles they take
+ * 1.01 of the time. */
 fk_status fk_wants_key_parts(const fk_sized *s, const fk_problem *canonical, fk_asked *ask, bool *out, fk_error *err) {
     const fk_shape shape = fk_sized_bucket(s, canonical);
+    const int64_t half = shape.num_heads_kv > 1 ? shape.num_heads_kv / 2 : 1;
+    const fk_shape fewer = {shape.batch, half * (shape.num_heads_q / shape.num_heads_kv), half, shape.seqlen_q,
+                            shape.seqlen_k};
     fk_plan_info plan;
     const fk_status status = plan_of_parts(s, canonical, FK_BACKWARD, &plan, out, err);
     if (status || !*out) return status;
-    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape) > 1;
+    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape) > 1 ||
+           fk_key_parts_choose(canonical, &plan, &s->context->runs, &fewer) > 1;
     return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
 }
 
 /* What stands for these sizes where a tile more or less matters: classes of short rows are finer than buckets. */
 static fk_shape few_heads(const fk_sized *s, const fk_problem *canonical) {
     if (!s->class.is_short) return fk_sized_bucket(s, canonical);
-    const int64_t ratio = canonical->gqa ? s->shape->num_heads_q / s->shape->num_heads_kv : 1;
-    return fk_short_shape(canonical, &s->class, ratio, s->context->planned.num_sms);
+    return fk_short_shape(canonical, &s->class, fk_sized_group(s, canonical), s->context->planned.num_sms);
 }
 
 /* Is it worth its compile time? The bucket says so, as it must not matter which of its sizes are asked for first. */

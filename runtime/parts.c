@@ -30,14 +30,18 @@
 #define ALONE_PAIRS 18
 #define ALONE_COMBINE 2500
 #define ALONE_WORTH 0.92
-/* Backward: clocks of a walk besides its visits, of which one takes 1.5 times what its products take; where walks are
- * unlike, the longest are first, and the last ones add so much of a mean one; and what parts are to take of the time.
- */
-#define WALK_CLOCKS 3000
+/* Backward: clocks of a walk besides its visits, and of each head; of family wgmma, what a visit takes besides its
+ * products, of family mma times what these take; where walks are unlike, the longest are first, and the last ones add
+ * so much of a mean one; the second kernel; and what parts are to take of the time. */
+#define WALK_CLOCKS 2000
+#define HEAD_CLOCKS 950
+#define PAIR_CLOCKS 0.09
 #define VISIT_TIMES 1.5
-#define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up */
+#define KEY_COMBINE 2000
+#define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up, up to d = 128 and above */
+#define COMBINE_WIDE 0.37
 #define TAIL 0.25
-#define WORTH 0.95
+#define WORTH 0.92
 #define MOST_KEY_SPLITS 16
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -149,28 +153,45 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
     return out;
 }
 
+int32_t fk_head_parts(int64_t parts, int64_t group) {
+    int64_t a = parts, b = group;
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (int32_t)a;
+}
+
+/* Clocks of a visit, a pair of tiles. */
+static double visit_back(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device, double cluster) {
+    const double pairs = (double)plan->block_m * plan->block_n / cluster;
+    const double products = pairs * (3.0 * p->head_dim + 2.0 * p->head_dim_v);
+    if (strcmp(plan->family, "wgmma") != 0) return VISIT_TIMES * products / (device->mma_flops / 2);
+    return products / (double)multiply_adds(p) + PAIR_CLOCKS * pairs;
+}
+
 int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
                             const fk_shape *s) {
-    const double cluster = fk_plan_cluster(p, plan), pairs = (double)plan->block_m * plan->block_n / cluster;
-    const double products = 3.0 * p->head_dim + 2.0 * p->head_dim_v,
-                 bytes = plan->block_n * (p->head_dim + p->head_dim_v) * 4.0;
-    const bool wgmma = strcmp(plan->family, "wgmma") == 0;
-    const double rate = wgmma ? (double)multiply_adds(p) : device->mma_flops / 2;
-    const double visit = VISIT_TIMES * pairs * products / rate, ctas = device->num_sms / (int)cluster;
-    const double combine = COMBINE_SHARE * device->hbm_gbps / device->clock_ghz,
-                 group = (double)(s->num_heads_q / s->num_heads_kv);
+    const double cluster = fk_plan_cluster(p, plan), visit = visit_back(p, plan, device, cluster);
+    const double bytes = plan->block_n * (p->head_dim + p->head_dim_v) * 4.0;
+    const double ctas = device->num_sms / (int)cluster;
+    const double combine = (p->head_dim > 128 ? COMBINE_WIDE : COMBINE_SHARE) * device->hbm_gbps / device->clock_ghz;
     const double tiles = (double)(s->batch * s->num_heads_kv * ceil_div(s->seqlen_k, plan->block_n));
     const walks walk = count_walks(p, plan, s);
+    const int64_t group = s->num_heads_q / s->num_heads_kv;
     double least = INFINITY;
     int32_t best = 1;
     for (int32_t splits = 1; splits <= MOST_KEY_SPLITS; splits++) {
-        if (splits > 1 && leaves_none(splits, (int64_t)walk.longest)) continue;
-        const double part = WALK_CLOCKS + (splits > 1 ? bytes / cluster / STORE_BYTES : 0);
-        const double longest = ceil(walk.longest / splits) * group * visit + part;
-        const double mean = walk.mean / splits * group * visit + part, share = tiles * splits * mean / ctas;
+        const int32_t head_parts = fk_head_parts(splits, group), query_parts = splits / head_parts;
+        const double heads = (double)group / head_parts;
+        if (query_parts > 1 && leaves_none(query_parts, (int64_t)walk.longest)) continue;
+        const double part = WALK_CLOCKS + heads * HEAD_CLOCKS + (splits > 1 ? bytes / cluster / STORE_BYTES : 0);
+        const double longest = ceil(walk.longest / query_parts) * heads * visit + part;
+        const double mean = walk.mean / query_parts * heads * visit + part, share = tiles * splits * mean / ctas;
         double clocks =
             walk.mean < walk.longest ? fmax(share + TAIL * mean, longest) : ceil(tiles * splits / ctas) * longest;
-        if (splits > 1) clocks += COMBINE_CLOCKS + tiles * splits * bytes / combine;
+        if (splits > 1) clocks += KEY_COMBINE + tiles * splits * bytes / combine;
         if (clocks >= least) continue;
         least = splits > 1 ? clocks : WORTH * clocks;
         best = splits;

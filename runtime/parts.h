@@ -15,6 +15,8 @@ fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t 
 /** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole. */
 int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
                             const fk_shape *shape);
+/** Into how many of so many parts the heads of a group are shared out; the rest share out their queries. */
+int32_t fk_head_parts(int64_t parts, int64_t group);
 /** Backward: how many keys of a head come in parts, if any do. */
 int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *args);
 /** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */

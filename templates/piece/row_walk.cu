@@ -19,11 +19,21 @@ struct TurnedWalk {
 @ end
 @ local of_head = rotates and "TurnedWalk" or "TileWalk"
 @ if problem.gqa then
-// The tiles of all heads of a group, one head after the other: at.h is that of the tile at hand.
+@   local parts = mask.all_lead -- tiles of keys may come in parts, which have some of the heads
+// The tiles of all heads of a group$(parts and ", or of a part's," or ","), one head after the other: at.h is that of the tile at hand.
 struct RowWalk : $(of_head) {
     int heads_left;
 
-    __device__ __forceinline__ RowWalk(const Params &p, Where &at) : $(of_head)(p, at), heads_left(p.heads_per_kv) { skip_heads(p, at); }
+    __device__ __forceinline__ RowWalk(const Params &p, Where &at)
+        : $(of_head)(p, $(parts and "own_heads(p, at)" or "at")), heads_left($(parts and "at.split < 0 ? p.heads_per_kv : p.part_heads" or "p.heads_per_kv")) {
+        skip_heads(p, at);
+    }
+@   if parts then
+    static __device__ __forceinline__ const Where &own_heads(const Params &p, Where &at) {
+        if (at.split >= 0) at.h += quotient(at.split, p.query_splits, p.query_splits_inverse) * p.part_heads;
+        return at;
+    }
+@   end
     __device__ __forceinline__ void next(const Params &p, Where &at) {
         $(of_head)::next(p, at);
         skip_heads(p, at);
