@@ -236,9 +236,8 @@ static bool may_have_key_parts(const fk_problem *p, const char *template_dir) {
 
 /* Forward parts count their keys from their own first one, and the diagonal follows. */
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
-    if (p->packed) return false;
     if (p->op == FK_BACKWARD) return may_have_key_parts(p, template_dir);
-    if (p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
+    if (p->packed || p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
     if (p->num_masks && !is_causal(&p->mask[0], template_dir)) return false;
     const char *score = p->num_scores ? p->score[0].name : NULL;
     if (!score) return true;
@@ -249,15 +248,15 @@ bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
 /* Of family mma backward, where no CTAs are counted, as Hopper's are, and a tile's columns are one CTA's. */
 bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, const char *template_dir) {
     if (!fk_problem_may_have_parts(p, template_dir)) return false;
-    if (!tile->wgmma) return tile->walks_q && sm < 90 && !p->deterministic && fk_slices(p) == 1;
+    if (!tile->wgmma) return tile->walks_q && sm < 90 && !p->deterministic && !p->packed && fk_slices(p) == 1;
     if (tile->walks_q) return !tile->head_rows && !fk_tile_halved(p, tile);
     return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
 static void reject_parts(const fk_tile *tile, fk_plan_info *plan) {
     fk_plan_reject(plan, "parts 1: must be 0, but in %s",
-                   tile->walks_q ? "backward kernels without packed, seqused_k, head_rows, grad, masks but causal and "
-                                   "window (those built in), d > 256; mma: below sm_90"
+                   tile->walks_q ? "backward kernels without seqused_k, head_rows, grad, masks but causal and "
+                                   "window (those built in), d > 256; mma: below sm_90, not packed"
                                  : "forward wgmma kernels without masks but causal, scores but softcap, "
                                    "alibi (those built in), dropout, packed, clusters, teams");
 }

@@ -86,7 +86,7 @@ int fk_num_splits(const fk_kernel *kernel, const fk_args *a) {
 static int key_parts(const fk_kernel *kernel, const fk_args *a) {
     const fk_plan_info *plan = &kernel->info.plan;
     const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
-    const int32_t parts = fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape);
+    const int32_t parts = fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape, 0);
     const int64_t tiles = (a->seqlen_k + plan->block_n - 1) / plan->block_n;
     return tiles * parts <= FK_MAX_GRID_YZ ? parts : 1;
 }

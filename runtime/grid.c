@@ -109,7 +109,8 @@ static fk_grid make_combine_keys_grid(const fk_kernel *kernel, const fk_args *a)
     const int64_t keys = fk_leading_keys(kernel, a);
     fk_persistent tiles = {.num_splits = fk_num_leading_parts(kernel, a)};
     if (fk_is_persistent(kernel)) fk_persistent_lay_out(kernel, a, &tiles);
-    return make_row_grid(a->batch * a->num_heads_kv, tiles.num_splits > 1 ? (keys * columns / 8 + 127) / 128 : 0);
+    const int64_t heads = (kernel->problem.packed ? 1 : a->batch) * a->num_heads_kv;
+    return make_row_grid(heads, tiles.num_splits > 1 ? (keys * columns / 8 + 127) / 128 : 0);
 }
 
 fk_grid fk_grid_keep_mask(const fk_kernel *kernel, const fk_args *a) {

@@ -217,7 +217,8 @@ static bool packed_for_short(const fk_sized *s, const fk_problem *canonical, fk_
     const int number = fk_packs_find_short(&context->packs, &query, &s->class, ask->packed);
     ask->context = context;
     ask->variant = FK_PACKED_TILE - number;
-    return number > 0;
+    fk_error err;
+    return number > 0 && fk_plan_read(ask->packed, &ask->plan, &err) == FK_OK;
 }
 
 /* ---- which one ---- */
@@ -237,8 +238,8 @@ static fk_status choose(const fk_sized *s, const fk_problem *canonical, fk_plan_
     fk_asked of_short = {0};
     bool is_short;
     status = plan_for_short(s, canonical, &of_short, &is_short, err);
+    if (!status && !is_short) is_short = packed_for_short(s, canonical, &of_short);
     if (!status) status = fk_wants_parts(s, canonical, is_short ? &of_short.plan : NULL, ask, shared, err);
-    if (!status && !*shared) *shared = packed_for_short(s, canonical, ask);
     if (!status && !*shared && is_short) {
         *ask = of_short;
         *shared = true;

@@ -65,8 +65,8 @@ fk_status fk_wants_key_parts(const fk_sized *s, const fk_problem *canonical, fk_
     fk_plan_info plan;
     const fk_status status = plan_of_parts(s, canonical, FK_BACKWARD, &plan, out, err);
     if (status || !*out) return status;
-    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape) > 1 ||
-           fk_key_parts_choose(canonical, &plan, &s->context->runs, &fewer) > 1;
+    *out = fk_key_parts_choose(canonical, &plan, &s->context->runs, &shape, 0) > 1 ||
+           fk_key_parts_choose(canonical, &plan, &s->context->runs, &fewer, 0) > 1;
     return *out ? ask_for_parts(s, canonical, &plan, FK_IN_PARTS, ask, out) : FK_OK;
 }
 
@@ -89,8 +89,9 @@ fk_status fk_wants_parts(const fk_sized *s, const fk_problem *canonical, const f
     const int32_t ctas = s->context->runs.num_sms / fk_plan_cluster(canonical, &plan);
     int32_t variant = FK_IN_PARTS;
     const bool pays = fk_parts_pay(canonical, &plan, ctas, heads, seqlen_q, seqlen_k);
-    *out = pays || fk_tiles_alone(&few, SMALLER_ROWS, ctas);
-    if (*out && (!pays || seqlen_q <= 2 * SMALLER_ROWS) && fk_compiles_for_sizes(s->context))
+    const bool compiles = fk_compiles_for_sizes(s->context);
+    *out = pays || ((compiles || plan.block_m <= SMALLER_ROWS) && fk_tiles_alone(&few, SMALLER_ROWS, ctas));
+    if (*out && (!pays || seqlen_q <= 2 * SMALLER_ROWS) && compiles)
         status = plan_smaller_parts(s, canonical, seqlen_q <= 64 ? 64 : SMALLER_ROWS, &plan, &variant, err);
     if (status || !*out) return status;
     *out = pays ? 2 * seqlen_q > plan.block_m || 2 * heads <= s->context->runs.num_sms /* else still smaller tiles do */

@@ -131,8 +131,15 @@ typedef struct walks {
     double longest, mean;
 } walks;
 
+/* Of packed sequences, how long a key's own is, in the mean, as a share of the longest: as if lengths were spread
+ * evenly up to that. */
+static double mean_of_longest(const fk_shape *s, int64_t total_k) {
+    const double most = (double)s->seqlen_k, mean = (double)total_k / (double)s->batch;
+    return fmin((mean + (most - mean) * (most - mean) / (3 * mean)) / most, 1);
+}
+
 /* The queries that see a key lie between two lines along the diagonal, those of causal and windows. */
-static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk_shape *s) {
+static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk_shape *s, int64_t total_k) {
     enum { SAMPLES = 16 };
     const double q = (double)s->seqlen_q, k = (double)s->seqlen_k, diag = p->align == FK_TOP_LEFT ? 0 : k - q;
     const double tiles = ceil(k / plan->block_n), samples = fmin(tiles, SAMPLES);
@@ -150,6 +157,7 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
         out.longest = fmax(out.longest, visits);
         out.mean += visits / samples;
     }
+    if (total_k) out.mean *= mean_of_longest(s, total_k);
     return out;
 }
 
@@ -172,13 +180,14 @@ static double visit_back(const fk_problem *p, const fk_plan_info *plan, const fk
 }
 
 int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
-                            const fk_shape *s) {
+                            const fk_shape *s, int64_t total_k) {
     const double cluster = fk_plan_cluster(p, plan), visit = visit_back(p, plan, device, cluster);
     const double bytes = plan->block_n * (p->head_dim + p->head_dim_v) * 4.0;
     const double ctas = device->num_sms / (int)cluster;
     const double combine = (p->head_dim > 128 ? COMBINE_WIDE : COMBINE_SHARE) * device->hbm_gbps / device->clock_ghz;
-    const double tiles = (double)(s->batch * s->num_heads_kv * ceil_div(s->seqlen_k, plan->block_n));
-    const walks walk = count_walks(p, plan, s);
+    const double tiles = (double)(s->num_heads_kv * (total_k ? ceil_div(total_k, plan->block_n)
+                                                             : s->batch * ceil_div(s->seqlen_k, plan->block_n)));
+    const walks walk = count_walks(p, plan, s, total_k);
     const int64_t group = s->num_heads_q / s->num_heads_kv;
     double least = INFINITY;
     int32_t best = 1;

@@ -12,9 +12,10 @@ typedef struct fk_parts {
     int64_t clocks;
 } fk_parts;
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles);
-/** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole. */
+/** Backward, of a kernel whose plan has parts: in how many each tile of keys comes on `device`; 1: it stays whole.
+ * Packed: `shape` has the longest sequence's lengths, and total_k is that of all; 0: all are as long. */
 int32_t fk_key_parts_choose(const fk_problem *p, const fk_plan_info *plan, const fk_device_info *device,
-                            const fk_shape *shape);
+                            const fk_shape *shape, int64_t total_k);
 /** Into how many of so many parts the heads of a group are shared out; the rest share out their queries. */
 int32_t fk_head_parts(int64_t parts, int64_t group);
 /** Backward: how many keys of a head come in parts, if any do. */

@@ -78,7 +78,8 @@ static int64_t lay_out_parts(const fk_kernel *kernel, const fk_args *a, fk_persi
 }
 
 int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *a) {
-    return a->seqlen_k < kernel->leading_rows ? a->seqlen_k : kernel->leading_rows;
+    const int64_t keys = kernel->problem.packed ? a->total_k : a->seqlen_k;
+    return keys < kernel->leading_rows ? keys : kernel->leading_rows;
 }
 
 /* How many parts tiles of keys have that all queries see, of a pattern. */
@@ -94,8 +95,10 @@ static int64_t lay_out_key_splits(const fk_kernel *kernel, const fk_args *a, int
                                   fk_persistent *out) {
     const fk_plan_info *plan = &kernel->info.plan;
     const fk_shape shape = {a->batch, a->num_heads_q, a->num_heads_kv, a->seqlen_q, a->seqlen_k};
-    const int64_t parts = plan->parts ? fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape)
-                                      : leading_parts(kernel, a, heads);
+    const int64_t total_k = kernel->problem.packed ? a->total_k : 0;
+    const int64_t parts = plan->parts
+                              ? fk_key_parts_choose(&kernel->problem, plan, &kernel->context->runs, &shape, total_k)
+                              : leading_parts(kernel, a, heads);
     const int64_t leading = kernel->leading_rows / plan->block_n;
     if (parts <= 1) return out->num_tiles;
     out->num_splits = parts < FK_MAX_SPLITS ? (int)parts : FK_MAX_SPLITS;

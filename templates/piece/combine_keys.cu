@@ -3,18 +3,25 @@ extern "C" __global__ void __launch_bounds__(128) fk_backward_combine(const __gr
     if (is_off(p)) return;
     constexpr int chunks = split_columns / 8;
     const int head = blockIdx.y + gridDim.y * blockIdx.z, i = blockIdx.x * 128 + threadIdx.x, k = i / chunks, column = i % chunks * 8;
+@ if problem.packed then
+    const int kv_head = head;
+    if (kv_head >= p.num_heads_kv || k < p.cu_seqlens_k[0] || k >= split_keys(p)) return; // others are nobody's
+    Sequence at = sequence(p, 0); // k counts through all
+    at.k_offset = 0;
+@ else
     if (head >= p.batch * p.num_heads_kv || k >= split_keys(p)) return;
     const int b = head / p.num_heads_kv, kv_head = head - b * p.num_heads_kv;
+    const Sequence at = sequence(p, b);
+@ end
     float sum[8] = {};
 #pragma unroll 4
     for (int split = 0; split < p.num_splits; ++split) {
-        const float *from = split_row(p, split, b, kv_head, k) + column;
+        const float *from = split_row(p, split, at, kv_head, k) + column;
         const uint4 x = ld_global_v4(from), y = ld_global_v4(from + 4);
         const u32 bits[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int e = 0; e < 8; ++e) sum[e] += __uint_as_float(bits[e]);
     }
-    const Sequence at = sequence(p, b);
     if (column < head_dim) {
 #pragma unroll
         for (int e = 0; e < 8; ++e) sum[e] *= p.scale;

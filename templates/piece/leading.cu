@@ -1,4 +1,4 @@
-@ local heads = "p.batch * p.num_heads_" .. (walk == "q" and "kv" or "q")
+@ local heads = (problem.packed and "" or "p.batch * ") .. "p.num_heads_" .. (walk == "q" and "kv" or "q")
 @ local group_heads = walk == "q" and "p.kv_group_heads" or "p.group_heads"
 @ local parts = mask.leading_rows == 0 and "" or walk == "q" and " Where heads are few, parts of them." or " Where there are many keys, parts of them."
 // Some tiles at the beginning of a head are far longer than the others. They are claimed first, of all heads, and then the others group

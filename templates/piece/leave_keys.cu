@@ -8,7 +8,7 @@ __device__ __forceinline__ void leave_part(const float (&x)[m_atoms][ATOMS][4], 
         for (int r = 0; r < 2; ++r) {
             const int k = at.k_first + warp_row() + 16 * m + 8 * r + lane / 4;
             if (k >= at.seqlen_k) continue;
-            float2 *row = reinterpret_cast<float2 *>(split_row(p, split, at.b, kv_head, k) + to + first) + lane % 4;
+            float2 *row = reinterpret_cast<float2 *>(split_row(p, split, at, kv_head, k) + to + first) + lane % 4;
 #pragma unroll
             for (int n = 0; n < ATOMS; ++n)
                 if (first + 8 * n < width) row[4 * n] = make_float2(x[m][n][2 * r], x[m][n][2 * r + 1]);

@@ -6,7 +6,7 @@
 @ local cluster, halved = plan.cluster > 1, plan.halved
 @ local pair, splits, heads = cluster and not halved, mask.leading_rows > 0, plan.head_rows > 0
 @ local starts = cluster and ", int col = 0" or "" -- a CTA's columns need not begin with the tensor's
-@ local leads = mask.leading > 0 and not problem.packed and (splits or not waits) and not heads
+@ local leads = mask.leading > 0 and (not problem.packed or mask.all_lead) and (splits or not waits) and not heads
 @ local kv = layout.kv_buffers -- of K and V
 constexpr int consumers = $(plan.consumers), stages = $(plan.stages), adders = $(adders and 2 or 0); // warps that add, or give leave to
 constexpr u32 full = smem_bars, empty = full + 8 * stages, k_full = empty + 8 * stages, k_empty = k_full + 8;

@@ -14,7 +14,7 @@ struct Where : Sequence {
 
 @ if plan.family == "wgmma" then
 @   local waits = plan.adders and problem.deterministic -- tiles wait for those before them
-@   local leads = mask.leading > 0 and not problem.packed and (mask.leading_rows > 0 or not waits) -- some tiles are claimed before all others
+@   local leads = mask.leading > 0 and (not problem.packed or mask.all_lead) and (mask.leading_rows > 0 or not waits) -- some tiles are claimed before all others
 @   local heads, last_sees_all = plan.head_rows > 0, mask.q_order > 0
 @   if heads then
 @     leads, last_sees_all = false, not last_sees_all -- a CTA's own order: what sees most comes last, when dQ leaves

@@ -9,6 +9,7 @@
 
 #include "flashkiln.h"
 #include "runtime/emulator/half.h"
+#include "runtime/object.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -180,19 +181,23 @@ static void references(void **state) {
 
 /* ---- kernels -------------------------------------------------------------------------------------------- */
 
-static void execute(fk_context *context, const fk_problem *problem, int32_t op, const fk_args *args) {
+/* Returns in how many parts tiles came, the most. */
+static int execute(fk_context *context, const fk_problem *problem, int32_t op, const fk_args *args) {
     fk_problem p = *problem;
     fk_kernel *kernel;
+    fk_persistent tiles = {.num_splits = 1};
     void *workspace = NULL;
     p.op = op;
     if (op == FK_FORWARD) p.deterministic = 0;
     if (fk_kernel_create(context, &p, &kernel)) fail_msg("%s", fk_last_error());
+    if (fk_is_persistent(kernel)) assert_true(fk_persistent_lay_out(kernel, args, &tiles));
     const size_t bytes = fk_kernel_workspace(kernel, args);
     if (bytes) assert_int_equal(posix_memalign(&workspace, 256, bytes), 0);
     if (bytes) memset(workspace, 0xff, bytes);
     if (fk_execute(kernel, args, workspace, bytes, NULL)) fail_msg("%s", fk_last_error());
     free(workspace);
     fk_kernel_destroy(kernel);
+    return tiles.num_splits;
 }
 
 /* The same as `compare`, of 16-bit tensors [rows, heads, dim]. `own` of a sequence that is no problem by itself: 0. */
@@ -363,6 +368,50 @@ static void neighbours_of_nans(void **state) {
         }
 }
 
+static void near_to(const char *name, const uint16_t *got, const double *want, int64_t heads, int64_t total,
+                    int64_t dim, const int32_t *cu) {
+    for (int64_t row = cu[0]; row < cu[BATCH]; row++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < dim; i++) {
+                const double x = (double)fk_fp16_to_float(got[(row * heads + h) * dim + i]);
+                const double exact = want[(h * total + row) * dim + i];
+                if (!(fabs(x - exact) < 4e-3 + 4e-3 * fabs(exact)))
+                    fail_msg("%s of row %d, head %d is %g, not %g", name, (int)row, (int)h, x, exact);
+            }
+}
+
+/* Hopper's tiles of keys in parts, of few kv heads: sums of sequences that lie beside each other in the workspace. */
+static void parts_of_keys(void **state) {
+    (void)state;
+    static const char *const packed[] = {"bwd fp16 d16 dv24 gqa packed", "bwd fp16 d16 dv24 gqa packed causal",
+                                         "bwd fp16 d16 dv24 gqa packed window(30,40) deterministic"};
+    fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+    fk_context *forward, *backward;
+    options.device = "emu", options.plan_for = "h200", options.cache_mode = FK_CACHE_OFF;
+    if (fk_context_create(&options, &forward)) fail_msg("%s", fk_last_error());
+    options.planning.plan = "wgmma m64 n128 w12 s2 c1 q2 k2 o1 p1";
+    if (fk_context_create(&options, &backward)) fail_msg("%s", fk_last_error());
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) {
+        const fk_problem p = parse(packed[i]);
+        const fk_args a = packed_args(&p);
+        double *want[3] = {seventy_sevens(HQ * TOTAL_Q * D), seventy_sevens(HKV * TOTAL_K * D),
+                           seventy_sevens(HKV * TOTAL_K * DV)};
+        execute(forward, &p, FK_FORWARD, &a);
+        assert_true(execute(backward, &p, FK_BACKWARD, &a) > 1);
+        if (fk_reference_backward(&p, &a, FK_REFERENCE_F64, want[0], want[1], want[2])) fail_msg("%s", fk_last_error());
+        near_to("dq", dq, want[0], HQ, TOTAL_Q, D, cu_q);
+        near_to("dk", dk, want[1], HKV, TOTAL_K, D, cu_k);
+        near_to("dv", dv, want[2], HKV, TOTAL_K, DV, cu_k);
+        untouched("dq", dq, cu_q, TOTAL_Q, HQ * D);
+        untouched("dk", dk, cu_k, TOTAL_K, HKV * D);
+        untouched("dv", dv, cu_k, TOTAL_K, HKV * DV);
+        for (int n = 0; n < 3; n++)
+            free(want[n]);
+    }
+    fk_context_destroy(backward);
+    fk_context_destroy(forward);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(references),
@@ -372,6 +421,7 @@ int main(void) {
         cmocka_unit_test(lengths_are_read_at_run_time),
         cmocka_unit_test(first_sequence_far_behind),
         cmocka_unit_test(many_sequences),
+        cmocka_unit_test(parts_of_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
