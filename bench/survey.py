@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Random shapes beside PyTorch's SDPA backends: where is this library slower than one of them?
 
-  survey.py [--kinds self,short,few,cross,chunk] [--ops fwd,bwd] [--count 60] [--seed 1] [--seconds 120]
+  survey.py [--kinds self,short,few,cross,chunk,packed] [--ops fwd,bwd] [--count 60] [--seed 1] [--seconds 120]
 
 Batch, heads, kv heads, lengths, head dims, masks and dtypes are drawn, as programs have them: self-attention of any length, of short
-rows, of a few heads; cross-attention; a chunk of queries behind a cache. All contenders are called as PyTorch programs call them, and
+rows, of a few heads; cross-attention; a chunk of queries behind a cache; packed sequences of unlike lengths, which of the backends
+FLASH alone has. All contenders are called as PyTorch programs call them, and
 timed by CUDA graphs of some launches each, round-robin, so that nobody waits for the host. Results are compared with the first peer's.
 Printed are the slowest shapes beside the best peer of each, and means; all rows are in survey.csv. Needs an NVIDIA GPU and PyTorch;
 without them it says so and exits with 77.
 """
 import collections
 import concurrent.futures
+import itertools
 import math
 import os
 import random
@@ -40,19 +42,26 @@ def draw_shape(draw, kinds, ops):
     dim = draw.choices(list(DIMS), DIMS.values())[0]
     group = draw.choice((1, 1, 1, 2, 4, 8))
     heads_kv = draw.choice((1, 2, 4, 8, 12, 16))
-    sq = {"self": (256, 16384), "short": (16, 512), "few": (256, 16384), "cross": (32, 8192), "chunk": (16, 2048)}[kind]
+    sq = {"self": (256, 16384), "short": (16, 512), "few": (256, 16384), "cross": (32, 8192), "chunk": (16, 2048), "packed": (64, 8192)}[kind]
     seqlen_q = length(draw, *sq)
     seqlen_k = {"cross": lambda: length(draw, 32, 8192), "chunk": lambda: seqlen_q + length(draw, 256, 32768)}.get(kind, lambda: seqlen_q)()
     mask = {"cross": "full", "chunk": "causal"}.get(kind) or draw.choice(("full", "causal"))
-    batch = length(draw, 1, {"self": 32, "short": 512, "few": 1, "cross": 64, "chunk": 4}[kind])
+    batch = length(draw, 1, {"self": 32, "short": 512, "few": 1, "cross": 64, "chunk": 4, "packed": 64}[kind])
     if kind == "few":
         heads_kv, group = draw.choice((1, 2, 4)), draw.choice((1, 1, 2, 4))
     return Shape(kind, op, draw.choice(("bf16", "bf16", "fp16")), dim, mask, batch, heads_kv * group, heads_kv, seqlen_q, seqlen_k)
 
 
+def lengths(s):
+    """Of packed sequences, the longest first."""
+    draw = random.Random(repr(s))
+    return [s.seqlen_q] + [draw.randint(max(1, s.seqlen_q // 8), s.seqlen_q) for _ in range(s.batch - 1)]
+
+
 def flops(s):
-    pairs = s.seqlen_q * s.seqlen_k - (s.seqlen_q * (s.seqlen_q - 1) / 2 if s.mask == "causal" else 0)
-    return 4 * s.batch * s.heads * pairs * s.head_dim * (2.5 if s.op == "bwd" else 1)
+    sizes = [(n, n) for n in lengths(s)] if s.kind == "packed" else [(s.seqlen_q, s.seqlen_k)] * s.batch
+    pairs = sum(q * k - (q * (q - 1) / 2 if s.mask == "causal" else 0) for q, k in sizes)
+    return 4 * s.heads * pairs * s.head_dim * (2.5 if s.op == "bwd" else 1)
 
 
 def draw_shapes(args):
@@ -67,7 +76,11 @@ def draw_shapes(args):
 class Inputs:
     def __init__(self, torch, s):
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[s.dtype]
-        new = lambda n, h: torch.randn(s.batch, n, h, s.head_dim, device="cuda", dtype=dtype).requires_grad_(s.op == "bwd")
+        rows = lambda n: (s.batch, n)
+        if s.kind == "packed":
+            starts = [0, *itertools.accumulate(lengths(s))]
+            self.cu, rows = torch.tensor(starts, device="cuda", dtype=torch.int32), lambda _: (starts[-1],)
+        new = lambda n, h: torch.randn(*rows(n), h, s.head_dim, device="cuda", dtype=dtype).requires_grad_(s.op == "bwd")
         self.q, self.k, self.v = new(s.seqlen_q, s.heads), new(s.seqlen_k, s.heads_kv), new(s.seqlen_k, s.heads_kv)
         self.dout = torch.randn(self.q.shape, device="cuda", dtype=dtype)
 
@@ -77,7 +90,12 @@ class Inputs:
 
 def ours(torch, s, x):
     import flashkiln
-    return flashkiln.attention(*x.leaves(), causal=s.mask == "causal")
+    sizes = {"cu_seqlens_q": x.cu, "cu_seqlens_k": x.cu, "max_seqlen_q": s.seqlen_q, "max_seqlen_k": s.seqlen_k} if s.kind == "packed" else {}
+    return flashkiln.attention(*x.leaves(), causal=s.mask == "causal", **sizes)
+
+
+def flash_packed(torch, s, x):
+    return torch.ops.aten._flash_attention_forward(*x.leaves(), x.cu, x.cu, s.seqlen_q, s.seqlen_k, 0.0, s.mask == "causal", False)[0]
 
 
 def sdpa(backend):
@@ -130,7 +148,8 @@ class Graphed:
 
 def contenders(torch, s, stream):
     x, out = Inputs(torch, s), []
-    for name, attend in [("flashkiln", ours)] + [("sdpa-" + p.lower(), sdpa(p)) for p in PEERS]:
+    peers = [("sdpa-flash", flash_packed)] if s.kind == "packed" else [("sdpa-" + p.lower(), sdpa(p)) for p in PEERS]
+    for name, attend in [("flashkiln", ours)] + peers:
         try:
             out.append(Graphed(torch, name, attend, s, x, stream))
         except RuntimeError:  # a peer may refuse the shape
@@ -198,7 +217,7 @@ def body(torch, library, context, args):
 def main():
     parser = arguments(__doc__)
     parser.set_defaults(rounds=6, launches=3)
-    parser.add_argument("--kinds", default="self,short,few,cross,chunk", type=words)
+    parser.add_argument("--kinds", default="self,short,few,cross,chunk,packed", type=words)
     parser.add_argument("--ops", default="fwd,bwd", type=words)
     parser.add_argument("--count", type=int, default=60, help="shapes")
     parser.add_argument("--seed", type=int, default=1)

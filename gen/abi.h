@@ -196,6 +196,7 @@ typedef struct fk_sides {
     X(uint32_t, u32, query_splits_inverse)  /* floor(2^32 / query_splits), at most 2^32 - 1 */                         \
     X(uint32_t, u32, heads_inverse)         /* floor(2^32 / num_heads_q), at most 2^32 - 1 */                          \
     X(uint32_t, u32, kv_heads_inverse)      /* floor(2^32 / num_heads_kv), at most 2^32 - 1 */                         \
+    X(int32_t, int, total_k)                /* packed: rows of k */                                                    \
     X(int32_t, int, condition_value)                                                                                   \
     X(float, float, scale_log2)                                                                                        \
     X(float, float, scale)                                                                                             \

@@ -219,6 +219,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
             add(out, (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE});
         const int parts_smem = 128 * 6 * (int)sizeof(float); /* templates/piece/combine_parts.cu */
         if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, parts_smem, FK_GRID_PARTS});
+        if (p->packed) add(out, (fk_kernel_launch){"fk_forward_rest", 256, 0, FK_GRID_REST});
         return;
     }
     if (score->grad) add(out, (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS});
@@ -243,6 +244,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     }
     if (out->leading_rows && !wgmma) add(out, combine);
     if (score->grad && p->deterministic) add(out, (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS});
+    if (p->packed) add(out, (fk_kernel_launch){"fk_backward_rest", 256, 0, FK_GRID_REST});
 }
 
 static fk_status render(fk_planner *planner, render_call *call, fk_error *err) {

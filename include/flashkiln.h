@@ -551,6 +551,9 @@ typedef struct fk_args {
      * queries cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys likewise, or none. On a GPU this is trusted. */
     const int32_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t total_q, total_k; /**< packed: rows of q and of k, up to 2^31 - 1; not looked at otherwise */
+    /** Packed: 1 = rows of no sequence, before the first one and behind the last, get zeros, and -inf in lse, by one
+     * launch more (2 us); 0: they are left as they are. */
+    int32_t clear_rest;
     /** batch numbers; one outside 0 to the sequence's length counts as that end. As the lists above and the table
      * below, not looked at where the problem lacks the word. */
     const int32_t *seqused_k;

@@ -159,6 +159,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .diag = p->align == FK_TOP_LEFT ? 0 : (int32_t)(a->seqlen_k - a->seqlen_q),
         .batch = (int32_t)a->batch,
         .total_q = (int32_t)a->total_q,
+        .total_k = (int32_t)a->total_k,
         .group_heads = (int32_t)(group * ratio),
         .kv_group_heads = (int32_t)group,
         .group_inverse = fk_inverse(group * ratio),

@@ -133,7 +133,7 @@ static bool read_kernel(char *line, fk_kernel_launch *out) {
     int64_t threads, smem, grid;
     if (!cut(line, word, 4) || strlen(word[0]) >= sizeof out->entry) return false;
     if (!take_int(word[1], 32, 1024, &threads) || !take_int(word[2], 0, 1 << 20, &smem) ||
-        !take_int(word[3], 0, FK_GRID_WIDEN, &grid))
+        !take_int(word[3], 0, FK_GRID_REST, &grid))
         return false;
     strcpy(out->entry, word[0]);
     out->threads = (int32_t)threads;

@@ -1,6 +1,7 @@
 /* The grids of a problem's kernels, as templates/piece/schedule*.cu take them apart. */
 #include "parts.h"
 
+#define REST_CTAS 128         /* which have nothing to do as a rule */
 #define MAX_ARRAY_BLOCKS 1024 /* of 256 threads: more than any GPU holds, and they take further rows in turn */
 
 /* A grid's z counts groups, and within each the splits. */
@@ -177,6 +178,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
         return FK_OK;
     case FK_GRID_PARTS:
         *out = make_parts_grid(kernel, a, tiles);
+        return FK_OK;
+    case FK_GRID_REST:
+        *out = (fk_grid){a->clear_rest ? REST_CTAS : 0, 1, 1};
         return FK_OK;
     case FK_GRID_KEEP_MASK: /* fk_execute leaves them out */
     case FK_GRID_BLOCKS:

@@ -187,12 +187,13 @@ def forward(terms, how, q, k, v, arrays=(), extras=NO_EXTRAS, with_lse=True, des
     else:
         o, lse = into
     launch = call.launch
-    if launch is None or call.layout == "packed":  # rows of no sequence are not written
+    if launch is None:
         o.zero_()
         if with_lse:
             lse.fill_(float("-inf"))
-    if launch is not None:
+    else:
         args = launch.args()
+        args.clear_rest = call.layout == "packed"
         fill(args, q, k, v, o, lse, arrays, extras)
         if descales:
             _torch_e4m3.fill(args, descales)
@@ -212,10 +213,9 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
         out += [None if not want else in_wide_rows(array, array.shape, torch.float32)
                 if tiles and axis is not None and array.shape[axis] > 1 else array.new_empty(array.shape, dtype=torch.float32)
                 for array, want, axis in zip(arrays, wanted, terms.rows)]
-    if call.layout == "packed" or call.launch is None:  # rows of no sequence are not written
-        for x in out[:3] if call.launch is not None else filter(lambda x: x is not None, out):
-            x.zero_()
     if call.launch is None:
+        for x in filter(lambda x: x is not None, out):
+            x.zero_()
         return rounded(out, arrays)
     dout = o.new_zeros(o.shape) if dout is None else dout
     launch = call.backward.get((dout.stride(), o.stride(), wanted, deterministic))
@@ -225,6 +225,7 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
         launch = call.backward.get(key) or call.backward.setdefault(
             key, describe_backward(terms, call, dout, o, out, arrays, wanted, deterministic))
     args = launch.args()
+    args.clear_rest = call.layout == "packed"
     fill(args, q, k, v, o, lse, arrays, extras)
     args.dout, args.dq, args.dk, args.dv = dout.data_ptr(), out[0].data_ptr(), out[1].data_ptr(), out[2].data_ptr()
     if dlse is not None:

@@ -339,3 +339,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
 
 @   include("piece/array_grad_around.cu")
 @ end
+@ if problem.packed then
+
+@   include("piece/clear_rest.cu")
+@ end

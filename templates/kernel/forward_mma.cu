@@ -411,3 +411,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_fo
 
 @   include("piece/combine.cu")
 @ end
+@ if problem.packed then
+
+@   include("piece/clear_rest.cu")
+@ end

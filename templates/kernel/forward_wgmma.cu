@@ -230,3 +230,7 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/pack_blocks.cu")
 @ end
+@ if problem.packed then
+
+@   include("piece/clear_rest.cu")
+@ end

@@ -412,6 +412,45 @@ static void parts_of_keys(void **state) {
     fk_context_destroy(forward);
 }
 
+static void is_cleared(const char *name, const uint16_t *all, const uint16_t *kept, const int32_t *cu, int64_t total,
+                       int64_t width) {
+    for (int64_t i = 0; i < total * width; i++) {
+        const bool rest = i < cu[0] * width || i >= cu[BATCH] * width;
+        if (all[i] != (rest ? 0 : kept[i])) fail_msg("%s, row %d is %04x", name, (int)(i / width), all[i]);
+    }
+}
+
+/* Rows of no sequence, where that is asked for; all others have what they have without. */
+static void rest_is_cleared(void **state) {
+    (void)state;
+    static const char *const gpus[] = {"t4", "h200"};
+    static uint16_t kept[4][TOTAL_K * HQ * DV];
+    uint16_t *const out[4] = {o, dq, dk, dv};
+    const size_t bytes[4] = {sizeof o, sizeof dq, sizeof dk, sizeof dv};
+    for (int g = 0; g < 2; g++) {
+        const fk_problem p = parse("bwd fp16 d16 dv24 gqa packed causal deterministic");
+        fk_context_options options = FK_CONTEXT_OPTIONS_INIT;
+        fk_context *context;
+        options.device = "emu", options.plan_for = gpus[g], options.cache_mode = FK_CACHE_OFF;
+        if (fk_context_create(&options, &context)) fail_msg("%s", fk_last_error());
+        for (int clear = 0; clear < 2; clear++) {
+            fk_args a = packed_args(&p);
+            a.clear_rest = clear;
+            execute(context, &p, FK_FORWARD, &a);
+            execute(context, &p, FK_BACKWARD, &a);
+            for (int n = 0; n < 4 && !clear; n++)
+                memcpy(kept[n], out[n], bytes[n]);
+        }
+        fk_context_destroy(context);
+        is_cleared("o", o, kept[0], cu_q, TOTAL_Q, HQ * DV);
+        is_cleared("dq", dq, kept[1], cu_q, TOTAL_Q, HQ * D);
+        is_cleared("dk", dk, kept[2], cu_k, TOTAL_K, HKV * D);
+        is_cleared("dv", dv, kept[3], cu_k, TOTAL_K, HKV * DV);
+        for (int64_t i = 0; i < HQ * TOTAL_Q; i++)
+            if (i % TOTAL_Q < cu_q[0] || i % TOTAL_Q >= cu_q[BATCH]) assert_true(lse[i] == -INFINITY);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(references),
@@ -422,6 +461,7 @@ int main(void) {
         cmocka_unit_test(first_sequence_far_behind),
         cmocka_unit_test(many_sequences),
         cmocka_unit_test(parts_of_keys),
+        cmocka_unit_test(rest_is_cleared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
