@@ -31,11 +31,13 @@
 #define ALONE_COMBINE 2500
 #define ALONE_WORTH 0.92
 /* Backward: clocks of a walk besides its visits, and of each head; of family wgmma, what a visit takes besides its
- * products, of family mma times what these take; where walks are unlike, the longest are first, and the last ones add
- * so much of a mean one; the second kernel; and what parts are to take of the time. */
+ * products, or, of clusters, whose tiles have 256 columns, in all, of family mma times what products take; where walks
+ * are unlike, the longest are first, and the last ones add so much of a mean one; the second kernel; and what parts are
+ * to take of the time. */
 #define WALK_CLOCKS 2000
 #define HEAD_CLOCKS 950
 #define PAIR_CLOCKS 0.09
+#define CLUSTER_PAIR_CLOCKS 1.15
 #define VISIT_TIMES 1.5
 #define KEY_COMBINE 2000
 #define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up, up to d = 128 and above */
@@ -176,6 +178,7 @@ static double visit_back(const fk_problem *p, const fk_plan_info *plan, const fk
     const double pairs = (double)plan->block_m * plan->block_n / cluster;
     const double products = pairs * (3.0 * p->head_dim + 2.0 * p->head_dim_v);
     if (strcmp(plan->family, "wgmma") != 0) return VISIT_TIMES * products / (device->mma_flops / 2);
+    if (cluster > 1) return CLUSTER_PAIR_CLOCKS * pairs;
     return products / (double)multiply_adds(p) + PAIR_CLOCKS * pairs;
 }
 
