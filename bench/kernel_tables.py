@@ -325,7 +325,8 @@ def front(folder):
 
 
 SURVEY = {"self": "self-attention, 256 to 16,384 tokens", "short": "the same, 16 to 512 tokens", "few": "the same, 256 to 16,384 tokens of 1 to 16 heads",
-          "cross": "queries and keys of unlike lengths, 32 to 8,192", "chunk": "16 to 2,048 queries behind 256 to 32,768 keys, causal"}
+          "cross": "queries and keys of unlike lengths, 32 to 8,192", "chunk": "16 to 2,048 queries behind 256 to 32,768 keys, causal",
+          "packed": "packed sequences, the longest of 64 to 8,192 tokens"}
 
 
 def survey_ratios(folder):
