@@ -5,10 +5,9 @@
 
 Batch, heads, kv heads, lengths, head dims, masks and dtypes are drawn, as programs have them: self-attention of any length, of short
 rows, of a few heads; cross-attention; a chunk of queries behind a cache; packed sequences of unlike lengths, which of the backends
-FLASH alone has. All contenders are called as PyTorch programs call them, and
-timed by CUDA graphs of some launches each, round-robin, so that nobody waits for the host. Results are compared with the first peer's.
-Printed are the slowest shapes beside the best peer of each, and means; all rows are in survey.csv. Needs an NVIDIA GPU and PyTorch;
-without them it says so and exits with 77.
+FLASH alone has. All contenders are called as PyTorch programs call them, and timed by CUDA graphs of some launches each, round-robin, so
+that nobody waits for the host. Results are compared with the first peer's. Printed are the slowest shapes beside the best peer of each,
+and means; all rows are in survey.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import collections
 import concurrent.futures
