@@ -61,6 +61,8 @@ bool fk_expr_computes_with(const fk_expr *e, const char *name);
 int64_t fk_expr_block(const fk_expr *e, const char *name);
 /** The same of q where diag is a multiple of it: max(q + diag, 0) / 128 makes it 128. */
 int64_t fk_expr_row_block(const fk_expr *e);
+/** The greatest one. */
+int64_t fk_common_divisor(int64_t a, int64_t b);
 /** Both conjoined and simplified; either may be NULL (no term). NULL for two NULLs, or on failure. */
 const fk_expr *fk_expr_and(fk_expr_pool *pool, const fk_expr *a, const fk_expr *b);
 /** e with every read of scalar `name` replaced by an expression of its type; simplified. NULL on failure. */

@@ -213,8 +213,8 @@ bool fk_expr_computes_with(const fk_expr *e, const char *name) {
     return false;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-    return b ? common_divisor(b, a % b) : a;
+int64_t fk_common_divisor(int64_t a, int64_t b) {
+    return b ? fk_common_divisor(b, a % b) : a;
 }
 
 /* max(q + diag, 0) */
@@ -233,7 +233,7 @@ static int64_t block_of(const fk_expr *e, const char *name, bool positions) {
         return e->op == OP_DIV ? by->i : (int64_t)1 << by->i;
     int64_t block = 0;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i)
-        block = common_divisor(block, block_of(e->arg[i], name, positions));
+        block = fk_common_divisor(block, block_of(e->arg[i], name, positions));
     return block;
 }
 

@@ -5,7 +5,7 @@
 #include "object.h"
 #include "short_rows.h"
 
-enum { FK_SIZED_GROUPS = 6 };
+enum { FK_SIZED_GROUPS = 6 }; /* classes of query heads of a kv head: 1, 2 and 3, 4 to 7, ..., 32 and more */
 
 /** A kernel that is asked for with sizes. */
 typedef struct fk_sized {

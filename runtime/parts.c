@@ -6,6 +6,8 @@
  * all of them come in as many parts of the queries as let SMs have about the same (templates/piece/split_keys.cu). */
 #include "parts.h"
 
+#include "gen/expr.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -40,8 +42,8 @@
 #define CLUSTER_PAIR_CLOCKS 1.15
 #define VISIT_TIMES 1.5
 #define KEY_COMBINE 2000
-#define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up, up to d = 128 and above */
-#define COMBINE_WIDE 0.37
+#define COMBINE_SHARE 0.62 /* of HBM's rate at which parts are added up, to d = 128 */
+#define COMBINE_WIDE 0.37  /* the same above */
 #define TAIL 0.25
 #define WORTH 0.92
 #define MOST_KEY_SPLITS 16
@@ -57,10 +59,6 @@ static bool leaves_none(int64_t splits, int64_t k_tiles) {
 
 static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
     return p->dtype == FK_E4M3 ? 4096 : 2048;
-}
-
-static int64_t tile_bytes(const fk_problem *p, const fk_plan_info *plan) { /* of a part, in float32 */
-    return (int64_t)plan->block_m * p->head_dim_v * 4;
 }
 
 static int64_t visit_clocks(const fk_problem *p, const fk_plan_info *plan, bool alone) {
@@ -84,7 +82,7 @@ bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, d
 fk_parts fk_parts_choose(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, int64_t tiles, int64_t k_tiles) {
     const bool alone = tiles < ctas;
     const int64_t visit = visit_clocks(p, plan, alone), rest = tiles % ctas;
-    const int64_t bytes = tile_bytes(p, plan), part = PART_CLOCKS + bytes / STORE_BYTES;
+    const int64_t bytes = (int64_t)plan->block_m * p->head_dim_v * 4, part = PART_CLOCKS + bytes / STORE_BYTES;
     const int64_t combine = alone ? ALONE_COMBINE : COMBINE_CLOCKS;
     fk_parts best = {.clocks = k_tiles * visit + PART_CLOCKS};
     if (rest == 0 || k_tiles * visit / ctas * (ctas - rest) < combine) return best;
@@ -164,13 +162,7 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
 }
 
 int32_t fk_head_parts(int64_t parts, int64_t group) {
-    int64_t a = parts, b = group;
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return (int32_t)a;
+    return (int32_t)fk_common_divisor(parts, group);
 }
 
 /* Clocks of a visit, a pair of tiles. */

@@ -23,12 +23,12 @@ int64_t fk_leading_keys(const fk_kernel *kernel, const fk_args *args);
 /** Whether a kernel that can do so is worth compiling, for so many heads of a batch. */
 bool fk_parts_pay(const fk_problem *p, const fk_plan_info *plan, int64_t ctas, double heads, double seqlen_q,
                   double seqlen_k);
-/** Whether tiles of so many queries are fewer than CTAs. */
-bool fk_tiles_alone(const fk_shape *s, int32_t rows, int64_t ctas);
 /** Whether it is where SMs have a tile each at most; `instead`: another plan for these sizes, whose tiles are whole, or
  * NULL. */
 bool fk_parts_pay_alone(const fk_problem *p, const fk_plan_info *plan, const fk_plan_info *instead, int64_t ctas,
                         const fk_shape *s);
+/** Whether tiles of so many queries are fewer than CTAs. */
+bool fk_tiles_alone(const fk_shape *s, int32_t rows, int64_t ctas);
 /** Whether tiles take so nearly the same time that the last round alone is worth parts, or all are in one round. */
 bool fk_parts_alike(const fk_problem *p, int64_t ctas, int64_t tiles, double seqlen_q, double seqlen_k);
 

@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(threads, $(plan.ctas_per_sm)) fk_ba
     ArraySums sums;
 @ end
 @ if mask.all_lead and problem.gqa then
-    if (at.split >= 0) at.h += quotient(at.split, p.query_splits, p.query_splits_inverse) * p.part_heads;
+    if (at.split >= 0) at.h += heads_before(p, at.split);
     for (int head = at.split < 0 ? p.heads_per_kv : p.part_heads; head > 0; --head, ++at.h) {
 @ else
     for (int head = 0; head < p.heads_per_kv; ++head, ++at.h) {

@@ -30,7 +30,7 @@ struct RowWalk : $(of_head) {
     }
 @   if parts then
     static __device__ __forceinline__ const Where &own_heads(const Params &p, Where &at) {
-        if (at.split >= 0) at.h += quotient(at.split, p.query_splits, p.query_splits_inverse) * p.part_heads;
+        if (at.split >= 0) at.h += heads_before(p, at.split);
         return at;
     }
 @   end

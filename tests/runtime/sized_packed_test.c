@@ -37,7 +37,7 @@ static const struct {
     {0, {16, 16, 16, 2049, 2049}, false}, {0, {4096, 64, 64, 64, 64}, true},
     {1, {64, 16, 2, 257, 257}, true},     {1, {64, 16, 2, 512, 512}, false},
     {2, {4, 16, 16, 4096, 4096}, false},  {1, {1, 8, 1, 512, 8192}, true},   /* its last tiles come in parts */
-    {1, {1, 8, 1, 512, 1024}, true},     {2, {64, 16, 16, 256, 256}, true}, /* a CTA has a whole head */
+    {1, {1, 8, 1, 512, 1024}, true},      {2, {64, 16, 16, 256, 256}, true}, /* a CTA has a whole head */
     {3, {1, 8, 1, 4096, 4096}, true},                                        /* its tiles of keys come in parts */
     {3, {4, 32, 8, 8192, 8192}, false},
 };
