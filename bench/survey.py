@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Random shapes beside PyTorch's SDPA backends: where is this library slower than one of them?
 
-  survey.py [--kinds self,short,few,cross,chunk,packed] [--ops fwd,bwd] [--count 60] [--seed 1] [--seconds 120]
+  survey.py [--kinds self,short,few,cross,chunk,packed,window,dropout,padding,bias,decode] [--ops fwd,bwd] [--count 60] [--seed 1] [--seconds 120]
 
 Batch, heads, kv heads, lengths, head dims, masks and dtypes are drawn, as programs have them: self-attention of any length, of short
-rows, of a few heads; cross-attention; a chunk of queries behind a cache; packed sequences of unlike lengths, which of the backends
-FLASH alone has. All contenders are called as PyTorch programs call them, and timed by CUDA graphs of some launches each, round-robin, so
+rows, of a few heads; cross-attention; a chunk of queries behind a cache, or one to sixteen of them; packed sequences of unlike lengths, and
+windows, which of the backends FLASH alone has; with dropout; with a boolean mask of each entry's keys; with a bias of every pair, whose
+gradient is taken, too. All contenders are called as PyTorch programs call them, and timed by CUDA graphs of some launches each, round-robin, so
 that nobody waits for the host. Results are compared with the first peer's. Printed are the slowest shapes beside the best peer of each,
 and means; all rows are in survey.csv. Needs an NVIDIA GPU and PyTorch; without them it says so and exits with 77.
 """
 import collections
 import concurrent.futures
+import functools
 import itertools
 import math
 import os
@@ -25,7 +27,11 @@ Shape = collections.namedtuple("Shape", "kind op dtype head_dim mask batch heads
 FIELDS = ["date", "gpu", "driver_torch", *Shape._fields, "name", "median_us", "tflops"]
 DIMS = {64: 5, 128: 5, 32: 1, 40: 1, 48: 1, 72: 1, 80: 2, 96: 2, 112: 1, 160: 1, 192: 1, 256: 2}
 PEERS = ("CUDNN", "FLASH", "EFFICIENT")
-MOST_ELEMENTS, MOST_FLOPS = 1 << 26, 2e12  # of q or k; of a forward launch
+KINDS = {  # lengths of queries, the largest batch
+    "self": ((256, 16384), 32), "short": ((16, 512), 512), "few": ((256, 16384), 1), "cross": ((32, 8192), 64), "chunk": ((16, 2048), 4),
+    "packed": ((64, 8192), 64), "window": ((256, 16384), 32), "dropout": ((64, 8192), 64), "padding": ((32, 4096), 64),
+    "bias": ((32, 2048), 64), "decode": ((1, 16), 256)}
+MOST_ELEMENTS, MOST_PAIRS, MOST_FLOPS = 1 << 26, 1 << 29, 2e12  # of q or k; of a bias in all entries of a batch; of a forward launch
 GRAPH_US, MOST_LAUNCHES = 300.0, 40  # of a graph
 THREADS = 14  # that compile
 
@@ -36,19 +42,40 @@ def length(draw, least, most):
     return max(least, n & (-1 << max(0, n.bit_length() - 3))) if draw.random() < 0.5 else n
 
 
+def draw_mask(draw, kind, seqlen):
+    if kind == "window":
+        left = length(draw, 16, min(4096, seqlen))
+        return f"window({left},{draw.choice((0, 0, left))})"
+    fixed = {"cross": "full", "padding": "full", "bias": "full", "chunk": "causal", "decode": "causal"}
+    return fixed.get(kind) or draw.choice(("full", "causal"))
+
+
 def draw_shape(draw, kinds, ops):
     kind, op = draw.choice(kinds), draw.choice(ops)
+    op = "fwd" if kind == "decode" else op
     dim = draw.choices(list(DIMS), DIMS.values())[0]
     group = draw.choice((1, 1, 1, 2, 4, 8))
     heads_kv = draw.choice((1, 2, 4, 8, 12, 16))
-    sq = {"self": (256, 16384), "short": (16, 512), "few": (256, 16384), "cross": (32, 8192), "chunk": (16, 2048), "packed": (64, 8192)}[kind]
-    seqlen_q = length(draw, *sq)
-    seqlen_k = {"cross": lambda: length(draw, 32, 8192), "chunk": lambda: seqlen_q + length(draw, 256, 32768)}.get(kind, lambda: seqlen_q)()
-    mask = {"cross": "full", "chunk": "causal"}.get(kind) or draw.choice(("full", "causal"))
-    batch = length(draw, 1, {"self": 32, "short": 512, "few": 1, "cross": 64, "chunk": 4, "packed": 64}[kind])
+    queries, batches = KINDS[kind]
+    seqlen_q = length(draw, *queries)
+    behind = {"chunk": 32768, "decode": 65536}.get(kind)
+    seqlen_k = seqlen_q + length(draw, 256, behind) if behind else length(draw, *queries) if kind == "cross" else seqlen_q
+    mask = draw_mask(draw, kind, seqlen_q)
+    batch = length(draw, 1, batches)
     if kind == "few":
         heads_kv, group = draw.choice((1, 2, 4)), draw.choice((1, 1, 2, 4))
     return Shape(kind, op, draw.choice(("bf16", "bf16", "fp16")), dim, mask, batch, heads_kv * group, heads_kv, seqlen_q, seqlen_k)
+
+
+def allowed(s):
+    most = max(s.heads * s.seqlen_q, s.heads_kv * s.seqlen_k) if s.kind == "decode" else s.heads * max(s.seqlen_q, s.seqlen_k)
+    return (s.batch * most * s.head_dim <= MOST_ELEMENTS and flops(s) <= MOST_FLOPS
+            and (s.kind != "bias" or s.batch * s.heads * s.seqlen_q * s.seqlen_k <= MOST_PAIRS))
+
+
+def window(s):
+    """Keys before and behind a query, or None."""
+    return tuple(map(int, s.mask[7:-1].split(","))) if s.mask.startswith("window") else None
 
 
 def lengths(s):
@@ -57,17 +84,26 @@ def lengths(s):
     return [s.seqlen_q] + [draw.randint(max(1, s.seqlen_q // 8), s.seqlen_q) for _ in range(s.batch - 1)]
 
 
+def pairs(s, q, k):
+    left, right = window(s) or (k, k)
+    if s.mask == "causal":
+        return q * k - q * (q - 1) / 2
+    hidden = lambda most: max(0, q - 1 - most) * max(0, q - most) / 2  # on one side of a window
+    return q * k - (hidden(left) + hidden(right) if window(s) else 0)
+
+
 def flops(s):
+    """Keys that a mask of each entry's length hides are counted."""
     sizes = [(n, n) for n in lengths(s)] if s.kind == "packed" else [(s.seqlen_q, s.seqlen_k)] * s.batch
-    pairs = sum(q * k - (q * (q - 1) / 2 if s.mask == "causal" else 0) for q, k in sizes)
-    return 4 * s.heads * pairs * s.head_dim * (2.5 if s.op == "bwd" else 1)
+    seen = sum(itertools.starmap(functools.partial(pairs, s), sizes))
+    return 4 * s.heads * seen * s.head_dim * (2.5 if s.op == "bwd" else 1)
 
 
 def draw_shapes(args):
     draw, out = random.Random(args.seed), []
     while len(out) < args.count:
         s = draw_shape(draw, args.kinds, args.ops)
-        if s.batch * s.heads * max(s.seqlen_q, s.seqlen_k) * s.head_dim <= MOST_ELEMENTS and flops(s) <= MOST_FLOPS:
+        if allowed(s):
             out.append(s)
     return out
 
@@ -82,30 +118,57 @@ class Inputs:
         new = lambda n, h: torch.randn(*rows(n), h, s.head_dim, device="cuda", dtype=dtype).requires_grad_(s.op == "bwd")
         self.q, self.k, self.v = new(s.seqlen_q, s.heads), new(s.seqlen_k, s.heads_kv), new(s.seqlen_k, s.heads_kv)
         self.dout = torch.randn(self.q.shape, device="cuda", dtype=dtype)
+        self.added = None  # to the scores, or a mask
+        if s.kind == "padding":
+            ends = torch.randint(max(1, s.seqlen_k // 8), s.seqlen_k + 1, (s.batch, 1, 1, 1), device="cuda")
+            self.added = torch.arange(s.seqlen_k, device="cuda") < ends
+        elif s.kind == "bias":
+            self.added = torch.randn(1, s.heads, s.seqlen_q, s.seqlen_k, device="cuda", dtype=dtype).requires_grad_(s.op == "bwd")
+
+    def qkv(self):
+        return self.q, self.k, self.v
 
     def leaves(self):
-        return self.q, self.k, self.v
+        return self.qkv() + ((self.added,) if self.added is not None and self.added.requires_grad else ())
 
 
 def ours(torch, s, x):
     import flashkiln
-    sizes = {"cu_seqlens_q": x.cu, "cu_seqlens_k": x.cu, "max_seqlen_q": s.seqlen_q, "max_seqlen_k": s.seqlen_k} if s.kind == "packed" else {}
-    return flashkiln.attention(*x.leaves(), causal=s.mask == "causal", **sizes)
+    if s.kind == "padding":
+        with flashkiln.sdpa():
+            return call_sdpa(torch, s, x)
+    how = {"causal": s.mask == "causal", "window": window(s), "bias": x.added, "dropout_p": dropout(s)}
+    if s.kind == "packed":
+        how.update(cu_seqlens_q=x.cu, cu_seqlens_k=x.cu, max_seqlen_q=s.seqlen_q, max_seqlen_k=s.seqlen_k)
+    return flashkiln.attention(*x.qkv(), **how)
 
 
-def flash_packed(torch, s, x):
-    return torch.ops.aten._flash_attention_forward(*x.leaves(), x.cu, x.cu, s.seqlen_q, s.seqlen_k, 0.0, s.mask == "causal", False)[0]
+def flash_operator(torch, s, x):
+    """What SDPA's FLASH calls: it takes starts of sequences, and windows."""
+    cu, (left, right) = (x.cu if s.kind == "packed" else None), window(s) or (None, None)
+    return torch.ops.aten._flash_attention_forward(*x.qkv(), cu, cu, s.seqlen_q, s.seqlen_k, 0.0, s.mask == "causal", False,
+                                                   window_size_left=left, window_size_right=right)[0]
+
+
+def dropout(s):
+    return 0.1 if s.kind == "dropout" else 0.0
+
+
+def call_sdpa(torch, s, x):
+    q, k, v = (y.transpose(1, 2) for y in x.qkv())
+    how = {"is_causal": s.mask == "causal" and s.seqlen_q > 1}
+    if s.mask == "causal" and 1 < s.seqlen_q != s.seqlen_k:
+        from torch.nn.attention.bias import causal_lower_right
+        how = {"attn_mask": causal_lower_right(s.seqlen_q, s.seqlen_k)}
+    elif x.added is not None:
+        how = {"attn_mask": x.added.expand(s.batch, -1, s.seqlen_q, -1)}
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=s.heads != s.heads_kv, dropout_p=dropout(s), **how).transpose(1, 2)
 
 
 def sdpa(backend):
     def attend(torch, s, x):
-        q, k, v = (y.transpose(1, 2) for y in x.leaves())
-        how = {"is_causal": s.mask == "causal"}
-        if s.mask == "causal" and s.seqlen_q != s.seqlen_k:
-            from torch.nn.attention.bias import causal_lower_right
-            how = {"attn_mask": causal_lower_right(s.seqlen_q, s.seqlen_k)}
         with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend + "_ATTENTION")):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=s.heads != s.heads_kv, **how).transpose(1, 2)
+            return call_sdpa(torch, s, x)
     return attend
 
 
@@ -146,8 +209,12 @@ class Graphed:
 
 
 def contenders(torch, s, stream):
-    x, out = Inputs(torch, s), []
-    peers = [("sdpa-flash", flash_packed)] if s.kind == "packed" else [("sdpa-" + p.lower(), sdpa(p)) for p in PEERS]
+    x, out, peers = Inputs(torch, s), [], PEERS
+    if dropout(s) and s.op == "bwd":
+        peers = peers[:-1]  # in a graph EFFICIENT reads dropout's seed where an eager forward pass has not left it
+    peers = [("sdpa-" + p.lower(), sdpa(p)) for p in peers]
+    if s.kind in ("packed", "window"):
+        peers = [("sdpa-flash", flash_operator)]
     for name, attend in [("flashkiln", ours)] + peers:
         try:
             out.append(Graphed(torch, name, attend, s, x, stream))
@@ -158,9 +225,9 @@ def contenders(torch, s, stream):
     return out
 
 
-def disagree(peers):
-    """How far our results are from the first peer's, in parts of the largest value."""
-    if len(peers) < 2:
+def disagree(s, peers):
+    """How far our results are from the first peer's, in parts of the largest value. Of dropout each drops its own."""
+    if len(peers) < 2 or dropout(s):
         return 0.0
     return max(((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-6)).item() for a, b in zip(peers[0].out, peers[1].out))
 
@@ -192,7 +259,7 @@ def body(torch, library, context, args):
             print(f"{len(rated)} of {len(shapes)} shapes in {args.seconds} s")
             break
         who = contenders(torch, s, stream)
-        if (far := disagree(who)) > 3e-2 or math.isnan(far):
+        if (far := disagree(s, who)) > 3e-2 or math.isnan(far):
             good = False
             print(f"WRONG by {far:.1e} of the largest value: {label(s)}")
         times = round_robin(torch, who, args.rounds, args.launches, warm_ms=30)
@@ -216,7 +283,7 @@ def body(torch, library, context, args):
 def main():
     parser = arguments(__doc__)
     parser.set_defaults(rounds=6, launches=3)
-    parser.add_argument("--kinds", default="self,short,few,cross,chunk,packed", type=words)
+    parser.add_argument("--kinds", default=",".join(KINDS), type=words)
     parser.add_argument("--ops", default="fwd,bwd", type=words)
     parser.add_argument("--count", type=int, default=60, help="shapes")
     parser.add_argument("--seed", type=int, default=1)

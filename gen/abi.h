@@ -209,9 +209,11 @@ typedef struct fk_sides {
 /* A declared array: struct Array of templates/piece/params.cu. */
 typedef struct fk_array_param {
     const void *data;
+    void *copy; /* workspace: its rows once more, where no tensor map describes them (runtime/aligned.c); else null */
     int64_t stride[FK_MAX_RANK];
     int32_t size[FK_MAX_RANK];
-    int32_t boxed, unused; /* boxed: a tensor map can copy tiles of it (runtime/tensor_map.c) */
+    int32_t boxed, copy_pitch; /* boxed: a tensor map can copy tiles of it, or of `copy`, whose rows have so many
+                                * elements (runtime/tensor_map.c) */
 } fk_array_param;
 
 /* Its gradient: struct ArrayGrad of the same file. */

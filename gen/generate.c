@@ -204,6 +204,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     const fk_kernel_launch seen_tiles = {"fk_seen_tiles", 256, 2 * 256 * 8, FK_GRID_SEEN};
     const fk_grid_kind grid = wgmma ? FK_GRID_PERSISTENT : FK_GRID_TILES;
     out->num_kernels = 0;
+    if (out->staged) add(out, (fk_kernel_launch){"fk_align", 256, 0, FK_GRID_ALIGN});
     if (p->op == FK_FORWARD) {
         const int combine_smem = (8 + 128 + 4 * 128) * (int)sizeof(float); /* templates/piece/combine.cu */
         if (p->dtype == FK_E4M3 && wgmma) add(out, (fk_kernel_launch){"fk_forward_values", 64, 0, FK_GRID_VALUES});
@@ -211,7 +212,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
         if (runs) add(out, (fk_kernel_launch){"fk_forward_runs", 128, 0, FK_GRID_RUNS});
         if (words) add(out, seen_tiles);
         out->main_kernel = out->num_kernels;
-        if (wgmma && out->main_kernel > 0) out->early = 1u << out->main_kernel;
+        if (wgmma && out->main_kernel > (out->staged ? 1 : 0)) out->early = 1u << out->main_kernel;
         add(out, (fk_kernel_launch){"fk_forward", threads, smem, grid});
         const bool combines = p->split || out->leading_rows || plan->parts;
         if (combines && planner->arch.early_start) out->early |= 2u << out->main_kernel;
@@ -294,6 +295,7 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->most_keys = fk_plan_most_keys(planner, &tile);
     out->pattern = layout.pattern;
     out->dq_block_m = judged.dq_kernel ? planner->dq.block_m : 0;
+    out->staged = layout.staged ? fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) : 0;
     name_kernels(planner, &judged, out);
     if (planner->p->dropout) {
         const int warps = tile.wgmma ? 4 * fk_tile_consumers(&tile) : plan->warps; /* those that own rows */
@@ -311,7 +313,6 @@ static fk_status create(fk_planner *planner, const fk_plan_info *plan, bool stan
     out->arrays = planner->terms.arrays;
     out->grad = planner->terms.score.grad;
     out->once = planner->terms.score.once;
-    out->staged = layout.staged ? fk_score_staged(&planner->terms, planner->p->op == FK_BACKWARD) : 0;
     return FK_OK;
 }
 

@@ -90,6 +90,7 @@ typedef enum fk_grid_kind {
     FK_GRID_SEQUENCES,  /* packed sequences, one to a warp of 4 */
     FK_GRID_SEEN,       /* 64 queries of a head to a CTA */
     FK_GRID_WIDEN,      /* FK_WIDEN_KEYS keys to a CTA, kv heads in rows */
+    FK_GRID_ALIGN,      /* rows of an array that is copied into others, one or more to a warp of 8; else none */
     FK_GRID_REST        /* packed: a few CTAs where rows of no sequence are to be cleared; else none */
 } fk_grid_kind;
 

@@ -20,8 +20,9 @@ fk_score_work fk_model_score(const fk_problem_terms *terms) {
             if (fk_expr_uses(score->term[t].value, terms->arrays.decl[i].name)) work.at_once = false;
         if (!fk_score_reads_pairs(terms, i)) continue;
         ++work.pairs;
-        work.l2 += fk_array_element_bytes(&terms->arrays.decl[i]) / PAIRS_RATE;
+        work.bytes += fk_array_element_bytes(&terms->arrays.decl[i]);
     }
+    work.l2 = work.bytes / PAIRS_RATE;
     return work;
 }
 

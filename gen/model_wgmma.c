@@ -121,8 +121,11 @@ static const double COPIED_ROW = 3.5, ODD_ROW = 4.8;
  * products add lines, in its only one where scores become weights at once; and the share of them that teams do not
  * hide. Fitted to rows of 128 to 512 tokens on an H100. */
 static const double LINE_ENDS = 0.15, AT_ONCE_ENDS = 0.05, ENDS_TEAMS = 0.55;
-/* What a visit takes where threads read the array although it could be copied. */
-static const double UNSTAGED = 1.5;
+/* What a visit takes where threads read the array although it could be copied: of e4m3, of which no plan has copies;
+ * else, with so much more for each byte of an element, beside others and alone. Fitted to teams of 64 x 64 with 4 to
+ * 128 heads of 512 to 2,048 tokens. */
+static const double UNSTAGED_E4M3 = 1.5, UNSTAGED = 1.3, UNSTAGED_BYTE = 0.4, UNSTAGED_LONE = 1.15,
+                    UNSTAGED_LONE_BYTE = 0.225;
 
 int fk_wgmma_consumer_registers(int computing) {
     static const int of_computing[] = {0, 248, 224, 160, 112};
@@ -414,7 +417,8 @@ fk_visit_cost fk_wgmma_visit(const fk_problem *p, const fk_device_info *device, 
     fk_visit_cost cost = units_of(&v);
     cost.serial = v.fast ? longest_of_fast(&v) : longest_of(&v, &cost);
     if (layout->staged) cost.serial = (cost.serial + STAGED_WAIT) * (plan->overlap == 2 ? 1 + STAGED_TWO : 1);
-    if (layout->unstaged) cost.serial *= UNSTAGED;
+    if (layout->unstaged) cost.serial *= v.e4m3 ? UNSTAGED_E4M3 : UNSTAGED + UNSTAGED_BYTE * score->bytes;
+    if (layout->unstaged && !v.e4m3) cost.lone *= UNSTAGED_LONE + UNSTAGED_LONE_BYTE * score->bytes;
     cost.serial *= of_teams(&v) * of_step(&v) * of_pair(&v) * of_ring(&v);
     if (v.at_once && v.accompanied) cost.serial *= 1 + TEAMS_AT_ONCE;
     if (fk_tile_cluster(p, &v.tile) > 1) cost.serial *= 1 + PAIR_WAITS + (p->dropout ? PAIR_DROPOUT : 0);

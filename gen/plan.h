@@ -35,7 +35,8 @@ typedef struct fk_score_work {
     bool along;   /* it adds straight lines along the keys */
     bool at_once; /* from the raw score alone: a tile that is seen as a whole becomes weights in one pass */
     int pairs;    /* arrays of which it reads an element of its key's, two keys at a time */
-    double l2;    /* clocks of an SM to read their elements, per score */
+    int bytes;    /* of these elements, per score */
+    double l2;    /* clocks of an SM to read them, per score */
 } fk_score_work;
 /** Clocks that a warp waits for what it reads for `atoms` of 8 keys when it needs them. */
 double fk_model_waits(const fk_score_work *score, double atoms);

@@ -223,26 +223,29 @@ static bool is_causal(const fk_mask *mask, const char *template_dir) {
     return strcmp(mask->name, "causal") == 0 && is_built_in("templates/mask/causal.lua", template_dir);
 }
 
-static bool is_window(const fk_mask *mask, const char *template_dir) {
-    return strcmp(mask->name, "window") == 0 && is_built_in("templates/mask/window.lua", template_dir);
-}
-
-/* Backward parts are of the queries; the runtime counts those that see a key (fk_key_parts_choose). */
-static bool may_have_key_parts(const fk_problem *p, const char *template_dir) {
-    for (int i = 0; i < p->num_masks; i++)
-        if (!is_causal(&p->mask[i], template_dir) && !is_window(&p->mask[i], template_dir)) return false;
+/* Backward parts are of the queries. How many see a key the runtime works out of causal and windows, and takes for all
+ * where arrays say which are hidden (fk_key_parts_choose). Expressions may hide most; patterns, which have values, have
+ * leading tiles. */
+static bool may_have_key_parts(const fk_problem *p) {
+    for (int i = 0; i < p->num_masks; i++) {
+        const fk_mask *mask = &p->mask[i];
+        if (!mask->name[0] || (mask->num_values && strcmp(mask->name, "window") != 0)) return false;
+    }
     return !p->seqused_k && !p->grad;
 }
 
 /* Forward parts count their keys from their own first one, and the diagonal follows. */
 bool fk_problem_may_have_parts(const fk_problem *p, const char *template_dir) {
-    if (p->op == FK_BACKWARD) return may_have_key_parts(p, template_dir);
+    if (p->op == FK_BACKWARD) return may_have_key_parts(p);
     if (p->packed || p->dropout || p->num_masks > 1 || p->num_scores > 1) return false;
     if (p->num_masks && !is_causal(&p->mask[0], template_dir)) return false;
-    const char *score = p->num_scores ? p->score[0].name : NULL;
-    if (!score) return true;
-    if (strcmp(score, "softcap") == 0) return is_built_in("templates/score/softcap.lua", template_dir);
-    return strcmp(score, "alibi") == 0 && is_built_in("templates/score/alibi.lua", template_dir);
+    if (!p->num_scores) return true;
+    static const char *const served[][2] = {{"softcap", "templates/score/softcap.lua"},
+                                            {"alibi", "templates/score/alibi.lua"},
+                                            {"bias", "templates/score/bias.lua"}};
+    for (size_t i = 0; i < sizeof served / sizeof *served; i++)
+        if (strcmp(p->score[0].name, served[i][0]) == 0) return is_built_in(served[i][1], template_dir);
+    return false;
 }
 
 /* Of family mma backward, where no CTAs are counted, as Hopper's are, and a tile's columns are one CTA's. */
@@ -250,15 +253,17 @@ bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, co
     if (!fk_problem_may_have_parts(p, template_dir)) return false;
     if (!tile->wgmma) return tile->walks_q && sm < 90 && !p->deterministic && !p->packed && fk_slices(p) == 1;
     if (tile->walks_q) return !tile->head_rows && !fk_tile_halved(p, tile);
+    if (p->num_scores && strcmp(p->score[0].name, "bias") == 0 && !fk_tile_stages(p, tile)) return false;
     return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 
 static void reject_parts(const fk_tile *tile, fk_plan_info *plan) {
     fk_plan_reject(plan, "parts 1: must be 0, but in %s",
-                   tile->walks_q ? "backward kernels without seqused_k, head_rows, grad, masks but causal and "
-                                   "window (those built in), d > 256; mma: below sm_90, not packed"
-                                 : "forward wgmma kernels without masks but causal, scores but softcap, "
-                                   "alibi (those built in), dropout, packed, clusters, teams");
+                   tile->walks_q
+                       ? "backward kernels without seqused_k, head_rows, grad, masks by expression or with values but "
+                         "window, d > 256; mma: below sm_90, not packed"
+                       : "forward wgmma kernels without masks but causal, scores but softcap, "
+                         "alibi, tiles of a bias (those built in), dropout, packed, clusters, teams");
 }
 
 bool fk_plan_check_tile(const fk_planner *planner, const fk_tile *tile, fk_plan_info *plan) {

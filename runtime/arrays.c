@@ -81,7 +81,8 @@ void fk_arrays_fill(const fk_array_list *arrays, const fk_args *args, fk_array_p
         out[i].data = array->data;
         out[i].boxed =
             fk_array_boxes(arrays, i, args, array->data, array->stride, fk_array_element_bytes(&arrays->decl[i]));
-        out[i].unused = 0;
+        out[i].copy = NULL;
+        out[i].copy_pitch = 0;
         memcpy(out[i].stride, array->stride, sizeof array->stride);
         for (int d = 0; d < arrays->decl[i].rank; d++)
             out[i].size[d] = (int32_t)size_of(&arrays->decl[i], array, args, d);

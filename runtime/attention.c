@@ -418,5 +418,10 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
     if (persistent) status = fk_persistent_fill(kernel, a, workspace, out, err);
-    return status ? status : fk_seen_fill(kernel, a, workspace, out, err);
+    if (!status) status = fk_seen_fill(kernel, a, workspace, out, err);
+    fk_seen seen;
+    size_t bytes;
+    if (!status && fk_forward_lay_out(kernel, a, &seen, &bytes))
+        fk_aligned_fill(kernel, a, workspace, bytes, out->array, grids);
+    return status;
 }

@@ -96,8 +96,9 @@ size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args) {
         return 0;
     for (int i = 0; i < kernel->num_launches; i++)
         if (fk_grid_make(kernel, args, kernel->launch[i].grid, &grid, NULL)) return 0;
-    if (kernel->problem.op == FK_BACKWARD) return lay_out(kernel, args, &p) ? p.bytes : 0;
-    return fk_forward_lay_out(kernel, args, &seen, &bytes) ? bytes : 0;
+    if (kernel->problem.op == FK_BACKWARD)
+        return lay_out(kernel, args, &p) ? fk_with_aligned(kernel, args, p.bytes) : 0;
+    return fk_forward_lay_out(kernel, args, &seen, &bytes) ? fk_with_aligned(kernel, args, bytes) : 0;
 }
 
 #define STRIDES(tensor)                                                                                                \
@@ -212,6 +213,8 @@ fk_status fk_backward_prepare(const fk_kernel *kernel, const fk_args *a, const f
     for (int i = 0; i < kernel->num_launches && !status; i++)
         status = fk_grid_make(kernel, a, kernel->launch[i].grid, &grids[i], err);
     if (!status) status = fk_workspace_check(workspace, part.bytes, err);
-    if (!status) fill(kernel, a, &part, workspace->data, out);
-    return status;
+    if (status) return status;
+    fill(kernel, a, &part, workspace->data, out);
+    fk_aligned_fill(kernel, a, workspace, part.bytes, out->array, grids);
+    return FK_OK;
 }

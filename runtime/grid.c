@@ -179,6 +179,9 @@ fk_status fk_grid_make(const fk_kernel *kernel, const fk_args *a, fk_grid_kind k
     case FK_GRID_PARTS:
         *out = make_parts_grid(kernel, a, tiles);
         return FK_OK;
+    case FK_GRID_ALIGN:
+        *out = fk_aligned_grid(kernel, a);
+        return FK_OK;
     case FK_GRID_REST:
         *out = (fk_grid){a->clear_rest ? REST_CTAS : 0, 1, 1};
         return FK_OK;

@@ -40,7 +40,10 @@ void *fk_param_block(const fk_kernel *kernel, fk_launch_block *l) {
 /* `args`: null where no kernel reads tiles. */
 static fk_status make_maps(const fk_kernel *kernel, const fk_args *args, fk_launch_block *l, fk_error *err) {
     if (!fk_takes_maps(kernel)) return FK_OK;
-    if (args) return fk_tensor_maps_make(kernel, args, l->params.forward.values, l->map, err);
+    const fk_array_param *arrays =
+        kernel->problem.op == FK_BACKWARD ? l->params.backward.array : l->params.forward.array;
+    const void *const copy = args && kernel->staged ? arrays[kernel->staged - 1].copy : NULL;
+    if (args) return fk_tensor_maps_make(kernel, args, l->params.forward.values, copy, l->map, err);
     memset(l->map, 0, sizeof l->map);
     return FK_OK;
 }

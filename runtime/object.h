@@ -280,9 +280,9 @@ static inline bool fk_takes_maps(const fk_kernel *kernel) {
 static inline int fk_num_tensor_maps(const fk_kernel *kernel) {
     return kernel->problem.op == FK_BACKWARD ? FK_TENSOR_MAPS_BACKWARD : FK_TENSOR_MAPS;
 }
-/** Makes the maps of a launch whose args have been checked; the primary context is current. `values`: e4m3's, in the
- * workspace. */
-fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, const void *values,
+/** Makes the maps of a launch whose args have been checked; the primary context is current. In the workspace, or null:
+ * `values` of e4m3, `copy` of the staged array. */
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *args, const void *values, const void *copy,
                               fk_tensor_map map[FK_ALL_MAPS], fk_error *err);
 
 /* ---- sides of L2 (sides.c) ---------------------------------------------------------------------------- */
@@ -451,6 +451,22 @@ bool fk_forward_lay_out(const fk_kernel *kernel, const fk_args *args, fk_seen *s
 /** Checks the workspace, and fills what the parameter block of a forward launch has. */
 fk_status fk_seen_fill(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace,
                        fk_forward_params *out, fk_error *err);
+
+/* ---- an array's rows once more (aligned.c) ------------------------------------------------------------- */
+
+typedef struct fk_aligned {
+    int64_t rows, pitch;         /* of the copy; elements of a row. rows 0: there is none */
+    int64_t stride[FK_MAX_RANK]; /* as fk_array's */
+    size_t bytes;                /* whole parts */
+} fk_aligned;
+/** Of the staged array, if no map describes its rows and a copy pays. Sizes have been checked. */
+void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *args, fk_aligned *out);
+/** A workspace of `bytes`, and room for the copy. */
+size_t fk_with_aligned(const fk_kernel *kernel, const fk_args *args, size_t bytes);
+fk_grid fk_aligned_grid(const fk_kernel *kernel, const fk_args *args);
+/** Puts the copy behind `offset` bytes of the workspace; where that is too small, threads read the array. */
+void fk_aligned_fill(const fk_kernel *kernel, const fk_args *args, const fk_workspace *workspace, size_t offset,
+                     fk_array_param array[FK_MAX_ARRAYS], fk_grid grids[FK_MAX_KERNELS]);
 
 /* ---- declared arrays (arrays.c) ----------------------------------------------------------------------- */
 

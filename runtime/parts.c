@@ -27,8 +27,10 @@
 /* Beside a diagonal tiles are alike where there are so many keys a query; else the longest go first. */
 #define KEYS_A_QUERY 4
 /* Where SMs have a tile each at most: a visit's clocks besides what its pairs take, as nobody else hides what it waits
- * for; pairs in a clock; the second kernel, which comes at once then; and what parts are to take of the time. */
+ * for, and more where it has a tile of a bias; pairs in a clock; the second kernel, which comes at once then; and what
+ * parts are to take of the time. */
 #define ALONE_VISIT 1000
+#define ALONE_BIAS 700
 #define ALONE_PAIRS 18
 #define ALONE_COMBINE 2500
 #define ALONE_WORTH 0.92
@@ -62,7 +64,9 @@ static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
 }
 
 static int64_t visit_clocks(const fk_problem *p, const fk_plan_info *plan, bool alone) {
-    const int64_t pairs = (int64_t)plan->block_m * plan->block_n, least = ALONE_VISIT + pairs / ALONE_PAIRS;
+    const bool bias = p->num_scores > 0 && strcmp(p->score[0].name, "bias") == 0;
+    const int64_t pairs = (int64_t)plan->block_m * plan->block_n;
+    const int64_t least = ALONE_VISIT + (bias ? ALONE_BIAS : 0) + pairs / ALONE_PAIRS;
     const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
     return alone && visit < least ? least : visit;
 }
@@ -138,7 +142,8 @@ static double mean_of_longest(const fk_shape *s, int64_t total_k) {
     return fmin((mean + (most - mean) * (most - mean) / (3 * mean)) / most, 1);
 }
 
-/* The queries that see a key lie between two lines along the diagonal, those of causal and windows. */
+/* The queries that see a key lie between two lines along the diagonal, those of causal and windows; other masks are
+ * known on the device alone, and taken to hide nothing. */
 static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk_shape *s, int64_t total_k) {
     enum { SAMPLES = 16 };
     const double q = (double)s->seqlen_q, k = (double)s->seqlen_k, diag = p->align == FK_TOP_LEFT ? 0 : k - q;
@@ -146,9 +151,10 @@ static walks count_walks(const fk_problem *p, const fk_plan_info *plan, const fk
     double ahead = INFINITY, behind = INFINITY; /* of a query's own place, the keys that it sees */
     walks out = {0, 0};
     for (int i = 0; i < p->num_masks; i++) {
-        const bool window = p->mask[i].num_values == 2; /* causal has none */
-        ahead = fmin(ahead, window ? (double)p->mask[i].value[1] : 0);
-        behind = fmin(behind, window ? (double)p->mask[i].value[0] : (double)INFINITY);
+        const bool window = p->mask[i].num_values == 2; /* no other mask of such a kernel has any */
+        if (window) behind = fmin(behind, (double)p->mask[i].value[0]);
+        if (window || strcmp(p->mask[i].name, "causal") == 0)
+            ahead = fmin(ahead, window ? (double)p->mask[i].value[1] : 0);
     }
     for (int i = 0; i < (int)samples; i++) {
         const double tile = samples > 1 ? floor(i * (tiles - 1) / (samples - 1)) : 0, key = tile * plan->block_n;

@@ -1,7 +1,8 @@
 /* Of masks that come as words of 32 keys: what each 64 queries of a head see of each tile of keys, a byte, and one more
  * (templates/piece/seen_tiles.cu), which a kernel writes before the main one.
  *
- * Workspace of a forward launch: | what a persistent grid or splits have | these bytes |. */
+ * Workspace of a forward launch: | what a persistent grid or splits have | these bytes | an array's copy (aligned.c) |.
+ */
 #include "object.h"
 
 #define MAX_WORKSPACE ((int64_t)1 << 60)

@@ -131,8 +131,8 @@ static fk_status make(const fk_driver *driver, const tensor *t, fk_tensor_map *o
 }
 
 /* Those that come before the others. */
-static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_tensor_map map[FK_ARRAY_MAPS],
-                                 fk_error *err) {
+static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, const void *copy,
+                                 fk_tensor_map map[FK_ARRAY_MAPS], fk_error *err) {
     const int index = kernel->staged - 1;
     const fk_driver *driver = kernel->context->driver;
     tensor array;
@@ -140,8 +140,10 @@ static fk_status make_array_maps(const fk_kernel *kernel, const fk_args *a, fk_t
     memset(map, 0, FK_ARRAY_MAPS * sizeof *map);
     if (index < 0) return FK_OK;
     fk_status status = FK_OK;
-    if (array_of(kernel, a, a->array[index].data, a->array[index].stride, fk_array_dtype(&kernel->arrays.decl[index]),
-                 &array, stride))
+    fk_aligned aligned;
+    if (copy) fk_aligned_lay_out(kernel, a, &aligned);
+    if (array_of(kernel, a, copy ? copy : a->array[index].data, copy ? aligned.stride : a->array[index].stride,
+                 fk_array_dtype(&kernel->arrays.decl[index]), &array, stride))
         status = make(driver, &array, &map[1], err);
     if (status || !fk_stages_grad(&kernel->problem, kernel->grad, kernel->staged)) return status;
     if (array_of(kernel, a, a->array_grad[index].data, a->array_grad[index].stride, FK_FP32, &array, stride))
@@ -157,7 +159,7 @@ static tensor in_pages(tensor t, int32_t page_rows, const fk_args *a) {
     return t;
 }
 
-fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values,
+fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const void *values, const void *copy,
                               fk_tensor_map map[FK_ALL_MAPS], fk_error *err) {
     const fk_problem *p = &kernel->problem;
     const fk_plan_info *plan = &kernel->info.plan;
@@ -190,7 +192,7 @@ fk_status fk_tensor_maps_make(const fk_kernel *kernel, const fk_args *a, const v
     if (type == FK_E4M3) tensors[2] = transposed(kernel, a, values, stride[0]);
     const fk_driver *driver = kernel->context->driver;
     const int count = fk_num_tensor_maps(kernel), first = FK_ALL_MAPS - count;
-    fk_status status = make_array_maps(kernel, a, &map[first - FK_ARRAY_MAPS], err);
+    fk_status status = make_array_maps(kernel, a, copy, &map[first - FK_ARRAY_MAPS], err);
     for (int i = 0; i < count && !status; i++)
         status = make(driver, &tensors[i], &map[first + i], err);
     return status;

@@ -293,8 +293,9 @@ class Call:
     def launch(self, spelling, views, arrays, grads, fields, sizes, group):
         """The prepared launch of these shapes. group: query heads that are queries of one head, or 0."""
         asked, device = self.asked, self.library.device
-        shapes = [(x.shape, x.strides) for x in (*views.values(), *arrays)]
-        key = (spelling, device, sizes, asked.layout, *shapes, *grads, *fields.items())
+        shapes = [(x.shape, x.strides) for x in views.values()]
+        of_arrays = [(x.shape, x.strides, x.pointer % _runtime.ALIGNMENT) for x in arrays]
+        key = (spelling, device, sizes, asked.layout, *shapes, *of_arrays, *grads, *fields.items())
         found = _launches.get(key)
         if found is None:
             paged = "page_table" in self.extras
@@ -303,8 +304,7 @@ class Call:
             if group:
                 strides = _heads.turned(strides, group)
             steps = {i: _runtime.broadcast(x.shape, x.strides) for i, x in grads.items()}
-            found = _runtime.prepare(_runtime.device(device), spelling, sizes, strides,
-                                     [(x.shape, x.strides) for x in arrays], steps, **fields)
+            found = _runtime.prepare(_runtime.device(device), spelling, sizes, strides, of_arrays, steps, **fields)
             _runtime.remember(_launches, key, found)
         return found
 

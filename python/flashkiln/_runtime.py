@@ -94,6 +94,9 @@ def packer(name):
     return found and found.packer
 
 
+ALIGNMENT = 16  # bytes that copies of tiles want rows to begin at
+
+
 class Launch:
     """A launch but for its pointers. args() is a fk_args to fill in; then execute, or what it does, where time counts."""
     __slots__ = ("run", "handle", "workspace", "args", "spelling")
@@ -117,14 +120,16 @@ class Launch:
 
 def prepare(on, spelling, sizes, strides, arrays=(), grads=(), **fields):
     """The Launch of a problem on Device `on`. sizes: Shapes; strides: {tensor of fk_args: its triple}; arrays: (shape,
-    strides) of each array in order; grads: {index: strides} of the array gradients asked for; fields: others of fk_args."""
+    strides, address modulo ALIGNMENT) of each array in order, which say how much workspace there is to be; grads: {index: strides}
+    of the array gradients asked for; fields: others of fk_args."""
     kernel = on.kernel(spelling, (sizes.batch, sizes.heads_q, sizes.heads_kv, sizes.seqlen_q, sizes.seqlen_k))
     args = library().make("fk_args", batch=sizes.batch, num_heads_q=sizes.heads_q, num_heads_kv=sizes.heads_kv,
                           seqlen_q=sizes.seqlen_q, seqlen_k=sizes.seqlen_k, total_q=sizes.total_q, total_k=sizes.total_k,
                           page_size=sizes.page_size, num_pages=sizes.num_pages, **fields)
     for name, values in strides.items():
         getattr(args, name + "_stride")[:] = values
-    for i, (shape, stride) in enumerate(arrays):
+    for i, (shape, stride, address) in enumerate(arrays):
+        args.array[i].data = address
         args.array[i].size[:len(shape)] = shape
         args.array[i].stride[:len(shape)] = broadcast(shape, stride)
     for i, stride in dict(grads).items():

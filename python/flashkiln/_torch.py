@@ -11,7 +11,7 @@ from torch.compiler import is_compiling
 
 from . import _problem, _torch_e4m3, _torch_ops  # noqa: F401  the latter registers the operators
 from ._arguments import BOOL_BIAS, refuse_bools
-from ._torch_launch import DTYPES, E4M3, ELEMENTS, NO_EXTRAS, apply, converted, forward, with_tiles
+from ._torch_launch import DTYPES, E4M3, ELEMENTS, NO_EXTRAS, apply, converted, forward
 from .errors import BadArgument, Unsupported
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes may do something of their own with operators
@@ -184,7 +184,7 @@ def attention(q, k, v, *, causal=False, window=None, mask=None, sparsity=None, s
         if return_lse:
             o, lse = o
     else:
-        o, lse, *_ = forward(terms, how, q, k, v, with_tiles(terms, tensors), extras, return_lse)
+        o, lse, *_ = forward(terms, how, q, k, v, tensors, extras, return_lse)
     if o.shape[-1] != dim_v:
         o = o[..., :dim_v]
     return (o, lse) if return_lse else o

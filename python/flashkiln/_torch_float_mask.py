@@ -12,7 +12,7 @@ import torch
 from . import _problem, _runtime, _torch_launch
 from ._torch import draw, float_element
 from ._torch_bits import pack_floats, words_for
-from ._torch_launch import NO_EXTRAS, refuse_second, with_tiles
+from ._torch_launch import NO_EXTRAS, refuse_second
 
 LEAST_SHARE = 8  # heads, of all batch entries, that read an element: to read it once more beforehand costs an eighth
 LEAST_PAIRS = 512 * 512  # below that two launches more cost what they spare
@@ -81,7 +81,7 @@ def attention(q, k, v, mask, dropout_p, scale):
     _torch_launch.find(both[0], how, q, k, v, (words,), extras)  # makes the kernel whose image packs
     pack_floats(mask, words, others)
     heard(mask).ask(others)
-    arrays = (words,), with_tiles(both[1], (mask,))
+    arrays = (words,), (mask,)
     if differentiable:
         return apply(both, how, torch.are_deterministic_algorithms_enabled(), extras, q, k, v, others, *arrays[0], *arrays[1])
     return forward(both, how, q, k, v, others, arrays, extras, False)[0]
@@ -115,7 +115,7 @@ class Masked(torch.autograd.Function):
         both, how, deterministic = ctx.rest
         q, k, v, o, lse, others, words, mask, *extras = ctx.saved_tensors
         extras, grads = extras or NO_EXTRAS, None
-        for value, (terms, own) in enumerate(zip(both, ((words.contiguous(),), with_tiles(both[1], (mask,))))):
+        for value, (terms, own) in enumerate(zip(both, ((words.contiguous(),), (mask,)))):
             call, q, k, v, o, lse = _torch_launch.restored(terms, how, q, k, v, o, lse, own, extras)
             grads = _torch_launch.backward(terms, call, dout, None, q, k, v, o, lse, own, extras, (False,), deterministic,
                                            (others, value), grads)[:3]

@@ -18,28 +18,9 @@ raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 @functools.lru_cache(maxsize=None)
-def copies_tiles(device):
-    """Whether kernels there copy tiles of arrays, which wants rows that begin at multiples of 16 bytes."""
+def adds_tiles(device):
+    """Whether kernels there add tiles to gradients of arrays, which wants rows that begin at multiples of 16 bytes."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
-
-
-def with_tiles(terms, arrays):
-    """The arrays, those of which tiles could be copied in rows that allow it: one pass over memory, which spares the kernels
-    several."""
-    if not any([axis is not None for axis in terms.rows]) or not copies_tiles(arrays[0].device):
-        return arrays
-    return [x if axis is None else aligned(x, axis) for x, axis in zip(arrays, terms.rows)]
-
-
-def aligned(x, rows):
-    unit, strides = 16 // x.element_size(), x.stride()
-    if strides[rows] == 0 or 1 in (x.shape[rows], x.shape[-1]):  # one row for all queries
-        return x
-    odd = [n > 1 and s % unit for s, n in zip(strides[:-1], x.shape)]
-    if strides[-1] == 1 and not x.data_ptr() & 15 and not any(odd):
-        return x
-    once = x[tuple([slice(0, 1) if s == 0 else slice(None) for s in strides])]
-    return in_wide_rows(once, once.shape, x.dtype).copy_(once).expand(x.shape)
 
 
 def in_wide_rows(like, shape, dtype):
@@ -61,6 +42,7 @@ def find(terms, how, q, k, v, arrays, extras):
            q.get_device(), k.get_device(), v.get_device(), k.data_ptr() == v.data_ptr())
     if not terms.bare:
         key += tuple((x.shape, x.stride(), x.dtype, x.get_device()) for x in (*arrays, *extras[1:]) if x is not None)
+        key += tuple([x.data_ptr() % _runtime.ALIGNMENT for x in arrays])
     call = terms.calls.get(key)
     if call is None:
         call = _runtime.remember(terms.calls, key, describe(terms, how, q, k, v, arrays, extras))
@@ -106,7 +88,7 @@ def describe(terms, how, q, k, v, arrays, extras):
     strides = call.strides = {"q": _problem.triple(q.shape, q.stride(), layout), "o": _problem.triple(*call.o, layout)}
     strides.update({n: _problem.triple(x.shape, x.stride(), kv_layout) for n, x in (("k", k), ("v", v))})
     call.on = _runtime.device("emu" if call.index < 0 else f"cuda:{call.index}", "h200" if e4m3 and call.index < 0 else None)
-    call.arrays = [(a.shape, a.stride()) for a in arrays]
+    call.arrays = [(a.shape, a.stride(), a.data_ptr() % _runtime.ALIGNMENT) for a in arrays]
     call.fields = {"softmax_scale": scale, "dropout_p": dropout_p}
     of_16_bits = call.dtype in ("fp16", "bf16") and not kv_e4m3
     more = {} if pages is None else {"page_table_stride": pages.stride(0)}
@@ -209,7 +191,7 @@ def backward(terms, call, dout, dlse, q, k, v, o, lse, arrays=(), extras=NO_EXTR
     forward's; into: [dq, dk, dv] that are there already."""
     out = list(into) if into else [q.new_empty_strided(*shape) for shape in call.grads]
     if arrays:
-        tiles = copies_tiles(q.device)
+        tiles = adds_tiles(q.device)
         out += [None if not want else in_wide_rows(array, array.shape, torch.float32)
                 if tiles and axis is not None and array.shape[axis] > 1 else array.new_empty(array.shape, dtype=torch.float32)
                 for array, want, axis in zip(arrays, wanted, terms.rows)]
@@ -272,7 +254,6 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, terms, how, deterministic, with_lse, extras, q, k, v, *arrays):
-        arrays = with_tiles(terms, arrays)
         o, lse, call, q, k, v = forward(terms, how, q, k, v, arrays, extras)
         if extras is NO_EXTRAS:
             ctx.save_for_backward(q, k, v, o, lse, *arrays)
@@ -292,7 +273,7 @@ class Attention(torch.autograd.Function):
                 return refuse_second(Attention.backward(ctx, dout, dlse))
         terms, how, deterministic, count = ctx.rest
         q, k, v, o, lse, *rest = ctx.saved_tensors
-        arrays, extras = with_tiles(terms, rest[:count]), rest[count:] or NO_EXTRAS
+        arrays, extras = rest[:count], rest[count:] or NO_EXTRAS
         call, q, k, v, o, lse = restored(terms, how, q, k, v, o, lse, arrays, extras)
         grads = backward(terms, call, dout, dlse, q, k, v, o, lse, arrays, extras, needs[8:], deterministic)
         if not all(needs[5:8]):

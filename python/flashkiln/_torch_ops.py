@@ -20,7 +20,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], dropout_s
     extras = (dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table)
     how = (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k)
     terms = _problem.Terms.of(words)
-    return _torch_launch.forward(terms, how, q, k, v, _torch_launch.with_tiles(terms, arrays), extras)[:2]
+    return _torch_launch.forward(terms, how, q, k, v, arrays, extras)[:2]
 
 
 def backward(dout: Optional[Tensor], dlse: Optional[Tensor], o: Tensor, lse: Tensor, wanted: Sequence[int], q: Tensor,
@@ -32,7 +32,6 @@ def backward(dout: Optional[Tensor], dlse: Optional[Tensor], o: Tensor, lse: Ten
     extras = (dropout_state, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table)
     how = (layout, scale, dropout_p, num_splits, max_seqlen_q, max_seqlen_k)
     terms = _problem.Terms.of(words)
-    arrays = _torch_launch.with_tiles(terms, arrays)
     call, q, k, v = _torch_launch.find(terms, how, q, k, v, arrays, extras)
     mask = tuple(i in wanted for i in range(len(arrays)))
     grads = _torch_launch.backward(terms, call, dout, dlse, q, k, v, o, lse, arrays, extras, mask, deterministic)

@@ -142,6 +142,10 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/array_grad_around.cu")
 @ end
+@ if staged.array then
+
+@   include("piece/align.cu", { staged = staged })
+@ end
 @ if problem.packed then
 
 @   include("piece/clear_rest.cu")

@@ -230,6 +230,10 @@ extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " o
 
 @   include("piece/pack_blocks.cu")
 @ end
+@ if staged.array then
+
+@   include("piece/align.cu", { staged = staged })
+@ end
 @ if problem.packed then
 
 @   include("piece/clear_rest.cu")

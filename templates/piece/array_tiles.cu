@@ -27,7 +27,7 @@ struct ArrayTiles {
                     mbarrier_arrive_expect_tx(bar, array_bytes);
 #pragma unroll
                     for (int i = 0; i < $(layout.array_bytes // 8192); ++i)
-                        tma_load_4d(tile + i * 8192, &p.map_array, bar, $(plan.halved and "own_half(n) * half_n" or "n * block_n") + $(128 // staged.array.bytes) * i, q, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
+                        tma_load_4d(tile + i * 8192, &p.map_array, bar, $(plan.halved and "own_half(n) * half_n" or "tile_key(at, n)") + $(128 // staged.array.bytes) * i, q, $(staged.entry("array", "h")), $(staged.entry("array", "b")));
                 } else {
                     mbarrier_arrive(bar); // consumers read it themselves
                 }

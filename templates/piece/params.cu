@@ -1,9 +1,10 @@
 @ if #arrays > 0 then
 struct Array {
     const void *data;
+    void *copy;    // whose rows have copy_pitch elements: what copies read, or null
     i64 stride[4]; // in elements; the last one of an array fits an int
     int size[4];
-    int boxed, unused; // boxed: by TMA
+    int boxed, copy_pitch; // boxed: by TMA
 };
 
 @ end

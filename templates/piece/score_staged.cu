@@ -2,6 +2,7 @@
 @ local halves = staged.bytes == 2
 @ local list = {} -- indices of a row
 @ for d in staged.declared:gmatch("%[(%l)%]") do list[#list + 1] = d == "q" and "q" or d ~= "k" and "at." .. d or nil end
+@ local shift = plan.parts and walk == "k" and " + i64(at.first_tile * block_n) * stride" or "" -- a part counts keys from its own first one
 @ local row_at = staged.name .. "_row_at(p, " .. table.concat(list, ", ") .. ")"
 // A staged tile has panels of $(128 // staged.bytes) keys, of which each query has 128 bytes, whose chunks of 16 TMA has swizzled by the row.
 @ if walk == "q" then
@@ -78,7 +79,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
         const int k = opaque(at.k_first) + warp_row() + 2 * (lane % 8);
         const u32 to = tile + warp_row() / 64 * array_panel + row * 128 + ((warp_row() % 64 / 8 + lane / 4 % 2 ^ row % 8) << 4) + lane % 4 * 4;
 @   end
-        const char *from = $(row_at);
+        const char *from = $(row_at)$(shift);
         if (together) cp_async_4(to, from + i64(min(k, at.seqlen_k - 2)) * 2);
         else st_shared_u32(to, ld_global_half_at(from, min(k, at.seqlen_k - 1), stride) | ld_global_half_at(from, min(k + 1, at.seqlen_k - 1), stride) << 16);
     }
@@ -88,7 +89,7 @@ __device__ __forceinline__ void bring_tile(u32 tile, int n, const Params &p, con
     for (int i = 0; i < s_atoms * 4; ++i) {
         const int r = i % 2, $(own) = min(opaque(at.$(own)_first) + warp_row() + 8 * r + lane / 4, at.seqlen_$(own) - 1);
         const int $(walk) = min(n * $(plan.score_block) + warp_col() + 8 * (i / 4) + 2 * (lane % 4) + i / 2 % 2, at.seqlen_$(walk) - 1);
-        cp_async_4(word_place(first, i / 2, r), $(row_at) + i64(k) * stride);
+        cp_async_4(word_place(first, i / 2, r), $(row_at)$(shift) + i64(k) * stride);
     }
 @ end
     cp_async_commit();

@@ -1,5 +1,6 @@
 /* Kernels whose last tiles of queries come in parts of their keys, on the emulator with few SMs: results against
  * float64, the same bits each time, parts that must be computed once more, and who gets such a kernel. */
+#include "array_sample.h"
 #include "emulated.h"
 #include "runtime/object.h"
 #include "sample.h"
@@ -25,17 +26,6 @@ static void make_steep(fk_context *context, const sample *s, sample_tensors *t) 
     }
     void *keys = (void *)(uintptr_t)t->args.k;
     assert_int_equal(fk_copy_to_device(context, keys, t->data[1], t->elements[1] * 2), FK_OK);
-}
-
-/* ALiBi's slopes of two heads, if the problem has them. */
-static void add_slopes(fk_context *context, sample_tensors *t, void **device) {
-    static const float slopes[2] = {0.25f, 0.0078125f};
-    *device = NULL;
-    if (!t->p.num_scores || strcmp(t->p.score[0].name, "alibi") != 0) return;
-    assert_int_equal(fk_device_malloc(context, sizeof slopes, device), FK_OK);
-    assert_int_equal(fk_copy_to_device(context, *device, slopes, sizeof slopes), FK_OK);
-    t->host.array[0] = t->args.array[0] = (fk_array){.data = slopes, .stride = {1}, .size = {2}};
-    t->args.array[0].data = *device;
 }
 
 /* Returns how many tiles, or parts of them, were computed once more; in `parts`. */
@@ -73,9 +63,9 @@ static void run(const parts_case *c) {
         fk_persistent tiles;
         sample_tensors t;
         int redone, redone_parts;
-        void *slopes;
+        array_sample arrays;
         assert_true(sample_make(context, s, &t));
-        add_slopes(context, &t, &slopes);
+        arrays_make(context, &t.p, &t.host, &t.args, &arrays);
         if (c->steep) make_steep(context, s, &t);
         if (fk_kernel_create_for(context, &t.p, &shape, &kernel)) fail_msg("%s", fk_last_error());
         assert_true(kernel->info.plan.parts);
@@ -98,7 +88,7 @@ static void run(const parts_case *c) {
             assert_memory_equal(first, t.data[3], t.elements[3] * 2);
         }
         fk_kernel_destroy(kernel);
-        fk_device_free(context, slopes);
+        arrays_free(context, &arrays);
         sample_free(context, &t);
         fk_context_destroy(context);
     }
@@ -133,6 +123,15 @@ static void in_parts(void **state) {
         /* fewer tiles than SMs */
         {{"fwd fp16 d64 causal", "h200", 1, 1, 1, 700, 700, FK_BSHD, 0}, "132", false, false, 128, false},
         {{"fwd bf16 d128 gqa", "h200", 1, 2, 1, 650, 900, FK_BHSD, 0}, "132", false, true, 0, false},
+        /* tiles of a bias, which TMA copies, or threads where rows begin anywhere */
+        {{"fwd bf16 d64 bias", "h200", 1, 2, 2, 150, 1000, FK_BSHD, 0}, "132", false, false, 128, false},
+        {{"fwd fp16 d64 bias causal", "h200", 1, 2, 2, 400, 901, FK_BSHD, 0}, "132", false, false, 128, false},
+        {{"fwd bf16 d128 array=bias:bf16[b][h][q][k] bias", "h200", 1, 2, 2, 140, 801, FK_BSHD, 0},
+         "132",
+         false,
+         false,
+         128,
+         false},
         /* clusters of two */
         {{"fwd bf16 d320 causal", "h200", 1, 2, 2, 200, 4101, FK_BSHD, 0}, "12", false, false, 128, false},
         {{"fwd fp16 d576 dv512", "h200", 1, 1, 1, 300, 2300, FK_BHSD, 0}, "9", true, true, 128, false},
@@ -169,7 +168,8 @@ static void who_gets_one(void **state) {
         {"fwd bf16 d128 causal", {1, 1, 1, 16384, 16384}, OF_ALL},
         {"fwd bf16 d128 window(1024,0)", {1, 8, 8, 512, 8192}, NO_PARTS},
         {"fwd bf16 d128 alibi", {1, 16, 16, 8192, 8192}, OF_ALL},
-        {"fwd bf16 d128 bias", {1, 16, 16, 8192, 8192}, NO_PARTS},
+        {"fwd bf16 d128 bias", {1, 16, 16, 8192, 8192}, OF_ALL},
+        {"fwd e4m3 d128 bias", {1, 16, 16, 8192, 8192}, NO_PARTS}, /* no tiles of it are copied */
         {"fwd bf16 d64 causal", {1, 8, 8, 512, 16384}, OF_ALL},
         {"fwd bf16 d64 causal", {1, 8, 8, 200, 8192}, 128},
         {"fwd bf16 d64 causal", {1, 4, 4, 100, 32768}, 128},
@@ -210,10 +210,10 @@ static void who_gets_one(void **state) {
     fk_context_destroy(context);
 }
 
-/* But the diagonal's, no place of a key may say anything. */
+/* But the diagonal's, no place of a key may say anything that no tile of a bias says. */
 static void refused(void **state) {
     (void)state;
-    static const char *const spellings[] = {"fwd bf16 d128 window(64,0)", "fwd bf16 d128 dropout", "fwd bf16 d128 bias",
+    static const char *const spellings[] = {"fwd bf16 d128 window(64,0)", "fwd bf16 d128 dropout", "fwd e4m3 d128 bias",
                                             "fwd bf16 d128 packed", "fwd bf16 d128 causal key_padding"};
     fk_plan_options options = FK_PLAN_OPTIONS_INIT;
     options.plan = "wgmma m128 n128 w12 s2 c1 q2 k2 o2 p1";

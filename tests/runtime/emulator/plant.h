@@ -110,7 +110,7 @@ static inline fk_status launch(const fk_emu_image *image, int64_t seqlen, uint64
     if (fk_forward_prepare(&kernel, &some, &workspace, &l.params.forward, l.grid, err)) fail_msg("%s", err->text);
     const uint32_t cluster = (uint32_t)fk_plan_cluster(&kernel.problem, &source.plan);
     const bool maps = fk_takes_maps(&kernel);
-    if (maps && fk_tensor_maps_make(&kernel, &some, NULL, l.map, err)) fail_msg("%s", err->text);
+    if (maps && fk_tensor_maps_make(&kernel, &some, NULL, NULL, l.map, err)) fail_msg("%s", err->text);
     return fk_emu_launch_grid(image, main_kernel->entry, fk_param_block(&kernel, &l), fk_param_bytes(&kernel),
                               (fk_emu_grid){l.grid[0].x, l.grid[0].y, l.grid[0].z, cluster},
                               (uint32_t)main_kernel->threads, (size_t)source.plan.smem_bytes, &o, NULL, err);

@@ -23,8 +23,9 @@ typedef struct fake_cuda_map {
 
 static int context_object, library_object;
 char fake_cuda_launched[200]; /* the first entries, each with a space behind it */
-static const char *const entries[] = {"fk_forward",     "fk_forward_values", "fk_backward_delta", "fk_backward",
-                                      "fk_backward_dq", "fk_keep_mask",      "fk_forward_rest",   "fk_backward_rest"};
+static const char *const entries[] = {"fk_forward",      "fk_forward_values", "fk_backward_delta",
+                                      "fk_backward",     "fk_backward_dq",    "fk_keep_mask",
+                                      "fk_forward_rest", "fk_backward_rest",  "fk_align"};
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };
 static int is_h100(void) {
     return getenv("FAKE_CUDA_SM") != NULL;
