@@ -386,7 +386,8 @@ FK_API fk_status fk_generate(const fk_problem *problem, const char *gpu, const f
 #define FK_MINOR_SPILL 64
 
 /** Of an image of that plan: FK_MINOR_SPILL, or four times as many where most are in a warp that looks for tiles, which
- * has few registers, and time (a pattern's forward kernel on wgmma). Of null: FK_MINOR_SPILL. */
+ * has few registers, and time (a pattern's forward kernel on wgmma), or the next plan takes much longer (backward on
+ * wgmma above head dim 256, and above 128 in parts or of packed groups). Of null: FK_MINOR_SPILL. */
 FK_API int32_t fk_minor_spill(const fk_problem *problem, const fk_plan_info *plan);
 
 /** What the compiler said of an image. */

@@ -4,19 +4,33 @@
  * however often it repeats. */
 #include "object.h"
 
-/* Clocks of an SM by which a pair of query and key takes longer where threads read the array: 0.33 to 0.8 on an H200;
- * and those that the copy takes besides its bytes. */
-#define READ_CLOCKS 0.45
+/* Clocks of an SM by which a pair of query and key takes longer where threads read the array, and where two elements of
+ * 16 bits share a word, measured on an H200; those that the copy takes besides its bytes, and its share of HBM's rate.
+ */
+#define READ_CLOCKS 0.5
+#define READ_CLOCKS_WORDS 0.3
 #define COPY_CLOCKS 4000.0
+#define COPY_SHARE 0.75
+#define ROW_BYTES 32 /* rows of whole sectors are written faster than those of 16 bytes */
 #define CTAS_PER_SM 8
 #define ROWS_OF_CTA 8
 
-static bool pays(const fk_kernel *kernel, const fk_args *a, double bytes) {
+/* Do two neighbours of 16 bits share a word in each row, as threads read them then? */
+static bool are_words(const fk_kernel *kernel, const fk_args *a, int index) {
+    const fk_array_decl *decl = &kernel->arrays.decl[index];
+    const fk_array *array = &a->array[index];
+    int64_t odd = a->seqlen_k | ((int64_t)(uintptr_t)array->data / 2);
+    for (int d = 0; d < decl->rank - 1; d++)
+        odd |= array->stride[d];
+    return fk_array_element_bytes(decl) == 2 && !(odd & 1) && array->stride[decl->rank - 1] == 1;
+}
+
+static bool pays(const fk_kernel *kernel, const fk_args *a, int index, double bytes) {
     const fk_device_info *device = &kernel->context->runs;
     const double pairs = (double)a->batch * (double)a->num_heads_q * (double)a->seqlen_q * (double)a->seqlen_k;
     const double seen = kernel->problem.num_masks ? pairs / 2 : pairs; /* as of a causal one */
-    const double copying = COPY_CLOCKS + 2 * bytes * device->clock_ghz / device->hbm_gbps;
-    return seen * READ_CLOCKS / device->num_sms > copying;
+    const double copying = COPY_CLOCKS + 2 * bytes * device->clock_ghz / (COPY_SHARE * device->hbm_gbps);
+    return seen * (are_words(kernel, a, index) ? READ_CLOCKS_WORDS : READ_CLOCKS) / device->num_sms > copying;
 }
 
 void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *a, fk_aligned *out) {
@@ -25,7 +39,7 @@ void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *a, fk_aligned *o
     if (index < 0) return;
     const fk_array_decl *decl = &kernel->arrays.decl[index];
     const int64_t *stride = a->array[index].stride;
-    const int bytes = fk_array_element_bytes(decl), chunk = 16 / bytes, last = decl->rank - 1;
+    const int bytes = fk_array_element_bytes(decl), chunk = ROW_BYTES / bytes, last = decl->rank - 1;
     if (fk_array_boxes(&kernel->arrays, index, a, a->array[index].data, stride, bytes)) return;
     const int64_t pitch = (fk_array_size(&kernel->arrays, index, a, last) + chunk - 1) / chunk * chunk;
     int64_t rows = 1;
@@ -38,7 +52,7 @@ void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *a, fk_aligned *o
         if (rows > INT32_MAX) return;
     }
     out->stride[last] = 1;
-    if (!pays(kernel, a, (double)rows * (double)pitch * bytes)) return;
+    if (!pays(kernel, a, index, (double)rows * (double)pitch * bytes)) return;
     out->rows = rows;
     out->pitch = pitch;
     out->bytes = fk_whole_parts((size_t)(rows * pitch) * (size_t)bytes); /* 2^31 x 2^31 elements at most */

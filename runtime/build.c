@@ -119,8 +119,8 @@ int32_t fk_minor_spill(const fk_problem *p, const fk_plan_info *plan) {
     for (int i = 0; i < p->num_masks; i++)
         pattern = pattern || fk_mask_kind(&p->mask[i]) == FK_TERM_PATTERN;
     const bool wgmma = strcmp(plan->family, "wgmma") == 0;
-    const bool packed_groups = p->packed && p->gqa && p->head_dim > 128;
-    const bool may = p->op == FK_FORWARD ? pattern : fk_is_wide(p) || packed_groups;
+    const bool parts = p->head_dim > 128 && (plan->parts || (p->packed && p->gqa));
+    const bool may = p->op == FK_FORWARD ? pattern : fk_is_wide(p) || parts;
     return wgmma && may ? 4 * FK_MINOR_SPILL : FK_MINOR_SPILL;
 }
 

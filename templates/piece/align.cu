@@ -4,6 +4,7 @@ extern "C" __global__ void __launch_bounds__(256) fk_align(const __grid_constant
     if (is_off(p)) return;
     const Array &from = p.array[$(staged.slot)];
     constexpr int bytes = $(staged.array.bytes), last = $(staged.array.rank - 1), chunk = 4 / bytes; // elements of a word
+    constexpr int batch = 2 * bytes; // words of a lane that are on their way at once
     const int lane = threadIdx.x % 32, warps = gridDim.x * 8, num_keys = from.size[last], stride = int(from.stride[last]) * bytes;
     int num_rows = 1;
     for (int d = 0; d < last; ++d) num_rows *= from.stride[d] ? from.size[d] : 1;
@@ -15,14 +16,20 @@ extern "C" __global__ void __launch_bounds__(256) fk_align(const __grid_constant
             rest /= from.size[d];
         }
         u32 *to = reinterpret_cast<u32 *>(static_cast<char *>(from.copy) + i64(row) * from.copy_pitch * bytes);
-#pragma unroll 8
-        for (int i = lane; i * chunk < num_keys; i += 32) {
+        for (int first = lane; first * chunk < num_keys; first += 32 * batch) {
+            u32 words[batch];
+#pragma unroll
+            for (int i = 0; i < batch; ++i) {
+                const int k = min(chunk * (first + 32 * i), num_keys - 1);
 @ if staged.array.bytes == 2 then
-            const u32 low = ld_global_half_at(start, 2 * i, stride), high = ld_global_half_at(start, min(2 * i + 1, num_keys - 1), stride);
-            to[i] = low | high << 16;
+                words[i] = ld_global_half_at(start, k, stride) | ld_global_half_at(start, min(k + 1, num_keys - 1), stride) << 16;
 @ else
-            to[i] = ld_global_at(start, i, stride);
+                words[i] = ld_global_at(start, k, stride);
 @ end
+            }
+#pragma unroll
+            for (int i = 0; i < batch; ++i)
+                if (chunk * (first + 32 * i) < num_keys) to[first + 32 * i] = words[i];
         }
     }
 }
