@@ -43,7 +43,7 @@ def length(draw, least, most):
 
 
 def draw_mask(draw, kind, seqlen):
-    if kind == "window":
+    if kind == "window" or (kind == "packed" and draw.random() < 0.3):
         left = length(draw, 16, min(4096, seqlen))
         return f"window({left},{draw.choice((0, 0, left))})"
     fixed = {"cross": "full", "padding": "full", "bias": "full", "chunk": "causal", "decode": "causal"}

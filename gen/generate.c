@@ -220,6 +220,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
             add(out, (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE});
         const int parts_smem = 128 * 6 * (int)sizeof(float); /* templates/piece/combine_parts.cu */
         if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, parts_smem, FK_GRID_PARTS});
+        if (p->packed && wgmma) out->early |= 1u << out->num_kernels;
         if (p->packed) add(out, (fk_kernel_launch){"fk_forward_rest", 256, 0, FK_GRID_REST});
         return;
     }
@@ -245,6 +246,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     }
     if (out->leading_rows && !wgmma) add(out, combine);
     if (score->grad && p->deterministic) add(out, (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS});
+    if (p->packed && wgmma) out->early |= 1u << out->num_kernels;
     if (p->packed) add(out, (fk_kernel_launch){"fk_backward_rest", 256, 0, FK_GRID_REST});
 }
 

@@ -94,6 +94,9 @@ constexpr int dk_atoms = $(layout.dk_cols // 8), dv_atoms = $(layout.dv_own_cols
 
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_backward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
+@ if heads and problem.packed then
+    start_next(); // fk_backward_rest, which needs nothing of this kernel
+@ end
     const u32 smem = smem_base();
     if (threadIdx.x == 0) init_barriers($(staged.array and "p, " or "")smem);
 @ if heads then

@@ -129,8 +129,8 @@ constexpr int o_atoms = $(layout.o_cols) / 8; // atoms of 8 value columns$(ones 
 
 extern "C" __global__ void $(plan.cluster > 1 and "__cluster_dims__(2, 1, 1) " or "")__launch_bounds__(threads, $(plan.ctas_per_sm)) fk_forward(const __grid_constant__ Params p) {
     if (is_off(p)) return;
-@ if mask.leading_rows > 0 or plan.parts then
-    start_next(); // fk_forward_combine, which waits for what is written here
+@ if mask.leading_rows > 0 or plan.parts or problem.packed then
+    start_next(); // $(problem.packed and "fk_forward_rest, which needs nothing of this kernel" or "fk_forward_combine, which waits for what is written here")
 @ end
 @ local function init_order()
 @   if mask.unlike then

@@ -129,6 +129,9 @@ __device__ __forceinline__ void store_dq(const Params &p, const Sequence &at, in
 
 extern "C" __global__ void __launch_bounds__(128) fk_backward_dq(const __grid_constant__ Params p) {
     if (is_off(p)) return;
+@ if problem.packed and plan.family == "wgmma" then
+    start_next(); // fk_backward_rest, which needs nothing of this kernel
+@ end
     int h;
 @ if problem.packed then
     constexpr int parts = block_m * (head_dim / 8) / 2;

@@ -51,7 +51,8 @@
 @   include("primitive/atomics.cu")
 
 @   local before = mask.runs or mask.words and walk == "k" or plan.widens_before or problem.dtype == "e4m3" -- a kernel that main starts behind
-@   if before or (problem.op == "bwd" and plan.head_rows == 0) or problem.op == "fwd" and (mask.leading_rows > 0 or plan.parts) then
+@   local behind = problem.packed or problem.op == "fwd" and (mask.leading_rows > 0 or plan.parts) -- and one that starts behind main
+@   if before or behind or (problem.op == "bwd" and plan.head_rows == 0) then
 @     include("primitive/early_start.cu")
 
 @   end
