@@ -295,7 +295,7 @@ static int32_t variant_of(const fk_sized *s, const fk_buckets *buckets) {
     const fk_short_class *c = &s->class;
     const int32_t row = (int32_t)(c->q / FK_SHORT_STEP) - 1;
     const int32_t class = c->is_short ? 1 + (2 * row + c->square) * FK_SHORT_HALVES + c->half : 0;
-    return 1 + out * (1 + 2 * FK_SHORT_ROWS * FK_SHORT_HALVES) + class;
+    return 1 + (out * (1 + 2 * FK_SHORT_ROWS * FK_SHORT_HALVES) + class) * 2 + s->above;
 }
 
 /* `out`: where the result is to be. */
@@ -320,8 +320,13 @@ static fk_sized sized_of(fk_context *context, const fk_problem *problem, const f
                   .shape = shape,
                   .bucket = fk_bucket_of(fk_advice_buckets(), shape),
                   .class = fk_short_class_of(problem, shape, context->planned.num_sms)};
-    if (!s.class.square) /* a program that decodes shall not meet a new class every 64 tokens */
-        s.class.k = (int64_t)fk_advice_buckets()->edge[1][s.bucket.index[1]];
+    if (!s.class.square) { /* a program that decodes shall not meet a new class every 64 tokens */
+        const fk_buckets *buckets = fk_advice_buckets();
+        const int at = s.bucket.index[1], next = at + 1 < buckets->count[1] ? at + 1 : at;
+        const double *edge = buckets->edge[1];
+        s.above = problem->op == FK_BACKWARD && (double)shape->seqlen_k > edge[at];
+        s.class.k = (int64_t)(s.above ? sqrt(edge[at] * edge[next]) : edge[at]); /* where the bucket ends */
+    }
     for (int64_t heads = shape->num_heads_q / shape->num_heads_kv; heads > 1 && s.group < FK_SIZED_GROUPS - 1;
          heads /= 2)
         s.group++;

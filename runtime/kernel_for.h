@@ -14,6 +14,7 @@ typedef struct fk_sized {
     fk_bucket bucket;
     fk_short_class class; /* with rows of keys, square or not */
     int32_t group;        /* query heads of a kv head: 1 << group, or up to twice as many */
+    bool above; /* backward, rows that are short and not square: more keys than the bucket's name says, a tile or two */
     int32_t variant;
 } fk_sized;
 
