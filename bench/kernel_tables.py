@@ -326,7 +326,9 @@ def front(folder):
 
 SURVEY = {"self": "self-attention, 256 to 16,384 tokens", "short": "the same, 16 to 512 tokens", "few": "the same, 256 to 16,384 tokens of 1 to 16 heads",
           "cross": "queries and keys of unlike lengths, 32 to 8,192", "chunk": "16 to 2,048 queries behind 256 to 32,768 keys, causal",
-          "packed": "packed sequences, the longest of 64 to 8,192 tokens"}
+          "packed": "packed sequences, the longest of 64 to 8,192 tokens", "window": "windows, 256 to 16,384 tokens", "dropout": "dropout 0.1, 64 to 8,192 tokens",
+          "padding": "boolean masks of each entry's keys, 32 to 4,096 tokens", "bias": "a bias of every pair, 32 to 2,048 tokens",
+          "decode": "1 to 16 queries behind 256 to 65,536 keys"}
 
 
 def survey_ratios(folder):
@@ -350,7 +352,7 @@ def survey(folder):
 
 def survey_line(folder):
     both = [[r for key, r in survey_ratios(folder).items() if key[1] == op] for op in ("fwd", "bwd")]
-    return [[f"{sum(map(len, both))} random shapes: batch, heads, grouped heads, lengths from 16, head dims 32 to 256", *(f"{geomean(r):.2f}" for r in both),
+    return [[f"{sum(map(len, both))} random shapes: batch, heads, grouped heads, lengths, head dims 32 to 256, windows, dropout, masks, biases", *(f"{geomean(r):.2f}" for r in both),
              f"to the best of cuDNN, FlashAttention-2 and EFFICIENT; {sum(r < 1 for r in sum(both, []))} slower, least {min(sum(both, [])):.2f} (docs/measured.md)"]] if all(both) else []
 
 

@@ -593,7 +593,9 @@ FK_API fk_status fk_args_layout(const fk_problem *problem, fk_layout layout, fk_
  * rows, or of the last round's tiles, times the parts. `split`: the same of all, times the splits, or 0 where there is
  * one. Backward: 8 for each row of queries, and 4 for each element of q (docs/backward.md says when), with
  * fk_plan_info.parts 4 for each element of k and v, times the parts, where heads are so few that there are any, and
- * with `deterministic` 80 for each element of an array's gradient that several pairs of query and key add to. */
+ * with `deterministic` 80 for each element of an array's gradient that several pairs of query and key add to. On Hopper
+ * an array of queries by keys once more, if its strides and address in args->array say that TMA cannot read it and a
+ * copy pays; without that much fk_execute does without the copy. */
 FK_API size_t fk_kernel_workspace(const fk_kernel *kernel, const fk_args *args);
 
 /** Enqueues the kernel on `stream` (a CUstream or cudaStream_t; null = the legacy default stream).
