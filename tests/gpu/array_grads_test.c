@@ -25,6 +25,8 @@ static void samples(void **state) {
         {"bwd bf16 d64 bias grad=bias", NULL, 2, 2, 2, 300, 259, GRAD_PADDED},
         {"bwd bf16 d128 bias grad=bias causal", NULL, 2, 2, 2, 300, 258, GRAD_SUMMED | GRAD_PADDED},
         {"bwd bf16 d64 array=bias:bf16[b][h][q][k] grad=bias bias causal", NULL, 2, 2, 2, 300, 264, true},
+        {"bwd fp16 d64 bias grad=bias", NULL, 6, 4, 4, 300, 301, true}, /* rows that are copied before */
+        {"bwd bf16 d128 array=bias:bf16[b][h][q][k] grad=bias bias", NULL, 6, 4, 4, 300, 301, true},
         {"bwd fp16 d64 array=u:float[q] array=v:float[k] score=\"s + u[q] * v[k]\" grad=u grad=v", "rtx3090", 1, 2, 2,
          300, 450, false},
         {"bwd bf16 d128 relative(30) grad=table", NULL, 1, 2, 2, 500, 500, false},

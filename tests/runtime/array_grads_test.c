@@ -30,6 +30,7 @@ static void samples(void **state) {
         {"bwd bf16 d128 gqa bias grad=bias causal", "h200", 2, 4, 2, 140, 132, true}, /* and added */
         {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 70, 131, true}, /* no tensor map has rows of 131 floats */
         {"bwd bf16 d128 bias grad=bias", "h200", 2, 2, 2, 70, 130, GRAD_PADDED}, /* nor writes 130 of 132 */
+        {"bwd fp16 d32 bias grad=bias", "h200", 6, 4, 4, 240, 241, true}, /* of the array's 241 there is a copy */
         {"bwd bf16 d128 bias grad=bias causal", "h200", 1, 2, 2, 70, 131, GRAD_SUMMED | GRAD_PADDED},
         {"bwd bf16 d128 array=bias:bf16[b][h][q][k] grad=bias bias", "h200", 2, 2, 2, 100, 136, false},
         {"bwd bf16 d128 array=bias:bf16[b][h][q][k] grad=bias bias", "h200", 2, 2, 2, 70, 132,
