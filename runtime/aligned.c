@@ -49,13 +49,13 @@ void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *a, fk_aligned *o
             return; /* one row for all queries has no tiles */
         out->stride[d] = stride[d] ? rows * pitch : 0;
         if (stride[d] && __builtin_mul_overflow(rows, size, &rows)) return;
-        if (rows > INT32_MAX) return;
+        if (rows > INT32_MAX / 2) return; /* an int in the kernel, which goes on by all warps of the grid */
     }
     out->stride[last] = 1;
     if (!pays(kernel, a, index, (double)rows * (double)pitch * bytes)) return;
     out->rows = rows;
     out->pitch = pitch;
-    out->bytes = fk_whole_parts((size_t)(rows * pitch) * (size_t)bytes); /* 2^31 x 2^31 elements at most */
+    out->bytes = fk_whole_parts((size_t)(rows * pitch) * (size_t)bytes); /* 2^30 x 2^31 elements at most */
 }
 
 size_t fk_with_aligned(const fk_kernel *kernel, const fk_args *a, size_t bytes) {
