@@ -46,12 +46,15 @@ fk_status fk_array_grad_check(const fk_array_list *arrays, int index, const fk_a
     return FK_OK;
 }
 
-/* Has every pair of query and key an element of its own? Each dimension must step over all smaller ones. */
+/* Has every pair of query and key an element of its own? Each dimension must step over all smaller ones. One of a
+ * single batch entry or head has no steps; of queries or keys a stride of 0 has kernels sum, however many there are. */
 static bool elements_are_apart(const fk_array_list *arrays, int index, const fk_args *args) {
     const int64_t *stride = args->array_grad[index].stride;
     const int rank = arrays->decl[index].rank;
     for (int d = 0; d < rank; d++) {
         int64_t smaller = 1;
+        const int32_t dim = arrays->decl[index].dim[d];
+        if ((dim == FK_DIM_BATCH || dim == FK_DIM_HEADS_Q) && fk_array_size(arrays, index, args, d) == 1) continue;
         for (int e = 0; e < rank; e++)
             if (e != d && (stride[e] < stride[d] || (stride[e] == stride[d] && e < d)))
                 smaller += stride[e] * (fk_array_size(arrays, index, args, e) - 1);
@@ -65,6 +68,12 @@ static bool is_once(const fk_kernel *kernel, const fk_args *args, int index) {
     return (kernel->once >> index & 1) && elements_are_apart(&kernel->arrays, index, args);
 }
 
+/* Not every element is sure to be written. */
+static bool is_cleared(const fk_kernel *kernel, const fk_args *args, int index) {
+    const fk_problem *p = &kernel->problem;
+    return !is_once(kernel, args, index) || p->num_masks > 0 || p->packed || p->seqused_k;
+}
+
 int64_t fk_array_grad_words(const fk_kernel *kernel, const fk_args *args, int index) {
     int64_t extent;
     int d;
@@ -76,13 +85,12 @@ int64_t fk_array_grad_words(const fk_kernel *kernel, const fk_args *args, int in
 
 void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t *const exact[FK_MAX_ARRAYS],
                          fk_array_grad_param out[FK_MAX_ARRAYS]) {
-    const fk_problem *p = &kernel->problem;
     for (int i = 0; i < kernel->arrays.count; i++) {
         if (!(kernel->grad >> i & 1)) continue;
         const fk_array_grad *grad = &args->array_grad[i];
         const bool once = is_once(kernel, args, i);
         out[i] = (fk_array_grad_param){.data = grad->data, .exact = once ? NULL : exact[i], .once = once};
-        out[i].clear = !once || p->num_masks > 0 || p->packed || p->seqused_k;
+        out[i].clear = is_cleared(kernel, args, i);
         out[i].boxed = fk_array_boxes(&kernel->arrays, i, args, grad->data, grad->stride, sizeof(float));
         /* TMA writes 16 bytes at a time: where a row ends within these, what lies behind is the caller's. */
         if (fk_array_size(&kernel->arrays, i, args, kernel->arrays.decl[i].rank - 1) % 4) out[i].boxed = 0;
@@ -96,10 +104,11 @@ void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t 
 }
 
 int64_t fk_array_grad_rows(const fk_kernel *kernel, const fk_args *args) {
-    int64_t most = 1;
+    int64_t most = 0;
     for (int i = 0; i < kernel->arrays.count; i++) {
         int64_t rows = 1;
-        for (int d = 0; (kernel->grad >> i & 1) && d < kernel->arrays.decl[i].rank - 1; d++)
+        if (!(kernel->grad >> i & 1) || !is_cleared(kernel, args, i)) continue;
+        for (int d = 0; d < kernel->arrays.decl[i].rank - 1; d++)
             if (args->array_grad[i].stride[d] && rows < INT32_MAX) rows *= fk_array_size(&kernel->arrays, i, args, d);
         if (rows > most) most = rows;
     }

@@ -494,7 +494,7 @@ int64_t fk_array_grad_words(const fk_kernel *kernel, const fk_args *args, int in
 /** The gradients of a launch, whose args have been checked; exact: those words. */
 void fk_array_grads_fill(const fk_kernel *kernel, const fk_args *args, uint64_t *const exact[FK_MAX_ARRAYS],
                          fk_array_grad_param out[FK_MAX_ARRAYS]);
-/** Rows of the last dimension of the gradient that has most. */
+/** Rows of the last dimension of the gradient that has most, of those that must be cleared. */
 int64_t fk_array_grad_rows(const fk_kernel *kernel, const fk_args *args);
 
 #endif

@@ -20,6 +20,8 @@ static void samples(void **state) {
         {"bwd fp16 d64 gqa " USER, "t4", 1, 4, 2, 70, 90, false},
         {"bwd fp16 d32 bias grad=bias", "a100", 2, 2, 2, 70, 140, false}, /* stored */
         {"bwd fp16 d32 bias grad=bias causal", "a100", 2, 2, 2, 140, 70, true},
+        {"bwd fp16 d32 bias grad=bias", "a100", 1, 2, 2, 70, 90, true}, /* of a batch of one there is no sum */
+        {"bwd bf16 d64 bias grad=bias", "h200", 1, 2, 2, 150, 132, true},
         {"bwd fp16 d32 array=u:float[q] array=v:float[k] score=\"s + u[q] * v[k]\" grad=u grad=v", "rtx3090", 1, 2, 2,
          90, 150, false},
         {"bwd bf16 d64 relative(30) grad=table", "a100", 1, 2, 2, 100, 100, false}, /* runs */
