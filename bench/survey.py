@@ -208,14 +208,16 @@ class Graphed:
         self.graph.replay()
 
 
-def contenders(torch, s, stream):
-    x, out, peers = Inputs(torch, s), [], PEERS
-    if dropout(s) and s.op == "bwd":
-        peers = peers[:-1]  # in a graph EFFICIENT reads dropout's seed where an eager forward pass has not left it
-    peers = [("sdpa-" + p.lower(), sdpa(p)) for p in peers]
+def peers_of(s):
+    """[(name, what calls it)]. In a graph EFFICIENT's backward reads dropout's seed where an eager forward pass has not left it."""
     if s.kind in ("packed", "window"):
-        peers = [("sdpa-flash", flash_operator)]
-    for name, attend in [("flashkiln", ours)] + peers:
+        return [("sdpa-flash", flash_operator)]
+    return [("sdpa-" + p.lower(), sdpa(p)) for p in PEERS if p != "EFFICIENT" or not dropout(s) or s.op == "fwd"]
+
+
+def contenders(torch, s, stream):
+    x, out = Inputs(torch, s), []
+    for name, attend in [("flashkiln", ours)] + peers_of(s):
         try:
             out.append(Graphed(torch, name, attend, s, x, stream))
         except RuntimeError:  # a peer may refuse the shape

@@ -192,6 +192,12 @@ static void add(fk_source *out, fk_kernel_launch kernel) {
     ++out->num_kernels;
 }
 
+/* Of packed sequences what clears rows of no sequence, which may start beside the kernel before. */
+static void add_rest(fk_source *out, fk_kernel_launch rest, bool early) {
+    if (early) out->early |= 1u << out->num_kernels;
+    add(out, rest);
+}
+
 /* The kernels that templates/kernel/forward_*.cu and backward_*.cu define. */
 static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk_source *out) {
     const fk_problem *p = planner->p;
@@ -220,8 +226,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
             add(out, (fk_kernel_launch){"fk_forward_combine", 128, combine_smem, FK_GRID_COMBINE});
         const int parts_smem = 128 * 6 * (int)sizeof(float); /* templates/piece/combine_parts.cu */
         if (plan->parts) add(out, (fk_kernel_launch){"fk_forward_combine", 128, parts_smem, FK_GRID_PARTS});
-        if (p->packed && wgmma) out->early |= 1u << out->num_kernels;
-        if (p->packed) add(out, (fk_kernel_launch){"fk_forward_rest", 256, 0, FK_GRID_REST});
+        if (p->packed) add_rest(out, (fk_kernel_launch){"fk_forward_rest", 256, 0, FK_GRID_REST}, wgmma);
         return;
     }
     if (score->grad) add(out, (fk_kernel_launch){"fk_backward_clear", 256, 0, FK_GRID_ARRAYS});
@@ -246,8 +251,7 @@ static void name_kernels(const fk_planner *planner, const fk_plan_info *plan, fk
     }
     if (out->leading_rows && !wgmma) add(out, combine);
     if (score->grad && p->deterministic) add(out, (fk_kernel_launch){"fk_backward_arrays", 256, 0, FK_GRID_ARRAYS});
-    if (p->packed && wgmma) out->early |= 1u << out->num_kernels;
-    if (p->packed) add(out, (fk_kernel_launch){"fk_backward_rest", 256, 0, FK_GRID_REST});
+    if (p->packed) add_rest(out, (fk_kernel_launch){"fk_backward_rest", 256, 0, FK_GRID_REST}, wgmma);
 }
 
 static fk_status render(fk_planner *planner, render_call *call, fk_error *err) {

@@ -253,7 +253,7 @@ bool fk_tile_may_have_parts(const fk_problem *p, const fk_tile *tile, int sm, co
     if (!fk_problem_may_have_parts(p, template_dir)) return false;
     if (!tile->wgmma) return tile->walks_q && sm < 90 && !p->deterministic && !p->packed && fk_slices(p) == 1;
     if (tile->walks_q) return !tile->head_rows && !fk_tile_halved(p, tile);
-    if (p->num_scores && strcmp(p->score[0].name, "bias") == 0 && !fk_tile_stages(p, tile)) return false;
+    if (fk_problem_has_bias(p) && !fk_tile_stages(p, tile)) return false;
     return fk_tile_teams(tile) == 1 && (fk_tile_cluster(p, tile) == 1 || fk_tile_halved(p, tile));
 }
 

@@ -4,6 +4,8 @@
 
 #include "array.h"
 
+#include <string.h>
+
 fk_status fk_problem_read(const char *spelling, fk_problem *out, fk_error *err);        /* fk_problem_parse */
 fk_status fk_problem_write(const fk_problem *p, char *out, size_t size, fk_error *err); /* fk_problem_spell */
 fk_status fk_problem_normalise(const fk_problem *in, fk_problem *out, fk_error *err);   /* fk_problem_canonical */
@@ -122,6 +124,11 @@ fk_status fk_problem_write_class(const fk_problem *p, char out[FK_MAX_SPELLING],
  * the same keys then. Not with what counts rows by heads: packed sequences and dropout. */
 static inline bool fk_problem_joins_heads(const fk_problem *p) {
     return p->split && p->gqa && !p->packed && !p->dropout;
+}
+
+/** Does templates/score/bias.lua, or a file of one's own in its place, come first? Tiles of its array are copied. */
+static inline bool fk_problem_has_bias(const fk_problem *p) {
+    return p->num_scores > 0 && strcmp(p->score[0].name, "bias") == 0;
 }
 
 /** Whether kernels of family wgmma multiply Q by the scale before the products, and take 0 for the softmax's reference:

@@ -421,7 +421,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     if (!status) status = fk_seen_fill(kernel, a, workspace, out, err);
     fk_seen seen;
     size_t bytes;
-    if (!status && fk_forward_lay_out(kernel, a, &seen, &bytes))
+    if (!status && kernel->staged && fk_forward_lay_out(kernel, a, &seen, &bytes))
         fk_aligned_fill(kernel, a, workspace, bytes, out->array, grids);
     return status;
 }

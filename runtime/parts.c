@@ -64,9 +64,8 @@ static int64_t multiply_adds(const fk_problem *p) { /* of an SM in a clock */
 }
 
 static int64_t visit_clocks(const fk_problem *p, const fk_plan_info *plan, bool alone) {
-    const bool bias = p->num_scores > 0 && strcmp(p->score[0].name, "bias") == 0;
     const int64_t pairs = (int64_t)plan->block_m * plan->block_n;
-    const int64_t least = ALONE_VISIT + (bias ? ALONE_BIAS : 0) + pairs / ALONE_PAIRS;
+    const int64_t least = ALONE_VISIT + (fk_problem_has_bias(p) ? ALONE_BIAS : 0) + pairs / ALONE_PAIRS;
     const int64_t visit = pairs * (p->head_dim + p->head_dim_v) / multiply_adds(p);
     return alone && visit < least ? least : visit;
 }
