@@ -86,7 +86,7 @@ def lengths(s):
 
 def pairs(s, q, k):
     left, right = window(s) or (k, k)
-    if s.mask == "causal":
+    if "causal" in s.mask.split():
         return q * k - q * (q - 1) / 2
     hidden = lambda most: max(0, q - 1 - most) * max(0, q - most) / 2  # on one side of a window
     return q * k - (hidden(left) + hidden(right) if window(s) else 0)
@@ -234,16 +234,20 @@ def disagree(s, peers):
     return max(((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-6)).item() for a, b in zip(peers[0].out, peers[1].out))
 
 
-def compile_all(torch, shapes):
-    """Our kernels of all shapes, by several threads: compiled once, they are found in the store."""
-    def one(s):
-        x = Inputs(torch, s)
-        o = ours(torch, s, x)
-        if s.op == "bwd":
-            torch.autograd.grad(o, x.leaves(), x.dout)
+def compile_all(torch, shapes, one):
+    """one(shape) calls our kernels: compiled by several threads, they are found in the store."""
+    begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(one, shapes))
     torch.cuda.synchronize()
+    print(f"kernels of {len(shapes)} shapes: {time.monotonic() - begin:.1f} s", flush=True)
+
+
+def call_once(torch, s):
+    x = Inputs(torch, s)
+    o = ours(torch, s, x)
+    if s.op == "bwd":
+        torch.autograd.grad(o, x.leaves(), x.dout)
 
 
 def label(s):
@@ -251,27 +255,30 @@ def label(s):
     return f"{s.kind:5} {s.op} {s.dtype} d{s.head_dim} {s.mask} {s.batch} x {heads} heads, {s.seqlen_q} queries, {s.seqlen_k} keys"
 
 
-def body(torch, library, context, args):
-    shapes, rated, good, begin = draw_shapes(args), [], True, time.monotonic()
-    compile_all(torch, shapes)
-    print(f"kernels of {len(shapes)} shapes: {time.monotonic() - begin:.1f} s", flush=True)
-    stream = torch.cuda.Stream()
+def time_shapes(torch, shapes, args, enter, file):
+    """enter(shape): its contenders, this library first. Times and compares them until args.seconds are over; prints what is slow. The exit code."""
+    rated, good, begin = [], True, time.monotonic()
     for s in shapes:
         if time.monotonic() - begin > args.seconds:
             print(f"{len(rated)} of {len(shapes)} shapes in {args.seconds} s")
             break
-        who = contenders(torch, s, stream)
+        who = enter(s)
         if (far := disagree(s, who)) > 3e-2 or math.isnan(far):
             good = False
             print(f"WRONG by {far:.1e} of the largest value: {label(s)}")
         times = round_robin(torch, who, args.rounds, args.launches, warm_ms=30)
         us = {c.name: median(times[c.name]) / c.count for c in who}
-        append(os.path.join(args.out, "survey.csv"), [{**stamp(torch), **s._asdict(), "name": name, "median_us": f"{t:.2f}",
-                                                       "tflops": f"{flops(s) / t * 1e-6:.1f}"} for name, t in us.items()], FIELDS)
+        append(os.path.join(args.out, file), [{**stamp(torch), **s._asdict(), "name": name, "median_us": f"{t:.2f}",
+                                               "tflops": f"{flops(s) / t * 1e-6:.1f}"} for name, t in us.items()], FIELDS)
         peers = {name: t for name, t in us.items() if name != "flashkiln"}
         if peers:
             best = min(peers, key=peers.get)
             rated.append((peers[best] / us["flashkiln"], s, us["flashkiln"], best))
+    report(rated, args)
+    return 0 if good else 1
+
+
+def report(rated, args):
     for kind in args.kinds:
         for op in args.ops:
             mine = [r for r, s, _, _ in rated if (s.kind, s.op) == (kind, op)]
@@ -279,19 +286,28 @@ def body(torch, library, context, args):
                 print(f"{kind} {op}: {len(mine)} shapes, {geomean(mine):.2f} times the best peer, {sum(r < 1 for r in mine)} slower, least {min(mine):.2f}")
     for r, s, t, best in sorted(rated, key=lambda x: x[0])[:args.show]:
         print(f"{r:.2f} {label(s)}: {t:.1f} us, {flops(s) / t * 1e-6:.0f} TFLOP/s; {best}")
-    return 0 if good else 1
 
 
-def main():
-    parser = arguments(__doc__)
+def body(torch, library, context, args):
+    shapes, stream = draw_shapes(args), torch.cuda.Stream()
+    compile_all(torch, shapes, functools.partial(call_once, torch))
+    return time_shapes(torch, shapes, args, lambda s: contenders(torch, s, stream), "survey.csv")
+
+
+def survey_arguments(description, kinds):
+    parser = arguments(description)
     parser.set_defaults(rounds=6, launches=3)
-    parser.add_argument("--kinds", default=",".join(KINDS), type=words)
+    parser.add_argument("--kinds", default=list(kinds), type=words)
     parser.add_argument("--ops", default="fwd,bwd", type=words)
     parser.add_argument("--count", type=int, default=60, help="shapes")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=float, default=120, help="of timing")
     parser.add_argument("--show", type=int, default=40, help="of the slowest shapes")
-    return run(parser, body)
+    return parser
+
+
+def main():
+    return run(survey_arguments(__doc__, KINDS), body)
 
 
 if __name__ == "__main__":
