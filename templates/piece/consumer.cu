@@ -164,6 +164,15 @@ struct Consumer {
 @ end
     }
 
+@ local half_weights = estimates and problem.dtype == "fp16"
+@ if half_weights and bounds then
+    // How many key tiles these rows visit of the tile in buffer q.
+    __device__ __forceinline__ int walked_tiles(const Ring<q_stages> &q) const {
+        const u32 range = tile_place(smem, q) + tile_ranges + 32 * group;
+        return int(ld_shared_u32(range)) + 1 - int(ld_shared_u32(range + 4));
+    }
+@ end
+
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
         at = $(shares and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");
@@ -239,7 +248,8 @@ struct Consumer {
 @   if steps.estimates then
             bool low[2];
 @   end
-            finish_rows(inverse, lse$(low), m_i, l_i$(residue), p, $(where));
+@   local keys = bounds and "block_n * walked_tiles(done)" or where .. ".seqlen_k"
+            finish_rows(inverse, lse$(low)$(half_weights and ", least_sum(" .. keys .. ")" or ""), m_i, l_i$(residue), p, $(where));
             find_strays(spoiled$(low), $(steps.prescaled and "lse" or "m_i, l_i" .. (steps.far and ", score_scale(p)" or "")));
 @ end
 @ -- The last P V of a tile, from array `from`. Beside it what the rows of O are to be multiplied by, and the next tile's queries.
@@ -431,7 +441,7 @@ struct Consumer {
 @ if steps.estimates then
                 bool low[2];
 @ end
-                finish_rows(inverse, lse$(low), m_i, l_i$(steps.few_keys and ", {}" or ""), p, at);
+                finish_rows(inverse, lse$(low)$(half_weights and ", 0.0f" or ""), m_i, l_i$(steps.few_keys and ", {}" or ""), p, at);
                 spoiled[0] = spoiled[1] = 0;
                 optimistic = false;
 @ if bounds then

@@ -1,6 +1,13 @@
+@ local half_weights = estimates and problem.dtype == "fp16"
+@ if half_weights then
+// Halves below 2^-14 are multiples of 2^-24: of so many keys' weights rounding takes up to keys 2^-25, of a sum of keys 2^-14 no more than it takes
+// of any half. Rows of less, as the first ones of a window may have, are computed once more.
+__device__ __forceinline__ float least_sum(int keys) { return fminf(float(keys) * 0x1p-14f, 1.0f); }
+
+@ end
 // O = acc / l and lse = m + log l. A row that saw no key has l = 0: its output is 0, its lse -inf. `inverse` is
 // what the rows of acc are to be multiplied by.$(estimates and " `low`: the reference was too high." or "")
-__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], $(estimates and "bool (&low)[2], " or "")const float (&m_i)[m_atoms][2],
+__device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float (&lse)[m_atoms][2], $(estimates and "bool (&low)[2], " or "")$(half_weights and "float least, " or "")const float (&m_i)[m_atoms][2],
                                             const float (&l_i)[m_atoms][2], $(few_keys == "bounds" and "const bool (&lone)[2], " or few_keys and "const float (&lost)[2], " or "")const Params &p, const Where &at) {
 @ if #score.sinks > 0 and not problem.joins_heads then
 @   include("piece/sink.cu", { of = "at" })
@@ -33,7 +40,7 @@ __device__ __forceinline__ void finish_rows(float (&inverse)[m_atoms][2], float 
 @ if prescaled then natural = "m_i[m][r] * 0.6931471805599453f" end
             const float sum = $(ones and "l_i[m][r]" or "quad_sum(l_i[m][r])");$(ones and " // all lanes of a row have the sums of a product" or "")
 @ if estimates then
-            low[r] = sum < $(problem.dtype == "fp16" and "1.0f" or "0x1p-64f");
+            low[r] = sum < $(half_weights and "least" or "0x1p-64f");
 @ end
 @ if #score.sinks == 0 and (ones or prescaled) then -- without a choice, which would be a branch of which the products' loop loses its uniform registers
             const float l = sum$(unit);
