@@ -4,6 +4,8 @@
  * however often it repeats. */
 #include "object.h"
 
+#include <math.h>
+
 /* Clocks of an SM by which a pair of query and key takes longer where threads read the array, and where two elements of
  * 16 bits share a word, measured on an H200; those that the copy takes besides its bytes, and its share of HBM's rate.
  */
@@ -25,12 +27,22 @@ static bool are_words(const fk_kernel *kernel, const fk_args *a, int index) {
     return fk_array_element_bytes(decl) == 2 && !(odd & 1) && array->stride[decl->rank - 1] == 1;
 }
 
+/* Pairs of the SM that has most: at least a tile's, where it has no parts. */
+static double pairs_of_sm(const fk_kernel *kernel, const fk_args *a) {
+    const fk_plan_info *plan = &kernel->info.plan;
+    const bool backward = kernel->problem.op == FK_BACKWARD;
+    const double seqlen_q = (double)a->seqlen_q, seqlen_k = (double)a->seqlen_k;
+    const double pairs = (double)a->batch * (double)a->num_heads_q * seqlen_q * seqlen_k;
+    const double tile = backward ? fmin(seqlen_k, plan->block_n) * seqlen_q : fmin(seqlen_q, plan->block_m) * seqlen_k;
+    return fmax(pairs / kernel->context->runs.num_sms, plan->parts ? 0 : tile);
+}
+
 static bool pays(const fk_kernel *kernel, const fk_args *a, int index, double bytes) {
     const fk_device_info *device = &kernel->context->runs;
-    const double pairs = (double)a->batch * (double)a->num_heads_q * (double)a->seqlen_q * (double)a->seqlen_k;
+    const double pairs = pairs_of_sm(kernel, a);
     const double seen = kernel->problem.num_masks ? pairs / 2 : pairs; /* as of a causal one */
     const double copying = COPY_CLOCKS + 2 * bytes * device->clock_ghz / (COPY_SHARE * device->hbm_gbps);
-    return seen * (are_words(kernel, a, index) ? READ_CLOCKS_WORDS : READ_CLOCKS) / device->num_sms > copying;
+    return seen * (are_words(kernel, a, index) ? READ_CLOCKS_WORDS : READ_CLOCKS) > copying;
 }
 
 void fk_aligned_lay_out(const fk_kernel *kernel, const fk_args *a, fk_aligned *out) {

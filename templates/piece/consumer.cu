@@ -171,8 +171,8 @@ struct Consumer {
         const u32 range = tile_place(smem, q) + tile_ranges + 32 * group;
         return int(ld_shared_u32(range)) + 1 - int(ld_shared_u32(range + 4));
     }
-@ end
 
+@ end
 @ -- The rows of the tile in buffer q, of which `word` was read.
 @ local function open_tile()
         at = $(shares and "own_rows(claimed(p, smem, q))" or "claimed(p, smem, q)");

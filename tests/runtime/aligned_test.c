@@ -91,9 +91,10 @@ static void who_gets_one(void **state) {
         int64_t head_stride, row_stride;
         bool copied;
     } cases[] = {
-        {{6, 4, 4, 300, KEYS}, 300 * KEYS, KEYS, true},     {{6, 4, 4, 300, KEYS}, 300 * WIDE, WIDE, false},
-        {{1, 4, 4, 300, KEYS}, 300 * KEYS, KEYS, false},    {{6, 4, 4, 300, KEYS}, WIDE, 0, false},
-        {{1, 16, 16, 1540, 1541}, 1540 * 1541, 1541, true}, {{64, 4, 4, 49, 49}, 49 * 49, 49, false},
+        {{6, 4, 4, 300, KEYS}, 300 * KEYS, KEYS, true}, {{6, 4, 4, 300, KEYS}, 300 * WIDE, WIDE, false},
+        {{1, 4, 4, 300, KEYS}, 300 * KEYS, KEYS, true}, {{1, 4, 4, 60, 61}, 60 * 61, 61, false},
+        {{6, 4, 4, 300, KEYS}, WIDE, 0, false},         {{1, 16, 16, 1540, 1541}, 1540 * 1541, 1541, true},
+        {{64, 4, 4, 49, 49}, 49 * 49, 49, false},
     };
     fk_context *context = emulated_context("h200", store_dir, &how);
     fk_problem p;
