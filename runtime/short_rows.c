@@ -66,7 +66,7 @@ static const fk_plan_info *lone_packed(const fk_problem *p, const fk_short_class
 
 /* Backward, rows of a few tiles and so few heads that each tile of 64 keys has an SM: of family mma eight warps begin
  * and end sooner than two warpgroups. Measured on an H200, 66 to 256 tokens of 4 to 16 heads, full, causal and with a
- * bias's gradient: 0.72 to 0.93 of the time at head dim 64, 0.67 to 1.03 at 128, and as long with 64 heads. */
+ * bias's gradient: 0.61 to 0.93 of the time at head dim 64, 0.67 to 1.03 at 128, and as long with 64 heads. */
 static const fk_plan_info *lone_backward(const fk_problem *p, const fk_short_class *class, const fk_plan_info *plans,
                                          size_t count, int smem) {
     static const int rows = 256, dim = 128, quarter = 1; /* of a round of the SMs, by class_of_rounds */
