@@ -117,8 +117,41 @@ static void one_for_all_serves_all(void **state) {
     fk_context_destroy(context);
 }
 
+/* Of few heads and tokens tiles of 64 x 64 by family mma, unless a CTA has all keys of a head. */
+static void few_heads_begin_soon(void **state) {
+    (void)state;
+    static const emulated plain = {"132", "0", "0"};
+    static const struct {
+        const char *spelling;
+        fk_shape shape;
+        bool by_mma;
+    } cases[] = {
+        {"bwd bf16 d64", {1, 4, 4, 80, 80}, true},
+        {"bwd fp16 d128 causal", {2, 8, 8, 192, 192}, true},
+        {"bwd bf16 d64 array=bias:bf16[b][h][q][k] grad=bias bias", {1, 12, 12, 64, 64}, true},
+        {"bwd bf16 d64", {1, 4, 4, 64, 64}, false}, /* all keys of a head */
+        {"bwd bf16 d64", {8, 8, 8, 192, 192}, false},
+        {"bwd bf16 d64", {1, 8, 8, 320, 320}, false},
+        {"bwd bf16 d64", {1, 8, 8, 80, 2000}, false},
+        {"bwd bf16 d64 deterministic", {1, 8, 8, 150, 150}, false},
+        {"bwd bf16 d256", {1, 8, 8, 150, 150}, false},
+    };
+    fk_context *context = emulated_context("h200", store_dir, &plain);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fk_kernel *sized = emulated_kernel(context, cases[i].spelling, &cases[i].shape);
+        fk_kernel_info info;
+        assert_int_equal(fk_kernel_describe(sized, &info), FK_OK);
+        const fk_plan_info *plan = &info.plan;
+        const bool small = plan->block_m == 64 && plan->block_n == 64 && plan->warps == 8;
+        assert_int_equal(strcmp(plan->family, "mma") == 0 && small, cases[i].by_mma);
+        fk_kernel_destroy(sized);
+    }
+    fk_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_heads_begin_soon),
         cmocka_unit_test(turns_where_rows_are_long),
         cmocka_unit_test(whole_heads_where_rows_are_short),
         cmocka_unit_test(one_for_all_serves_all),
