@@ -99,7 +99,7 @@ def flops(s):
     return 4 * s.heads * seen * s.head_dim * (2.5 if s.op == "bwd" else 1)
 
 
-def draw_shapes(args):
+def draw_shapes(args, draw_shape, allowed):
     draw, out = random.Random(args.seed), []
     while len(out) < args.count:
         s = draw_shape(draw, args.kinds, args.ops)
@@ -243,11 +243,10 @@ def compile_all(torch, shapes, one):
     print(f"kernels of {len(shapes)} shapes: {time.monotonic() - begin:.1f} s", flush=True)
 
 
-def call_once(torch, s):
-    x = Inputs(torch, s)
-    o = ours(torch, s, x)
+def once(torch, attend, s, x):
+    o = attend(torch, s, x)
     if s.op == "bwd":
-        torch.autograd.grad(o, x.leaves(), x.dout)
+        torch.autograd.grad(o, x.leaves(), x.dout, retain_graph=True)
 
 
 def label(s):
@@ -289,8 +288,8 @@ def report(rated, args):
 
 
 def body(torch, library, context, args):
-    shapes, stream = draw_shapes(args), torch.cuda.Stream()
-    compile_all(torch, shapes, functools.partial(call_once, torch))
+    shapes, stream = draw_shapes(args, draw_shape, allowed), torch.cuda.Stream()
+    compile_all(torch, shapes, lambda s: once(torch, ours, s, Inputs(torch, s)))
     return time_shapes(torch, shapes, args, lambda s: contenders(torch, s, stream), "survey.csv")
 
 

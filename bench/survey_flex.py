@@ -18,7 +18,7 @@ import sys
 import time
 
 from contenders import Flex
-from survey import DIMS, Graphed, Inputs, Shape, compile_all, flops, length, survey_arguments, time_shapes
+from survey import DIMS, Graphed, Inputs, Shape, compile_all, draw_shapes, flops, length, once, survey_arguments, time_shapes
 from timing import run
 
 MOST_ELEMENTS, MOST_PAIRS, MOST_FLOPS = 1 << 25, 1 << 28, 5e11  # of q or k; of a bias in all heads; of a forward launch
@@ -54,15 +54,6 @@ def draw_shape(draw, kinds, ops):
 def allowed(s):
     return (s.batch * max(s.heads * s.seqlen_q, s.heads_kv * s.seqlen_k) * s.head_dim <= MOST_ELEMENTS and flops(s) <= MOST_FLOPS
             and (s.kind != "bias" or s.heads * s.seqlen_q * s.seqlen_k <= MOST_PAIRS))
-
-
-def draw_shapes(args):
-    draw, out = random.Random(args.seed), []
-    while len(out) < args.count:
-        s = draw_shape(draw, args.kinds, args.ops)
-        if allowed(s):
-            out.append(s)
-    return out
 
 
 class Terms(Inputs):
@@ -162,12 +153,6 @@ class Compiled:
         return self.attend(q, k, v, **self.options).transpose(1, 2)
 
 
-def once(torch, attend, s, x):
-    o = attend(torch, s, x)
-    if s.op == "bwd":
-        torch.autograd.grad(o, x.leaves(), x.dout, retain_graph=True)
-
-
 def contenders(torch, stream, s):
     x = Terms(torch, s)
     out = [Graphed(torch, "flashkiln", ours, s, x, stream)]
@@ -192,7 +177,7 @@ def compile_share(torch, shapes):
 def body(torch, library, context, args):
     import torch._functorch.config as compiler
     compiler.donated_buffer = False  # a graph is gone through more than once
-    shapes, begin = draw_shapes(args), time.monotonic()
+    shapes, begin = draw_shapes(args, draw_shape, allowed), time.monotonic()
     if args.share is not None:
         compile_share(torch, shapes[args.share::args.compilers])
         return 0

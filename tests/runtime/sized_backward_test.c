@@ -151,10 +151,10 @@ static void few_heads_begin_soon(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_heads_begin_soon),
         cmocka_unit_test(turns_where_rows_are_long),
         cmocka_unit_test(whole_heads_where_rows_are_short),
         cmocka_unit_test(one_for_all_serves_all),
+        cmocka_unit_test(few_heads_begin_soon),
     };
     return cmocka_run_group_tests(tests, make_sized_store, remove_store);
 }
