@@ -1,12 +1,15 @@
 /* Random problems (random_draw.h), each judged against float64 (random_trial.h), in several processes.
  * A failure prints one line that reproduces it. Exit status: 0, 1 on a failure, 77 if there is no such device.
- * Jobs are forked before any device is opened; each takes whole groups of seeds that share a kernel. */
+ * Jobs are forked before any device is opened; each takes whole groups of seeds that share a kernel. A job that is at
+ * one problem for longer than --patience is ended, and its seed has failed: a kernel may hang. */
 #include "random_plan.h"
 #include "random_trial.h"
 #include "scratch.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +19,13 @@
 
 #define NO_DEVICE 77
 #define MAX_JOBS 64
+#define PATIENCE 90.0 /* seconds, on a GPU; the emulator may take any time */
 
 typedef struct settings {
     uint64_t seed, count;
     const char *device, *plan_for, *cache_dir, *only; /* only: problems whose spelling has it; or NULL */
     const char *as_on;                                /* the emulator draws what this GPU draws; or NULL */
-    double seconds;                                   /* 0: no limit */
+    double seconds, patience;                         /* 0: no limit */
     int jobs;
     bool verbose, gpu, any_plan;
     char scratch[256]; /* a cache of our own; "" if one was named */
@@ -195,16 +199,47 @@ static void print_summary(const settings *s, const summary *all, double seconds)
     printf("\n");
 }
 
+/* A process, and the seed that it is at. */
+typedef struct worker {
+    pid_t child;
+    uint64_t seed; /* UINT64_MAX: before the first */
+    double since;
+    bool at_work, late;
+} worker;
+
+static void end_late(const settings *s, worker *workers) {
+    for (worker *w = workers; w < workers + s->jobs; w++)
+        if (s->patience > 0 && w->at_work && !w->late && now() - w->since > s->patience) {
+            w->late = true;
+            kill(w->child, SIGKILL);
+        }
+}
+
+/* Until all jobs have closed the pipe. */
+static void listen_to(const settings *s, int pipe_from_jobs, worker *workers, summary *all) {
+    struct pollfd reports = {.fd = pipe_from_jobs, .events = POLLIN};
+    for (report r;;) {
+        if (poll(&reports, 1, 1000) > 0) {
+            if (read(pipe_from_jobs, &r, sizeof r) != sizeof r) return;
+            worker *w = &workers[r.seed / kernel_reuse % (uint64_t)s->jobs];
+            w->at_work = r.started;
+            w->seed = r.seed;
+            w->since = now();
+            if (!r.started) tally(all, &r);
+        }
+        end_late(s, workers);
+    }
+}
+
 /* Starts all jobs on one pipe; a report is shorter than PIPE_BUF, so reports do not mix. */
 static int run_all(const settings *s, summary *all) {
     int ends[2], failures = 0, absent = 0;
-    uint64_t current[MAX_JOBS]; /* the seed that a job is at */
-    pid_t child[MAX_JOBS];
+    worker workers[MAX_JOBS] = {0};
     if (pipe(ends)) return 1;
     for (int job = 0; job < s->jobs; job++) {
-        current[job] = UINT64_MAX;
-        child[job] = fork();
-        if (child[job] == 0) {
+        workers[job].seed = UINT64_MAX;
+        workers[job].child = fork();
+        if (workers[job].child == 0) {
             close(ends[0]);
             const int status = run_job(s, job, ends[1]);
             fflush(stdout);
@@ -212,21 +247,19 @@ static int run_all(const settings *s, summary *all) {
         }
     }
     close(ends[1]);
-    for (report r; read(ends[0], &r, sizeof r) == sizeof r;) {
-        if (r.started)
-            current[r.seed / kernel_reuse % (uint64_t)s->jobs] = r.seed;
-        else
-            tally(all, &r);
-    }
+    listen_to(s, ends[0], workers, all);
     close(ends[0]);
     for (int job = 0; job < s->jobs; job++) {
+        const uint64_t seed = workers[job].seed;
         int status = 0;
-        waitpid(child[job], &status, 0);
-        if (status != 0 && current[job] != UINT64_MAX)
-            printf("FAIL seed %llu: %s %d; reproduce: random_problems --device %s%s%s --seed %llu --count 1\n",
-                   (unsigned long long)current[job], WIFSIGNALED(status) ? "signal" : "the process ended with",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), s->device,
-                   s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "", (unsigned long long)current[job]);
+        waitpid(workers[job].child, &status, 0);
+        if (status != 0 && seed != UINT64_MAX)
+            printf("FAIL seed %llu: %s %d%s; reproduce: random_problems --device %s%s%s%s --seed %llu --count 1\n",
+                   (unsigned long long)seed, WIFSIGNALED(status) ? "signal" : "the process ended with",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+                   workers[job].late ? " (not done within --patience)" : "", s->device,
+                   s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "", s->any_plan ? " --any-plan" : "",
+                   (unsigned long long)seed);
         absent += WIFEXITED(status) && WEXITSTATUS(status) == NO_DEVICE;
         failures += status != 0;
     }
@@ -246,10 +279,10 @@ static uint64_t number(const char *text) {
 
 static void parse(int argc, char **argv, settings *s) {
     static const struct option options[] = {
-        {"seed", 1, NULL, 's'},    {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
-        {"seconds", 1, NULL, 't'}, {"jobs", 1, NULL, 'j'},    {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
-        {"only", 1, NULL, 'o'},    {"verbose", 0, NULL, 'v'}, {"as-on", 1, NULL, 'g'},     {"any-plan", 0, NULL, 'a'},
-        {NULL, 0, NULL, 0}};
+        {"seed", 1, NULL, 's'},     {"count", 1, NULL, 'n'},   {"device", 1, NULL, 'd'},    {"plan-for", 1, NULL, 'p'},
+        {"seconds", 1, NULL, 't'},  {"jobs", 1, NULL, 'j'},    {"cache-dir", 1, NULL, 'c'}, {"reuse", 1, NULL, 'r'},
+        {"only", 1, NULL, 'o'},     {"verbose", 0, NULL, 'v'}, {"as-on", 1, NULL, 'g'},     {"any-plan", 0, NULL, 'a'},
+        {"patience", 1, NULL, 'w'}, {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -285,17 +318,21 @@ static void parse(int argc, char **argv, settings *s) {
         case 'a': /* drawn from the legal ones */
             s->any_plan = true;
             break;
+        case 'w':
+            s->patience = (double)number(optarg);
+            break;
         case 'v':
             s->verbose = true;
             break;
         default:
             fprintf(stderr, "usage: random_problems [--seed S] [--count N] [--device emu|cuda:0] [--plan-for GPU]\n"
                             "       [--seconds T] [--jobs J] [--reuse N] [--cache-dir DIR] [--only WORD] [--as-on GPU] "
-                            "[--any-plan] [--verbose]\n");
+                            "[--any-plan] [--patience T] [--verbose]\n");
             exit(2);
         }
     }
     s->gpu = strcmp(s->device, "emu") != 0;
+    if (s->patience < 0) s->patience = s->gpu ? PATIENCE : 0;
     if (kernel_reuse < 1) {
         fprintf(stderr, "--reuse is 0; it must be at least 1\n");
         exit(2);
@@ -307,7 +344,7 @@ static void parse(int argc, char **argv, settings *s) {
 }
 
 int main(int argc, char **argv) {
-    settings s = {.seed = 1, .count = 500, .device = "emu", .jobs = 1};
+    settings s = {.seed = 1, .count = 500, .patience = -1, .device = "emu", .jobs = 1};
     summary all = {0};
     parse(argc, argv, &s);
     if (!s.cache_dir) {
