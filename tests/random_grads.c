@@ -1,4 +1,5 @@
 #include "random_grads.h"
+#include "random_terms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ static bool allocate(rng *r, const fk_args *args, size_t i, grads *g) {
         g->size[i][d] = d < decl->rank ? size_of(&args->array[i], args, decl, d) : 1;
     for (int j = 0; j < decl->rank; j++) {
         const int d = (first + decl->rank - j) % decl->rank;
-        if (rng_chance(r, 25)) continue;
+        if (rng_chance(r, 25) || extent * g->size[i][d] > MAX_ELEMENTS) continue;
         g->stride[i][d] = extent;
         extent *= g->size[i][d];
         if (rng_chance(r, 20)) extent += rng_range(r, 1, 3);

@@ -211,7 +211,8 @@ bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array
         const int d = (first + decl->rank - i) % decl->rank;
         size[d] = dim_size(r, args, decl->dim[d]);
         out->size[d] = size[d];
-        const bool repeated = rng_chance(r, 20) && !(decl->sorted && d == decl->rank - 1);
+        const bool repeated =
+            (rng_chance(r, 20) || extent * size[d] > MAX_ELEMENTS) && !(decl->sorted && d == decl->rank - 1);
         out->stride[d] = repeated ? 0 : extent;
         if (!repeated) extent *= size[d];
         if (rng_chance(r, 20)) extent += rng_range(r, 1, 3);
@@ -228,17 +229,20 @@ bool draw_array(rng *r, const fk_array_decl *decl, const fk_args *args, fk_array
     memset(elements, 0xff, *bytes);
     elements += offset * size_of_one;
     out->data = elements;
+    int64_t own[FK_MAX_RANK] = {1, 1, 1, 1}; /* entries along a dimension, of which a repeated one has one */
+    for (int d = 0; d < decl->rank; d++)
+        own[d] = out->stride[d] ? size[d] : 1;
     const int d = decl->rank - 1;
     const bool in_tiles = strcmp(decl->name, "bits") == 0;
     const uint64_t tiles = in_tiles ? rng_next(r) : 0;
-    for (int64_t i = 0; i < (d > 0 ? size[0] : 1); i++)
-        for (int64_t j = 0; j < (d > 1 ? size[1] : 1); j++) {
+    for (int64_t i = 0; i < (d > 0 ? own[0] : 1); i++)
+        for (int64_t j = 0; j < (d > 1 ? own[1] : 1); j++) {
             const uint64_t of_head = tiles + (uint64_t)(i * 31 + j) * 7919;
-            for (int64_t k = 0; k < (d > 2 ? size[2] : 1); k++)
+            for (int64_t k = 0; k < (d > 2 ? own[2] : 1); k++)
                 fill_row(r, decl, args,
                          elements + size_of_one * ((d > 0 ? i * out->stride[0] : 0) + (d > 1 ? j * out->stride[1] : 0) +
                                                    (d > 2 ? k * out->stride[2] : 0)),
-                         size[d], out->stride[d], in_tiles ? &of_head : NULL, k);
+                         own[d], out->stride[d], in_tiles ? &of_head : NULL, k);
         }
     return true;
 }

@@ -5,6 +5,10 @@
 
 #include "random_draw.h"
 
+/** Of one array; dimensions that would make it larger are repeated, or summed over by its gradient. Many packed
+ * sequences, whose longest ones alone are long, would else have a bias of a billion. */
+#define MAX_ELEMENTS ((int64_t)1 << 24)
+
 /** Appends to `spelling`. What belongs to the kernel comes from `kernel`, run-time values from `values`. */
 void draw_scores(rng *kernel, rng *values, char *spelling);
 void draw_pattern(rng *kernel, char *spelling);
