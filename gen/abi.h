@@ -245,7 +245,8 @@ typedef struct fk_block_params {
  * prefix of the host's. */
 #define FK_TERM_FIELDS                                                                                                 \
     int32_t mask_value[FK_MAX_MASK_SLOTS];                                                                             \
-    int32_t score_value[FK_MAX_SCORE_SLOTS]; /* the bits of ints and floats */                                         \
+    uint32_t mask_inverse[FK_MAX_MASK_SLOTS]; /* floor(2^32 / |value|), at most 2^32 - 1; of 0: 0 */                   \
+    int32_t score_value[FK_MAX_SCORE_SLOTS];  /* the bits of ints and floats */                                        \
     fk_array_param array[FK_MAX_ARRAYS];
 
 typedef struct fk_forward_params {

@@ -260,6 +260,12 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
         lua_seti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "params");
+    lua_newtable(L);
+    for (int i = 0; i < mask->num_params; ++i) {
+        lua_pushboolean(L, mask->param[i].divides);
+        lua_seti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "divides"); /* by the i'th param */
     fk_lua_seal(L, "mask", optional);
 }
 
@@ -293,6 +299,8 @@ void fk_bind_push_params(lua_State *L, const fk_problem *p, bool wgmma, const fk
     char values[32];
     snprintf(values, sizeof values, "mask_value[%d]", FK_MAX_MASK_SLOTS);
     add_param(L, &count, "int", values);
+    snprintf(values, sizeof values, "mask_inverse[%d]", FK_MAX_MASK_SLOTS);
+    add_param(L, &count, "u32", values);
     if (!terms->score.num_params && !terms->arrays.count) return;
     snprintf(values, sizeof values, "score_value[%d]", FK_MAX_SCORE_SLOTS);
     add_param(L, &count, "int", values);

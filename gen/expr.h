@@ -19,9 +19,10 @@ typedef struct fk_expr_pool fk_expr_pool;
 typedef enum fk_expr_type { FK_EXPR_INT, FK_EXPR_FLOAT, FK_EXPR_BOOL } fk_expr_type;
 
 #define FK_EXPR_MAX_RANK 4
+#define FK_EXPR_NAME 32 /* bytes of a name with its zero */
 /** A name that expressions may read. rank 0: a scalar; 1 to 4: an array (indexed by ints). */
 typedef struct fk_expr_symbol {
-    char name[32];
+    char name[FK_EXPR_NAME];
     fk_expr_type type;
     int rank;
 } fk_expr_symbol;
@@ -45,12 +46,18 @@ typedef struct fk_expr_wanted {
 fk_status fk_expr_parse_as(fk_expr_pool *pool, const char *text, const fk_expr_symbol *symbols, size_t num_symbols,
                            const fk_expr_wanted *wanted, const fk_expr **out, fk_error *err);
 
+/** A scalar. inverse: of an int; emitted code has the variable <name>_inverse as well, floor(2^32 / |it|), at most
+ *  2^32 - 1, and 0 of 0. NULL on failure. */
+const fk_expr *fk_expr_variable(fk_expr_pool *pool, const char *name, fk_expr_type type, bool inverse);
+
 fk_expr_type fk_expr_type_of(const fk_expr *e);
 /** Whether e is scalar `name` plus or minus what is free of it. */
 bool fk_expr_is_sum_with(const fk_expr *e, const char *name);
 /** Its operators and operands. */
 int fk_expr_size(const fk_expr *e);
 bool fk_expr_uses(const fk_expr *e, const char *name);
+/** Whether something is divided by scalar `name`, which has an inverse. */
+bool fk_expr_divides_by(const fk_expr *e, const char *name);
 /** Whether it has a hash of scalar `name`, or an array that is read by it: of several values at once intervals say
  * nothing. */
 bool fk_expr_is_open(const fk_expr *e, const char *name);
@@ -108,7 +115,8 @@ fk_status fk_expr_differentiate_read(fk_expr_pool *pool, const fk_expr *e, const
 
 /** Prints. C: the language itself, minimal parentheses (round-trips). CUDA: device code over variables of the same
  *  names; calls fminf, __popc, hash_of, ..., name_array_at(p, i, j) for arrays (p: the kernel's Params), and of
- * templates/piece/interval.cu div_or_0, mod_or_0, shl_or_0, shr_or_0 where the right side is no safe constant, and
+ * templates/piece/interval.cu div_or_0, mod_or_0, shl_or_0, shr_or_0 where the right side is no safe constant, div_by,
+ * mod_by where it is a scalar with an inverse, and
  * mul_shr(a, b, n) for a * b >> n, of which the product may need more than 32 bits. INTERVAL:
  * nested calls of the iv_ functions of the same file, in which every scalar `x` is printed as the Interval variable
  * `x_iv` and a read of an int array as name_array_iv_at(p, i, j) of Intervals; a bool is an Interval within [0, 1]. The

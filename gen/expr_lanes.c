@@ -12,9 +12,9 @@ static double own_lanes(const fk_expr *e) {
     case OP_LOG:
         return 10;
     case OP_DIV:
-        return 10;
+        return fk_expr_is_by_inverse(e) ? 8 : 10;
     case OP_MOD:
-        return 20;
+        return fk_expr_is_by_inverse(e) ? 10 : 20;
     default:
         return e->arg[0] ? 1 : 0;
     }

@@ -63,6 +63,7 @@ struct fk_expr {
     fk_expr_op op;
     fk_expr_type type;
     uint32_t depth, size;
+    bool inverse; /* OP_SCALAR: fk_expr_variable's */
     union {
         int64_t i; /* OP_INT, OP_BOOL */
         double f;  /* OP_FLOAT */
@@ -123,6 +124,8 @@ const fk_expr *fk_expr_int(fk_expr_pool *pool, int64_t value);
 const fk_expr *fk_expr_float(fk_expr_pool *pool, double value);
 const fk_expr *fk_expr_bool(fk_expr_pool *pool, bool value);
 const fk_expr *fk_expr_scalar(fk_expr_pool *pool, const char *name, fk_expr_type type);
+/* Whether e is a quotient or a rest by a scalar that has an inverse. */
+bool fk_expr_is_by_inverse(const fk_expr *e);
 /* `index`: as many as the array's rank, then NULLs. */
 const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type,
                             const fk_expr *const index[FK_EXPR_MAX_RANK]);

@@ -147,6 +147,11 @@ const fk_expr *fk_expr_scalar(fk_expr_pool *pool, const char *name, fk_expr_type
     return name ? pool_add(pool, (fk_expr){.op = OP_SCALAR, .type = type, .name = name}) : NULL;
 }
 
+const fk_expr *fk_expr_variable(fk_expr_pool *pool, const char *name, fk_expr_type type, bool inverse) {
+    const char *own = fk_expr_pool_name(pool, name, strlen(name));
+    return own ? pool_add(pool, (fk_expr){.op = OP_SCALAR, .type = type, .inverse = inverse, .name = own}) : NULL;
+}
+
 const fk_expr *fk_expr_read(fk_expr_pool *pool, const char *name, fk_expr_type type,
                             const fk_expr *const index[FK_EXPR_MAX_RANK]) {
     fk_expr e = {.op = OP_READ, .type = type, .name = name};
@@ -193,6 +198,18 @@ bool fk_expr_uses(const fk_expr *e, const char *name) {
     if ((e->op == OP_SCALAR || e->op == OP_READ) && strcmp(e->name, name) == 0) return true;
     for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
         if (fk_expr_uses(e->arg[i], name)) return true;
+    }
+    return false;
+}
+
+bool fk_expr_is_by_inverse(const fk_expr *e) {
+    return (e->op == OP_DIV || e->op == OP_MOD) && e->arg[1]->op == OP_SCALAR && e->arg[1]->inverse;
+}
+
+bool fk_expr_divides_by(const fk_expr *e, const char *name) {
+    if (fk_expr_is_by_inverse(e) && fk_expr_is_scalar(e->arg[1], name)) return true;
+    for (int i = 0; i < FK_EXPR_MAX_ARGS && e->arg[i]; ++i) {
+        if (fk_expr_divides_by(e->arg[i], name)) return true;
     }
     return false;
 }

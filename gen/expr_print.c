@@ -89,6 +89,18 @@ static void print_share(FILE *out, const fk_expr *e) {
     fprintf(out, ", %lld)", (long long)e->arg[1]->i);
 }
 
+/* Behind the operands of div_by, mod_by, ...: the divisor's inverse. */
+static void print_inverse(FILE *out, const fk_expr *e) {
+    fprintf(out, ", %s_inverse)", e->arg[1]->name);
+}
+
+static void print_by_inverse(FILE *out, const fk_expr *e) {
+    fputs(e->op == OP_DIV ? "div_by(" : "mod_by(", out);
+    print(out, e->arg[0], true, PREC_SELECT);
+    fprintf(out, ", %s", e->arg[1]->name);
+    print_inverse(out, e);
+}
+
 static void print_unary(FILE *out, const fk_expr *e, bool cuda) {
     const fk_expr *a = e->arg[0];
     const bool negative = (a->op == OP_INT && a->i < 0) || (a->op == OP_FLOAT && a->f < 0);
@@ -132,6 +144,8 @@ static void print(FILE *out, const fk_expr *e, bool cuda, int precedence) {
         print_read(out, e, cuda);
     } else if (share) {
         print_share(out, e);
+    } else if (guard && fk_expr_is_by_inverse(e)) {
+        print_by_inverse(out, e);
     } else if (guard) {
         print_call(out, info->cuda_int, e, cuda);
     } else if (info->precedence == PREC_PRIMARY) {
@@ -158,6 +172,11 @@ static void print_interval(FILE *out, const fk_expr *e) {
         fputs(", ", out);
         print_interval(out, e->arg[0]->arg[1]);
         fprintf(out, ", %lld)", (long long)e->arg[1]->i);
+    } else if (fk_expr_is_by_inverse(e)) {
+        fputs(e->op == OP_DIV ? "iv_div_by(" : "iv_mod_by(", out);
+        print_interval(out, e->arg[0]);
+        fprintf(out, ", %s_iv", e->arg[1]->name);
+        print_inverse(out, e);
     } else {
         const bool read = e->op == OP_READ;
         fprintf(out, read ? "%s" FK_ARRAY_SUFFIX "_iv_at(p" : "%s(", read ? e->name : fk_expr_op_table[e->op].interval);

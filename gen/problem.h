@@ -37,6 +37,7 @@ fk_status fk_problem_check_head_dim(const char *field, int64_t value, int most, 
 typedef struct fk_mask_param {
     char name[48]; /* unique in the kernel: "window0_left" */
     int32_t value;
+    bool divides; /* something is divided by it */
 } fk_mask_param;
 
 typedef struct fk_problem_mask {

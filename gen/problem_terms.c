@@ -52,19 +52,16 @@ static fk_status load_files(loader *l, fk_error *err) {
 /* ---- expressions ---- */
 
 /* Renames a param of the index'th term: left -> window0_left, which is also written to `name`. */
-static fk_status rename_param(loader *l, const char *term, int index, const fk_term_param *param, const fk_expr **e,
-                              char name[48], fk_error *err) {
-    fk_expr_symbol symbol = {.type = param->is_float ? FK_EXPR_FLOAT : FK_EXPR_INT};
+static fk_status rename_param(loader *l, const char *term, int index, const fk_term_param *param, bool inverse,
+                              const fk_expr **e, char name[48], fk_error *err) {
+    const fk_expr_type type = param->is_float ? FK_EXPR_FLOAT : FK_EXPR_INT;
     const char *letter = term[0] >= '0' && term[0] <= '9' ? "m" : ""; /* files' names may begin with a digit */
-    const int n = snprintf(symbol.name, sizeof symbol.name, "%s%s%d_%s", letter, term, index, param->name);
-    if (n < 0 || (size_t)n >= sizeof symbol.name) {
-        return fk_fail(err, FK_TEMPLATE_ERROR, "%s: param %s: both names must be below %zu bytes together", term,
-                       param->name, sizeof symbol.name - 2);
+    const int n = snprintf(name, FK_EXPR_NAME, "%s%s%d_%s", letter, term, index, param->name);
+    if (n < 0 || n >= FK_EXPR_NAME) {
+        return fk_fail(err, FK_TEMPLATE_ERROR, "%s: param %s: both names must be below %d bytes together", term,
+                       param->name, FK_EXPR_NAME - 2);
     }
-    memcpy(name, symbol.name, sizeof symbol.name);
-    const fk_expr *variable;
-    const fk_status status = fk_expr_parse(l->pool, symbol.name, &symbol, 1, &variable, err);
-    if (status != FK_OK) return status;
+    const fk_expr *variable = fk_expr_variable(l->pool, name, type, inverse && !param->is_float);
     *e = fk_expr_substitute(l->pool, *e, param->name, variable);
     return *e ? FK_OK : fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
 }
@@ -100,7 +97,7 @@ static fk_status load_mask(loader *l, int index, const fk_expr **keep, fk_error 
     fk_status status = parse_file(l, FK_TERM_MASK, mask->name, file, keep, err);
     for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
         fk_mask_param *param = &out->param[out->num_params++];
-        status = rename_param(l, mask->name, index, &file->param[i], keep, param->name, err);
+        status = rename_param(l, mask->name, index, &file->param[i], true, keep, param->name, err);
         param->value = mask->value[i];
     }
     return status;
@@ -149,6 +146,8 @@ static fk_status load_masks(loader *l, fk_error *err) {
     if (status != FK_OK || !out->keep) return status;
     out->long_walk = out->in_blocks && fk_expr_size(out->keep) > 48;
     fk_array_list_note(&l->out->arrays, out->keep);
+    for (fk_mask_param *param = out->param; param < out->param + out->num_params; ++param)
+        param->divides = fk_expr_divides_by(out->keep, param->name);
     status = fk_expr_split_bounds(l->pool, out->keep, "k", &out->split_k, err);
     out->split = out->split_k;
     if (status == FK_OK && l->p->op == FK_FORWARD) find_runs(l);
@@ -202,7 +201,7 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
         param->is_float = file->param[i].is_float;
         param->nonzero = file->param[i].nonzero;
         param->value = score->value[i];
-        status = rename_param(l, score->name, index, &file->param[i], &term->value, param->name, err);
+        status = rename_param(l, score->name, index, &file->param[i], false, &term->value, param->name, err);
     }
     if (status == FK_OK && l->p->dtype == FK_FP32) { /* where two roundings for one are twice eager's error */
         term->value = fk_expr_divide_once(l->pool, term->value);

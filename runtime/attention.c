@@ -415,6 +415,7 @@ fk_status fk_forward_prepare(const fk_kernel *kernel, const fk_args *args, const
     };
     fk_splits_fill(kernel, a, &splits, workspace, out);
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
+    memcpy(out->mask_inverse, kernel->mask_inverse, sizeof kernel->mask_inverse);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
     if (persistent) status = fk_persistent_fill(kernel, a, workspace, out, err);

@@ -185,6 +185,7 @@ static void fill(const fk_kernel *kernel, const fk_args *a, const parts *part, c
         .dropout_scale_log2 = dropout.scale_log2,
     };
     memcpy(out->mask_value, kernel->mask_value, sizeof kernel->mask_value);
+    memcpy(out->mask_inverse, kernel->mask_inverse, sizeof kernel->mask_inverse);
     memcpy(out->score_value, kernel->score_value, sizeof kernel->score_value);
     fk_arrays_fill(&kernel->arrays, a, out->array);
     uint64_t *exact[FK_MAX_ARRAYS];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "flashkiln launch 5\n"
+#define MAGIC "flashkiln launch 6\n"
 
 /* How many a source has room for. */
 #define ROOM(member) ((int32_t)(sizeof((fk_source *)0)->member / sizeof *((fk_source *)0)->member))

@@ -162,8 +162,11 @@ static void describe(fk_kernel *kernel, const fk_built *c) {
     else
         fk_store_entry_path(context->store, c->entry.key, c->entry.target, kernel->info.store_path,
                             sizeof kernel->info.store_path);
-    for (int32_t i = 0; i < source->num_params; i++)
-        kernel->mask_value[i] = source->param[i].value;
+    for (int32_t i = 0; i < source->num_params; i++) {
+        const int32_t value = source->param[i].value;
+        kernel->mask_value[i] = value;
+        kernel->mask_inverse[i] = value ? fk_inverse(llabs(value)) : 0;
+    }
     for (int32_t i = 0; i < source->num_score_params; i++) {
         const fk_score_param *param = &source->score_param[i];
         const float value = (float)param->value;

@@ -182,17 +182,17 @@ struct fk_kernel {
     fk_kernel_info info;
     fk_kernel_launch launch[FK_MAX_KERNELS];           /* in order */
     int num_launches, d_pad, dq_block_m, leading_rows; /* of fk_source */
-    int32_t most_keys;                                 /* fk_source's */
+    int32_t most_keys, staged;                         /* fk_source's */
     bool pattern;                                      /* fk_source's */
     uint32_t early;                                    /* fk_source's */
     void *library, *function[FK_MAX_KERNELS];          /* CUlibrary; CUfunctions in the primary context */
     fk_emu_image *image;                               /* the emulator's */
     int64_t l2_bytes;                                  /* of the device that runs */
+    uint32_t mask_inverse[FK_MAX_MASK_SLOTS];
     int32_t mask_value[FK_MAX_MASK_SLOTS], score_value[FK_MAX_SCORE_SLOTS];
     bool has_score_values;
     fk_array_list arrays;
     uint32_t grad, once; /* fk_problem_score's: bits of arrays */
-    int32_t staged;      /* fk_source's */
 };
 
 /** `plan`: the one to take; null: the best. */

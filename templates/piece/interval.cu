@@ -38,6 +38,26 @@ IV_FN iv_mod(Interval a, Interval b) {
     return {a.lo < 0 ? max(a.lo, -most) : 0, a.hi > 0 ? min(a.hi, most) : 0};
 }
 
+// By a run-time value b, |b| < 2^31, where inverse = min(floor(2^32 / |b|), 2^32 - 1), 0 of 0: without a division.
+__device__ __forceinline__ unsigned int magnitude(int x) { return x < 0 ? -(unsigned int)x : (unsigned int)x; }
+__device__ __forceinline__ unsigned int quotient_of(unsigned int a, int b, unsigned int inverse) {
+    const unsigned int by = magnitude(b), q = __umulhi(a, inverse); // or one less
+    return q + (a - q * by > by - 1u);
+}
+IV_FN iv_div_by(Interval a, Interval b, unsigned int inverse) {
+    if (b.lo == 0) return iv_all();
+    const i64 lo = quotient_of(magnitude((int)a.lo), (int)b.lo, inverse), hi = quotient_of(magnitude((int)a.hi), (int)b.lo, inverse);
+    const i64 x = (a.lo ^ b.lo) < 0 ? -lo : lo, y = (a.hi ^ b.lo) < 0 ? -hi : hi;
+    return iv_fit(min(x, y), max(x, y));
+}
+IV_FN iv_mod_by(Interval a, Interval b, unsigned int inverse) {
+    const Interval q = iv_div_by(a, b, inverse);
+    if (b.lo == 0) return iv_all();
+    if (q.lo == q.hi) return {a.lo - q.lo * b.lo, a.hi - q.lo * b.lo}; // one period: increasing
+    const i64 most = i64(magnitude((int)b.lo)) - 1;
+    return {a.lo < 0 ? max(a.lo, -most) : 0, a.hi > 0 ? min(a.hi, most) : 0};
+}
+
 IV_FN iv_shl(Interval a, Interval n) {
     if (n.lo < 0 || n.hi > 31) return iv_all();
     return iv_fit(a.lo * (i64(1) << (a.lo < 0 ? n.hi : n.lo)), a.hi * (i64(1) << (a.hi < 0 ? n.lo : n.hi)));
@@ -135,6 +155,13 @@ IV_FN iv_select(Interval c, Interval a, Interval b) {
 // What C leaves open in a predicate on elements: x / 0, x % 0 and shifts outside 0..31 give 0, as on the CPU.
 __device__ __forceinline__ int div_or_0(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)-(unsigned int)a : a / b; }
 __device__ __forceinline__ int mod_or_0(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+__device__ __forceinline__ int div_by(int a, int b, unsigned int inverse) {
+    const unsigned int q = quotient_of(magnitude(a), b, inverse);
+    return (int)((a ^ b) < 0 ? -q : q);
+}
+__device__ __forceinline__ int mod_by(int a, int b, unsigned int inverse) {
+    return b == 0 ? 0 : (int)((unsigned int)a - (unsigned int)div_by(a, b, inverse) * (unsigned int)b);
+}
 __device__ __forceinline__ int shl_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((unsigned int)a << n); }
 __device__ __forceinline__ int shr_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : a >> n; }
 __device__ __forceinline__ int fit_int(i64 x) { return int(min(max(x, i64(-2147483647 - 1)), i64(2147483647))); } // of a bound, which compares as x does

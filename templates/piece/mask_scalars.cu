@@ -12,4 +12,7 @@
 @ end
 @ for i, name in ipairs(mask.params) do
     const $(type) $(name .. form) = $(open)p.mask_value[$(i - 1)]$(close);
+@   if mask.divides[i] then
+    const u32 $(name)_inverse = p.mask_inverse[$(i - 1)];
+@   end
 @ end

@@ -17,24 +17,33 @@ typedef device_interval interval_function(const device_interval *box);
 
 static struct compiled {
     fk_expr_pool *pool;
-    const fk_expr *e[NUM_EXPRESSIONS];
+    const fk_expr *e[NUM_EXPRESSIONS]; /* in those of has_inverse h is a run-time value: a point, with its inverse */
     char *text[NUM_EXPRESSIONS];
     void *library;
 } compiled;
 
+static bool has_inverse(int i) {
+    return i % 3 == 0;
+}
+
 /* What CUDA gives a kernel and C++ does not. */
-static const char PRELUDE[] = "#include <math.h>\n#include <stdlib.h>\n"
-                              "#define __device__\n#define __forceinline__ inline\n"
-                              "typedef long long i64;\n"
-                              "static inline int min(int a, int b) { return a < b ? a : b; }\n"
-                              "static inline int max(int a, int b) { return a > b ? a : b; }\n"
-                              "static inline i64 min(i64 a, i64 b) { return a < b ? a : b; }\n"
-                              "static inline i64 max(i64 a, i64 b) { return a > b ? a : b; }\n"
-                              "static inline int __popc(unsigned int x) { return __builtin_popcount(x); }\n"
-                              "static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }\n"
-                              "static const int p = 0;\n"
-                              "static inline int id_array_at(int, int i) { return i % 11 * 7 % 11 - 5; }\n"
-                              "static inline bool seen_array_at(int, int i) { return i % 3 == 0; }\n";
+static const char PRELUDE[] =
+    "#include <math.h>\n#include <stdlib.h>\n"
+    "#define __device__\n#define __forceinline__ inline\n"
+    "typedef long long i64;\n"
+    "static inline int min(int a, int b) { return a < b ? a : b; }\n"
+    "static inline int max(int a, int b) { return a > b ? a : b; }\n"
+    "static inline i64 min(i64 a, i64 b) { return a < b ? a : b; }\n"
+    "static inline i64 max(i64 a, i64 b) { return a > b ? a : b; }\n"
+    "static inline int __popc(unsigned int x) { return __builtin_popcount(x); }\n"
+    "static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }\n"
+    "static inline unsigned int __umulhi(unsigned int a, unsigned int b) {\n"
+    "    return (unsigned int)((unsigned long long)a * b >> 32);\n}\n"
+    "static inline unsigned int inverse_of(i64 b) {\n"
+    "    return !b ? 0 : llabs(b) == 1 ? 0xffffffffu : (unsigned int)((1ull << 32) / llabs(b));\n}\n"
+    "static const int p = 0;\n"
+    "static inline int id_array_at(int, int i) { return i % 11 * 7 % 11 - 5; }\n"
+    "static inline bool seen_array_at(int, int i) { return i % 3 == 0; }\n";
 
 /* An array read at one index is its value; templates/piece/array.cu gives the kernels more of the kind. */
 static const char READS[] = "static inline Interval id_array_iv_at(int, Interval i) {\n"
@@ -47,10 +56,12 @@ static void emit_expression(FILE *out, int i) {
     fprintf(out,
             "extern \"C\" double element_%d(const double *v) {\n"
             "    const int q = (int)v[0], k = (int)v[1], h = (int)v[2], diag = (int)v[3];\n"
-            "    const bool on = v[4] != 0;\n    const float s = (float)v[5], t = (float)v[6];\n"
+            "    const unsigned int h_inverse = inverse_of(h);\n    const bool on = v[4] != 0;\n    const float s = "
+            "(float)v[5], t = (float)v[6];\n"
             "    return (double)(%s);\n}\n"
             "extern \"C\" Interval interval_%d(const Interval *box) {\n"
             "    const Interval q_iv = box[0], k_iv = box[1], h_iv = box[2], diag_iv = box[3], on_iv = box[4];\n"
+            "    const unsigned int h_inverse = inverse_of(h_iv.lo);\n"
             "    return %s;\n}\n",
             i, element, i, interval);
     free(element);
@@ -71,10 +82,13 @@ static void emit_source(const char *path) {
 }
 
 static void draw_expressions(void) {
-    static const char *const fixed[] = {"k <= q + diag",
+    static const char *const fixed[] = {"(q + diag) / h * h <= k", /* the first of each three has an inverse */
+                                        "k <= q + diag",
                                         "(q - k) % 4 == 0",
+                                        "(q + diag - k) % h == 0",
                                         "q == k || popcount(q ^ k) == 1",
                                         "q / 64 == k / 64",
+                                        "q / h * h + (k - 7) % h",
                                         "abs(q - k) <= 128",
                                         "k >= q + diag - h && k <= q + diag",
                                         "min(q, k) % (h + 100)",
@@ -85,12 +99,16 @@ static void draw_expressions(void) {
                                         "hash(hash(h, q), k >> 3) % 5 == k % 5"};
     static random_text r = {.state = 77, .arrays = true};
     random_rule *const rules[] = {random_int, random_bool, random_bool, random_float};
+    const int num_fixed = sizeof fixed / sizeof *fixed;
+    const fk_expr *h = fk_expr_variable(compiled.pool, "h", FK_EXPR_INT, true);
     for (int i = 0; i < NUM_EXPRESSIONS; ++i) {
-        const char *text = i < 12 ? fixed[i] : random_expression(&r, rules[i % 4], 1 + i % 5);
+        const char *text = i < num_fixed ? fixed[i] : random_expression(&r, rules[i % 4], 1 + i % 5);
         compiled.text[i] = strdup(text);
         assert_non_null(compiled.text[i]);
         assert_int_equal(fk_expr_parse(compiled.pool, text, RANDOM_SYMBOLS, NUM_RANDOM_SYMBOLS, &compiled.e[i], NULL),
                          FK_OK);
+        if (has_inverse(i)) compiled.e[i] = fk_expr_substitute(compiled.pool, compiled.e[i], "h", h);
+        assert_non_null(compiled.e[i]);
     }
 }
 
@@ -177,13 +195,13 @@ static void cuda_text_computes_the_same(void **state) {
     assert_true(compared > NUM_EXPRESSIONS * 200);
 }
 
-static void random_box(random_text *r, device_interval *device, fk_interval *box, uint32_t width) {
+static void random_box(random_text *r, int i, device_interval *device, fk_interval *box, uint32_t width) {
     double corner[NUM_NAMES];
     random_point(r, corner);
     for (int n = Q; n <= ON; ++n) {
         device[n].lo = (long long)corner[n];
         device[n].hi = n == ON ? device[n].lo | draw(r, 2) : device[n].lo + draw(r, width);
-        if (width == 1) device[n].hi = device[n].lo;
+        if (width == 1 || (n == H && has_inverse(i))) device[n].hi = device[n].lo;
         box[n] = (fk_interval){(double)device[n].lo, (double)device[n].hi};
     }
 }
@@ -201,7 +219,7 @@ static void device_intervals_contain_elements(void **state) {
         for (int j = 0; j < 200; ++j) {
             device_interval device[ON + 1];
             fk_interval box[NUM_NAMES];
-            random_box(&r, device, box, widths[j % 4]);
+            random_box(&r, i, device, box, widths[j % 4]);
             const device_interval got = interval(device);
             decided += got.lo == got.hi;
             for (int n = 0; n < 40; ++n) {
@@ -229,7 +247,7 @@ static void device_intervals_are_those_of_bounds(void **state) {
         for (int j = 0; j < 400; ++j) {
             device_interval device[ON + 1];
             fk_interval box[NUM_NAMES];
-            random_box(&r, device, box, widths[j % 4]);
+            random_box(&r, i, device, box, widths[j % 4]);
             const device_interval got = interval(device);
             const fk_interval bounds = fk_expr_bounds(compiled.e[i], &(fk_interval_env){NAMES, box, ON + 1, false});
             const double lo = fmax(bounds.lo, INT32_MIN), hi = fmin(bounds.hi, INT32_MAX);

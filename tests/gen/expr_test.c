@@ -88,6 +88,22 @@ static void prints_intervals(void **state) {
     fk_expr_pool_destroy(pool);
 }
 
+/* By a run-time value nothing is divided, but multiplied by its inverse. */
+static void prints_inverses(void **state) {
+    (void)state;
+    fk_expr_pool *pool = fk_expr_pool_create();
+    const fk_expr *size = fk_expr_variable(pool, "size", FK_EXPR_INT, true);
+    const fk_expr *e = fk_expr_substitute(pool, parse(pool, "q / h * h == k % h + h"), "h", size);
+    assert_prints(e, FK_EXPR_C, "q / size * size == k % size + size");
+    assert_prints(e, FK_EXPR_CUDA, "div_by(q, size, size_inverse) * size == mod_by(k, size, size_inverse) + size");
+    assert_prints(e, FK_EXPR_INTERVAL,
+                  "iv_eq(iv_mul(iv_div_by(q_iv, size_iv, size_inverse), size_iv), "
+                  "iv_add(iv_mod_by(k_iv, size_iv, size_inverse), size_iv))");
+    assert_true(fk_expr_divides_by(e, "size") && !fk_expr_divides_by(e, "q"));
+    assert_false(fk_expr_divides_by(parse(pool, "q / h == k / 8"), "h"));
+    fk_expr_pool_destroy(pool);
+}
+
 /* parse(print(e)) == e, whatever e is. */
 static void random_trees_round_trip(void **state) {
     (void)state;
@@ -355,15 +371,11 @@ static void noise_is_survived(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prints_c_and_cuda),
-        cmocka_unit_test(prints_intervals),
-        cmocka_unit_test(random_trees_round_trip),
-        cmocka_unit_test(locale_does_not_matter),
-        cmocka_unit_test(errors_show_the_column),
-        cmocka_unit_test(predicates_are_bools),
-        cmocka_unit_test(carets_in_long_and_wide_texts),
-        cmocka_unit_test(hostile_depth_is_refused),
-        cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(prints_c_and_cuda),        cmocka_unit_test(prints_intervals),
+        cmocka_unit_test(prints_inverses),          cmocka_unit_test(random_trees_round_trip),
+        cmocka_unit_test(locale_does_not_matter),   cmocka_unit_test(errors_show_the_column),
+        cmocka_unit_test(predicates_are_bools),     cmocka_unit_test(carets_in_long_and_wide_texts),
+        cmocka_unit_test(hostile_depth_is_refused), cmocka_unit_test(noise_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -384,21 +384,22 @@ static void test_templates_see_scores(void **state) {
     if (status == FK_OK) status = fk_plan_best(&p, &device, &options, &plan, &err);
     if (status == FK_OK) status = fk_source_create(&p, &device, &plan, dir.path, true, &source, &err);
     if (status != FK_OK) fail_msg("%s", err.text);
-    assert_string_equal(source.text,
-                        "slope_array float[h] float 1 false false true\n"
-                        "sink_array float[h] float 1 false false true\n"
-                        "length_array int[b] int 1 false false false\n"
-                        "s - slope_array_at(p, h) * abs(q + diag - k) | 1\n"
-                        "d/d slope_array(h): -float(abs(q + diag - k)) 0 false false\n"
-                        "fabsf(softcap2_cap) * tanhf(s * (1.0f / fabsf(softcap2_cap))) | "
-                        "fabsf(softcap2_cap) * ((1.0f - tanhf(s * (1.0f / fabsf(softcap2_cap))) * "
-                        "tanhf(s * (1.0f / fabsf(softcap2_cap)))) * (1.0f / fabsf(softcap2_cap)))\n"
-                        "sink_array_at(p, h) | 1\n"
-                        "d/d sink_array(h): 1.0f 1 false false\n"
-                        "fabsf(softcap2_cap) tanhf(s * (1.0f / fabsf(softcap2_cap)))\n"
-                        "float softcap2_cap\n"
-                        "int mask_value[16]\nint score_value[16]\nArray array[8]\nArrayGrad array_grad[8]\n"
-                        "false true true true true false true\n");
+    assert_string_equal(
+        source.text,
+        "slope_array float[h] float 1 false false true\n"
+        "sink_array float[h] float 1 false false true\n"
+        "length_array int[b] int 1 false false false\n"
+        "s - slope_array_at(p, h) * abs(q + diag - k) | 1\n"
+        "d/d slope_array(h): -float(abs(q + diag - k)) 0 false false\n"
+        "fabsf(softcap2_cap) * tanhf(s * (1.0f / fabsf(softcap2_cap))) | "
+        "fabsf(softcap2_cap) * ((1.0f - tanhf(s * (1.0f / fabsf(softcap2_cap))) * "
+        "tanhf(s * (1.0f / fabsf(softcap2_cap)))) * (1.0f / fabsf(softcap2_cap)))\n"
+        "sink_array_at(p, h) | 1\n"
+        "d/d sink_array(h): 1.0f 1 false false\n"
+        "fabsf(softcap2_cap) tanhf(s * (1.0f / fabsf(softcap2_cap)))\n"
+        "float softcap2_cap\n"
+        "int mask_value[16]\nu32 mask_inverse[16]\nint score_value[16]\nArray array[8]\nArrayGrad array_grad[8]\n"
+        "false true true true true false true\n");
     assert_int_equal(source.num_score_params, 1);
     assert_true(source.score_param[0].value == 30);
     assert_int_equal(source.arrays.count, 3);
