@@ -250,7 +250,7 @@ void fk_bind_push_mask(lua_State *L, const fk_problem_terms *terms, const fk_mas
     lua_newtable(L);
     for (int i = 0; i < FK_MASK_NUM_SYMBOLS; ++i) {
         const char *name = fk_mask_symbols[i].name;
-        fk_table_set_bool(L, name, mask->keep && fk_expr_uses(mask->keep, name));
+        fk_table_set_bool(L, name, mask->keep && (fk_expr_uses(mask->keep, name) || fk_expr_uses(mask->by_q, name)));
     }
     fk_lua_seal(L, "mask.uses", NULL);
     lua_setfield(L, -2, "uses");

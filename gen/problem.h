@@ -42,6 +42,7 @@ typedef struct fk_mask_param {
 
 typedef struct fk_problem_mask {
     const fk_expr *keep; /* all terms conjoined, params renamed to unique names; NULL: every key is seen */
+    const fk_expr *by_q; /* the same in words whose bounds are of q, where files have them */
     /* Of keep, by the variable of the tiles that a CTA walks over: k; in the backward pass q, and for the kernel of
      * dq k. */
     fk_expr_split split, split_k;

@@ -51,9 +51,9 @@ static fk_status load_files(loader *l, fk_error *err) {
 
 /* ---- expressions ---- */
 
-/* Renames a param of the index'th term: left -> window0_left, which is also written to `name`. */
-static fk_status rename_param(loader *l, const char *term, int index, const fk_term_param *param, bool inverse,
-                              const fk_expr **e, char name[48], fk_error *err) {
+/* The variable of a param of the index'th term: left -> window0_left, which is also written to `name`. */
+static fk_status name_param(loader *l, const char *term, int index, const fk_term_param *param, bool inverse,
+                            char name[48], const fk_expr **out, fk_error *err) {
     const fk_expr_type type = param->is_float ? FK_EXPR_FLOAT : FK_EXPR_INT;
     const char *letter = term[0] >= '0' && term[0] <= '9' ? "m" : ""; /* files' names may begin with a digit */
     const int n = snprintf(name, FK_EXPR_NAME, "%s%s%d_%s", letter, term, index, param->name);
@@ -61,16 +61,15 @@ static fk_status rename_param(loader *l, const char *term, int index, const fk_t
         return fk_fail(err, FK_TEMPLATE_ERROR, "%s: param %s: both names must be below %d bytes together", term,
                        param->name, FK_EXPR_NAME - 2);
     }
-    const fk_expr *variable = fk_expr_variable(l->pool, name, type, inverse && !param->is_float);
-    *e = fk_expr_substitute(l->pool, *e, param->name, variable);
-    return *e ? FK_OK : fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+    *out = fk_expr_variable(l->pool, name, type, inverse && !param->is_float);
+    return FK_OK;
 }
 
 /* The expression of a file, in which params still have the file's names. */
-static fk_status parse_file(loader *l, fk_term_kind kind, const char *name, const fk_term_file *file,
+static fk_status parse_file(loader *l, fk_term_kind kind, const char *name, const fk_term_file *file, const char *text,
                             const fk_expr **out, fk_error *err) {
     fk_error inner;
-    fk_status status = fk_term_parse(l->pool, kind, file->expr, file, &l->out->arrays, out, &inner);
+    fk_status status = fk_term_parse(l->pool, kind, text, file, &l->out->arrays, out, &inner);
     if (status == FK_OK) return FK_OK;
     if (status == FK_BAD_PROBLEM) status = FK_TEMPLATE_ERROR;
     return fk_fail(err, status, "templates/%s/%s.lua: %.1900s", fk_term_kind_name(kind), name, inner.text);
@@ -81,25 +80,40 @@ static fk_status load_pattern(loader *l, int index, const fk_expr **keep, fk_err
     const fk_term_file *file = mask->name[0] ? &l->mask[index] : NULL;
     const fk_expr *block = NULL;
     const fk_status status =
-        file ? parse_file(l, FK_TERM_PATTERN, mask->name, file, &block, err)
+        file ? parse_file(l, FK_TERM_PATTERN, mask->name, file, file->expr, &block, err)
              : fk_term_parse(l->pool, FK_TERM_PATTERN, mask->expr, NULL, &l->out->arrays, &block, err);
     if (status != FK_OK) return status;
     l->out->mask.in_blocks = true;
     return fk_pattern_expand(l->pool, mask, file, l->p->align == FK_TOP_LEFT, block, keep, err);
 }
 
-static fk_status load_mask(loader *l, int index, const fk_expr **keep, fk_error *err) {
+/* A file's, as keep and by_q. */
+static fk_status load_named_mask(loader *l, int index, const fk_expr *out[2], fk_error *err) {
     const fk_mask *mask = &l->p->mask[index];
-    if (fk_mask_kind(mask) == FK_TERM_PATTERN) return load_pattern(l, index, keep, err);
     const fk_term_file *file = &l->mask[index];
-    fk_problem_mask *out = &l->out->mask;
-    if (!mask->name[0]) return fk_term_parse(l->pool, FK_TERM_MASK, mask->expr, NULL, &l->out->arrays, keep, err);
-    fk_status status = parse_file(l, FK_TERM_MASK, mask->name, file, keep, err);
+    fk_status status = parse_file(l, FK_TERM_MASK, mask->name, file, file->expr, &out[0], err);
+    out[1] = out[0];
+    if (status == FK_OK && file->by_q[0])
+        status = parse_file(l, FK_TERM_MASK, mask->name, file, file->by_q, &out[1], err);
     for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
-        fk_mask_param *param = &out->param[out->num_params++];
-        status = rename_param(l, mask->name, index, &file->param[i], true, keep, param->name, err);
+        fk_mask_param *param = &l->out->mask.param[l->out->mask.num_params++];
+        const fk_expr *variable = NULL;
+        status = name_param(l, mask->name, index, &file->param[i], true, param->name, &variable, err);
+        for (int j = 0; j < 2 && status == FK_OK; ++j)
+            out[j] = fk_expr_substitute(l->pool, out[j], file->param[i].name, variable);
         param->value = mask->value[i];
     }
+    return status;
+}
+
+static fk_status load_mask(loader *l, int index, const fk_expr *out[2], fk_error *err) {
+    const fk_mask *mask = &l->p->mask[index];
+    const bool is_pattern = fk_mask_kind(mask) == FK_TERM_PATTERN;
+    if (!is_pattern && mask->name[0]) return load_named_mask(l, index, out, err);
+    const fk_status status =
+        is_pattern ? load_pattern(l, index, &out[0], err)
+                   : fk_term_parse(l->pool, FK_TERM_MASK, mask->expr, NULL, &l->out->arrays, &out[0], err);
+    out[1] = out[0];
     return status;
 }
 
@@ -137,22 +151,25 @@ static fk_status load_masks(loader *l, fk_error *err) {
     fk_problem_mask *out = &l->out->mask;
     fk_status status = FK_OK;
     for (int i = 0; i < l->p->num_masks && status == FK_OK; ++i) {
-        const fk_expr *keep = NULL;
-        status = load_mask(l, i, &keep, err);
+        const fk_expr *keep[2] = {NULL, NULL};
+        status = load_mask(l, i, keep, err);
         if (status != FK_OK) break;
-        out->keep = fk_expr_and(l->pool, out->keep, keep);
-        if (!out->keep) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
+        out->keep = fk_expr_and(l->pool, out->keep, keep[0]);
+        out->by_q = fk_expr_and(l->pool, out->by_q, keep[1]);
+        if (!out->keep || !out->by_q) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     }
     if (status != FK_OK || !out->keep) return status;
     out->long_walk = out->in_blocks && fk_expr_size(out->keep) > 48;
     fk_array_list_note(&l->out->arrays, out->keep);
+    if (l->p->op == FK_FORWARD) out->by_q = out->keep;
+    if (out->by_q != out->keep) fk_array_list_note(&l->out->arrays, out->by_q);
     for (fk_mask_param *param = out->param; param < out->param + out->num_params; ++param)
-        param->divides = fk_expr_divides_by(out->keep, param->name);
+        param->divides = fk_expr_divides_by(out->keep, param->name) || fk_expr_divides_by(out->by_q, param->name);
     status = fk_expr_split_bounds(l->pool, out->keep, "k", &out->split_k, err);
     out->split = out->split_k;
     if (status == FK_OK && l->p->op == FK_FORWARD) find_runs(l);
     if (status == FK_OK && l->p->op == FK_BACKWARD)
-        status = fk_expr_split_bounds(l->pool, out->keep, "q", &out->split, err);
+        status = fk_expr_split_bounds(l->pool, out->by_q, "q", &out->split, err);
     if (status != FK_OK) return status;
     find_blocks(out);
     out->words = fk_expr_words(l->pool, out->split.residual);
@@ -194,15 +211,18 @@ static fk_status load_score(loader *l, int index, uint32_t *found, fk_error *err
     fk_problem_score *out = &l->out->score;
     fk_score_term *term = file->is_sink ? &out->sink[out->num_sinks++] : &out->term[out->num_terms++];
     fk_status status =
-        score->name[0] ? parse_file(l, FK_TERM_SCORE, score->name, file, &term->value, err)
+        score->name[0] ? parse_file(l, FK_TERM_SCORE, score->name, file, file->expr, &term->value, err)
                        : fk_term_parse(l->pool, FK_TERM_SCORE, score->expr, NULL, &l->out->arrays, &term->value, err);
     for (int i = 0; i < file->num_params && status == FK_OK; ++i) {
         fk_score_param *param = &out->param[out->num_params++];
+        const fk_expr *variable = NULL;
         param->is_float = file->param[i].is_float;
         param->nonzero = file->param[i].nonzero;
         param->value = score->value[i];
-        status = rename_param(l, score->name, index, &file->param[i], false, &term->value, param->name, err);
+        status = name_param(l, score->name, index, &file->param[i], false, param->name, &variable, err);
+        if (status == FK_OK) term->value = fk_expr_substitute(l->pool, term->value, file->param[i].name, variable);
     }
+    if (status == FK_OK && !term->value) status = fk_fail(err, FK_NO_MEMORY, "no memory for an expression");
     if (status == FK_OK && l->p->dtype == FK_FP32) { /* where two roundings for one are twice eager's error */
         term->value = fk_expr_divide_once(l->pool, term->value);
         status = fk_expr_pool_check(l->pool, err);

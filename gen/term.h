@@ -28,6 +28,7 @@ typedef struct fk_term_param {
 /** templates/mask/NAME.lua, templates/score/NAME.lua or templates/pattern/NAME.lua */
 typedef struct fk_term_file {
     char expr[FK_MAX_FILE_EXPR]; /* keep; score or sink; block */
+    char by_q[FK_MAX_FILE_EXPR]; /* masks: keep in other words, whose bounds are of q; or "". Packs go without */
     bool is_sink;
     bool top_left; /* patterns: rows count from the first query, whatever the problem's alignment */
     fk_term_param param[FK_MAX_TERM_VALUES]; /* in the order in which a spelling gives the values */

@@ -159,8 +159,11 @@ void fk_term_file_read(lua_State *L, fk_term_kind kind, const char *path, fk_ter
     luaL_checkstack(L, 16, path);
     fk_table_run(L, path);
     if (kind == FK_TERM_MASK) {
-        fk_table_check(L, path, " params keep ");
+        fk_table_check(L, path, " params keep by_q ");
         fk_table_text(L, path, "keep", out->expr, sizeof out->expr);
+        const bool by_q = lua_getfield(L, -1, "by_q") != LUA_TNIL;
+        lua_pop(L, 1);
+        if (by_q) fk_table_text(L, path, "by_q", out->by_q, sizeof out->by_q);
     } else if (kind == FK_TERM_PATTERN) {
         fk_table_check(L, path, " params block top_left ");
         fk_table_text(L, path, "block", out->expr, sizeof out->expr);

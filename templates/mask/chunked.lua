@@ -2,4 +2,5 @@
 return {
   params = { { "size", "int", nil, nil, 1 } },
   keep = "k >= (q + diag) / size * size && k < (q + diag >= 0 ? (q + diag) / size * size + size : 0)",
+  by_q = "q + diag >= k / size * size && q + diag < k / size * size + size",
 }

@@ -159,8 +159,9 @@ __device__ __forceinline__ int div_by(int a, int b, unsigned int inverse) {
     const unsigned int q = quotient_of(magnitude(a), b, inverse);
     return (int)((a ^ b) < 0 ? -q : q);
 }
-__device__ __forceinline__ int mod_by(int a, int b, unsigned int inverse) {
-    return b == 0 ? 0 : (int)((unsigned int)a - (unsigned int)div_by(a, b, inverse) * (unsigned int)b);
+__device__ __forceinline__ int mod_by(int a, int b, unsigned int inverse) { // without a branch, which each element would have
+    const unsigned int by = magnitude(b), x = magnitude(a), most = x - __umulhi(x, inverse) * by, rest = min(most, most - by);
+    return (int)(b == 0 ? 0 : a < 0 ? -rest : rest);
 }
 __device__ __forceinline__ int shl_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : (int)((unsigned int)a << n); }
 __device__ __forceinline__ int shr_or_0(int a, int n) { return n < 0 || n > 31 ? 0 : a >> n; }

@@ -120,7 +120,7 @@ __device__ __forceinline__ TileRange tile_range(const Params &p, const Where &at
 @ for _, side in ipairs { { name = "upper", bounds = mask.upper_at, at = upper_at }, { name = "lower", bounds = mask.lower_at, at = lower_at } } do
 @   for i, bound in ipairs(side.bounds) do
 @     side.at[i] = bound
-@     if bound:find("div_or_0", 1, true) or bound:find("mod_or_0", 1, true) then
+@     if bound:find("div_", 1, true) or bound:find("mod_", 1, true) then
 @       side.at[i] = side.name .. "_" .. i .. "[m][r]"
 @       table.insert(divided, { name = side.name .. "_" .. i, bound = bound })
 @     end
@@ -228,7 +228,8 @@ __device__ __forceinline__ void mask_tile(float (&s)[m_atoms][s_atoms][4], int n
                 const auto residual_keep = [&](int $(walk)) { return $(mask.residual_keep); };
                 keep = keep & residual_keep($(inside(walk, place))); // no branch, so that what is the same is done once
 @ elseif mask.residual then
-                keep = keep && ($(mask.residual_keep));
+@   local also = mask.residual_keep:find("_by(", 1, true) and "&" or "&&" -- by a run-time value: a branch an element is dearer
+                keep = keep $(also) ($(mask.residual_keep));
 @ end
 @ if in_bits then
                 seen[m][r] = seen[m][r] >> 1 | (keep ? $(bits)(1) << (8 * sizeof($(bits)) - 1) : 0);

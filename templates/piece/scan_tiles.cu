@@ -304,6 +304,20 @@ __device__ __forceinline__ bool any_seen(int first, int last, const Params &p, c
 }
 
 @ end
+@ if walk == "q" and mask.leading_rows > 0 then
+// Of those scanned, of which some are active.
+__device__ __forceinline__ int lowest_tile(const TileScan &scan) {
+    const int word = __ffs(__ballot_sync(full_warp, scan.active != 0)) - 1;
+    return scan.first + 32 * word + __ffs(__shfl_sync(full_warp, scan.active, word)) - 1;
+}
+
+__device__ __forceinline__ void drop_below(TileScan &scan, int tile) {
+    const int below = tile - scan.first - 32 * int(threadIdx.x % 32);
+    const u32 rest = below >= 32 ? 0 : full_warp << max(below, 0);
+    scan.active &= rest, scan.full &= rest;
+}
+
+@ end
 // Goes on to the next run below tile n, of those scanned. Returns its first tile, the highest; -1 when there is none.
 __device__ __forceinline__ int next_run(TileScan &scan, int n) {
     const int below = n - scan.first - 32 * int(threadIdx.x % 32); // as many bits of the lane's word are below n

@@ -7,9 +7,11 @@ static void test_mask_files_are_read_strictly(void **state) {
     static const struct {
         const char *file, *message;
     } cases[] = {
-        {"return { kep = 'k <= q' }", "templates/mask/causal.lua: unknown field 'kep'; known: params keep"},
+        {"return { kep = 'k <= q' }", "templates/mask/causal.lua: unknown field 'kep'; known: params keep by_q"},
         {"return { }", "templates/mask/causal.lua: field 'keep' is missing: must be text"},
         {"return { keep = 3 }", "templates/mask/causal.lua: field 'keep' is 3: must be text"},
+        {"return { keep = 'k <= q', by_q = 3 }", "templates/mask/causal.lua: field 'by_q' is 3: must be text"},
+        {"return { keep = 'k <= q', by_q = 'q >= r' }", "templates/mask/causal.lua: "},
         {"return { keep = {} }", "templates/mask/causal.lua: field 'keep' is table: must be text"},
         {"return 3", "templates/mask/causal.lua: returns a number: must return a table"},
         {"return { keep = 'k <= r' }", "templates/mask/causal.lua: "},
@@ -56,6 +58,37 @@ static void test_mask_files_are_read_strictly(void **state) {
     temp_dir_remove(&dir);
 }
 
+/* Backward a mask with by_q has bounds of q alone, and they say what keep says of every pair. */
+static void test_by_q_says_what_keep_says(void **state) {
+    (void)state;
+    static const char *const names[] = {"q", "k", "diag", "chunked0_size"};
+    static const int sizes[] = {1, 7, 64};
+    fk_problem p;
+    fk_error err;
+    for (int i = 0; i < 3; ++i) {
+        fk_expr_pool *pool = fk_expr_pool_create();
+        fk_problem_terms terms;
+        char spelling[64];
+        snprintf(spelling, sizeof spelling, "bwd fp16 d64 chunked(%d)", sizes[i]);
+        assert_int_equal(fk_problem_read(spelling, &p, &err), FK_OK);
+        assert_int_equal(fk_problem_terms_load(pool, &p, NULL, &terms, &err), FK_OK);
+        const fk_problem_mask *mask = &terms.mask;
+        assert_true(mask->by_q != mask->keep);
+        assert_true(mask->split.num_upper == 1 && mask->split.num_lower == 1 && !mask->split.residual);
+        assert_true(mask->param[0].divides && strcmp(mask->param[0].name, names[3]) == 0);
+        for (double v[4] = {0, 0, -70, sizes[i]}; v[2] <= 70; v[2] += 35) {
+            for (v[0] = 0; v[0] < 90; ++v[0]) {
+                for (v[1] = 0; v[1] < 90; ++v[1]) {
+                    const fk_expr_env env = {.names = names, .values = v, .count = 4};
+                    if (fk_expr_eval(mask->keep, &env) != fk_expr_eval(mask->by_q, &env))
+                        fail_msg("%s: q %g, k %g, diag %g", spelling, v[0], v[1], v[2]);
+                }
+            }
+        }
+        fk_expr_pool_destroy(pool);
+    }
+}
+
 /* A file in $FLASHKILN_TEMPLATE_DIR/mask is a mask, and one of a built-in name replaces that. */
 static void test_a_mask_file_is_a_mask(void **state) {
     (void)state;
@@ -99,6 +132,7 @@ static void test_a_mask_file_is_a_mask(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mask_files_are_read_strictly),
+        cmocka_unit_test(test_by_q_says_what_keep_says),
         cmocka_unit_test(test_a_mask_file_is_a_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
