@@ -254,12 +254,13 @@ static int run_all(const settings *s, summary *all) {
         int status = 0;
         waitpid(workers[job].child, &status, 0);
         if (status != 0 && seed != UINT64_MAX)
-            printf("FAIL seed %llu: %s %d%s; reproduce: random_problems --device %s%s%s%s --seed %llu --count 1\n",
+            printf("FAIL seed %llu: %s %d%s; reproduce: random_problems --device %s%s%s --reuse %llu%s --seed %llu "
+                   "--count 1\n",
                    (unsigned long long)seed, WIFSIGNALED(status) ? "signal" : "the process ended with",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
                    workers[job].late ? " (not done within --patience)" : "", s->device,
-                   s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "", s->any_plan ? " --any-plan" : "",
-                   (unsigned long long)seed);
+                   s->plan_for ? " --plan-for " : "", s->plan_for ? s->plan_for : "", (unsigned long long)kernel_reuse,
+                   s->any_plan ? " --any-plan" : "", (unsigned long long)seed);
         absent += WIFEXITED(status) && WEXITSTATUS(status) == NO_DEVICE;
         failures += status != 0;
     }
