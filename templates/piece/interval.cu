@@ -51,8 +51,8 @@ IV_FN iv_div_by(Interval a, Interval b, unsigned int inverse) {
     return iv_fit(min(x, y), max(x, y));
 }
 IV_FN iv_mod_by(Interval a, Interval b, unsigned int inverse) {
-    const Interval q = iv_div_by(a, b, inverse);
     if (b.lo == 0) return iv_all();
+    const Interval q = iv_div_by(a, b, inverse);
     if (q.lo == q.hi) return {a.lo - q.lo * b.lo, a.hi - q.lo * b.lo}; // one period: increasing
     const i64 most = i64(magnitude((int)b.lo)) - 1;
     return {a.lo < 0 ? max(a.lo, -most) : 0, a.hi > 0 ? min(a.hi, most) : 0};
