@@ -33,6 +33,7 @@ static const char PRELUDE[] =
     "typedef long long i64;\n"
     "static inline int min(int a, int b) { return a < b ? a : b; }\n"
     "static inline int max(int a, int b) { return a > b ? a : b; }\n"
+    "static inline unsigned int min(unsigned int a, unsigned int b) { return a < b ? a : b; }\n"
     "static inline i64 min(i64 a, i64 b) { return a < b ? a : b; }\n"
     "static inline i64 max(i64 a, i64 b) { return a > b ? a : b; }\n"
     "static inline int __popc(unsigned int x) { return __builtin_popcount(x); }\n"

@@ -28,6 +28,7 @@ static void round_trip(fk_term_kind kind) {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(d->d_name, "."), d->d_name);
         assert_int_equal(fk_term_file_load(lua, kind, name, &file, NULL), FK_OK);
         fk_term_write(kind, name, &file, line);
+        memset(file.by_q, 0, sizeof file.by_q); /* is not what a name means */
         assert_int_equal(fk_term_read(line, &as, back, &again, NULL), FK_OK);
         assert_int_equal(as, kind);
         assert_string_equal(back, name);
